@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 log = logging.getLogger(__name__)
 
-SETTINGS, FITTED = "judge.json", "fitted.json"
-"""In a trained judge's directory: how it is asked unless one says otherwise, and weights that users may put there."""
+SETTINGS = "judge.json"
+"""The file of a trained judge's directory that says how it is asked, unless the run or the caller says otherwise."""
+FITTED = "fitted.json"
+"""The file of fitted weights, which users may put into a trained judge's directory."""
 PLANS = ("shared", "independent")
 BESIDES = ("branches", "plan", "prompts", "engine", "model")
-"""What a judge in Python is given besides these settings, for messages."""
+"""The other arguments of a judge in Python, which a misspelt setting may have meant."""
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
 SCORED = ("parsed", "expected")
 TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "both": (*ORDERS, *RESPONSES)}
-"""What the judgments of trees are shown."""
+"""The orders of the judgments in trees, by ``tree.reads``."""
 GIVEN = ("only", "first")
-"""What a given rubric is: all that is judged by, or the head of a list that the judge goes on with."""
+"""The roles of a given rubric: all the criteria that count, or the head of a list that the judge goes on with."""
 
 Aggregation = Literal["vote", "mean", "fitted"]
 """How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores,
@@ -46,15 +48,25 @@ or that which fitted weights make the likelier one (``judges/kinds/aggregation.p
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
-    """A configuration but for some keys, which stand under ``prefix``; ``besides``: what may have been meant by one
-    that there is not (ConfigError)."""
-    known = [each.name for each in fields(cast(Any, config))]
-    if wrong := next((name for name in changes if name not in known), None):
-        meant = did_you_mean(wrong, [*known, *besides])
-        raise ConfigError(f"{wrong}: there is no such setting here; there are {', '.join(known)}{meant}")
-    found: C = replace(cast(Any, config), **changes)
-    validate(found, prefix)
-    return found
+    """Return a configuration with some keys changed.
+
+    Args:
+        config: a configuration's dataclass.
+        changes: new values, by key.
+        prefix: where its keys stand in the whole configuration (``judge.``), for messages.
+        besides: other names that a misspelt key may have meant.
+
+    Raises:
+        ConfigError: no such key, or a value out of range.
+    """
+    keys = [item.name for item in fields(cast(Any, config))]
+    for name in changes:
+        if name not in keys:
+            hint = did_you_mean(name, [*keys, *besides])
+            raise ConfigError(f"{name}: there is no such setting here; there are {', '.join(keys)}{hint}")
+    result: C = replace(cast(Any, config), **changes)
+    validate(result, prefix)
+    return result
 
 
 @dataclass
@@ -79,18 +91,33 @@ class StepsConfig(ReadingConfig):
 
     @property
     def shown(self) -> str:
-        """In a word: ``greedy`` or the temperature, by step where they differ; how scores are read, if not parsed."""
-        steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
-        parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
-        parts += [self.score] if self.score != "parsed" else []
-        return ", ".join([*parts, "constrained"] if self.constrained else parts)
+        """Return the sampling in a few words: ``greedy``, or the temperature, by step where steps differ.
+
+        Scores that are not parsed and an enforced form are named behind it.
+        """
+        samplings = (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)
+        steps = [sampling.shown for sampling in samplings]
+        parts = []
+        if len(set(steps)) == 1:
+            parts.append(steps[0])
+        else:
+            parts.append(" / ".join(steps))
+        if self.score != "parsed":
+            parts.append(self.score)
+        if self.constrained:
+            parts.append("constrained")
+        return ", ".join(parts)
 
     @property
     def sampled(self) -> Self:
-        """The same, but that what is greedy is sampled at the model's own probabilities."""
-        names = [f"{step}_sampling" for step in LEVELS]
-        greedy = {name: found for name in names if not (found := getattr(self, name)).temperature}
-        return replace(self, **{name: replace(found, temperature=1.0) for name, found in greedy.items()})
+        """Return the same settings, with greedy steps sampled at the model's own probabilities."""
+        changes = {}
+        for step in LEVELS:
+            name = f"{step}_sampling"
+            sampling = getattr(self, name)
+            if sampling.temperature == 0:
+                changes[name] = replace(sampling, temperature=1.0)
+        return replace(self, **changes)
 
 
 @dataclass
@@ -121,35 +148,56 @@ class JudgeConfig(ReadingConfig):
     )
 
     def asking(self, criteria: int) -> StepsConfig:
-        """What its trees are grown with, where it is asked for so many criteria."""
-        steps: dict[str, Any] = {
-            f"{step}_sampling": SamplingConfig(self.temperature, 1.0, getattr(self, f"{step}_tokens"))
-            for step in LEVELS
-        }
-        how = {name: getattr(self, name) for name in ("constrained", "reference", "rubric", "write_guidelines")}
-        auto = "expected" if self.reads == "one" else "parsed"
-        return StepsConfig(criteria=criteria, score=auto if self.score == "auto" else self.score, **how, **steps)
+        """Return the settings that the judge's trees are grown with, which name so many criteria."""
+        score = self.score
+        if score == "auto":
+            # Judgments of one response tie often as whole numbers; probabilities tell them apart.
+            score = "expected" if self.reads == "one" else "parsed"
+        return StepsConfig(
+            criteria=criteria,
+            score=score,
+            constrained=self.constrained,
+            reference=self.reference,
+            rubric=self.rubric,
+            write_guidelines=self.write_guidelines,
+            criteria_sampling=SamplingConfig(self.temperature, 1.0, self.criteria_tokens),
+            guideline_sampling=SamplingConfig(self.temperature, 1.0, self.guideline_tokens),
+            judgment_sampling=SamplingConfig(self.temperature, 1.0, self.judgment_tokens),
+        )
 
     def changed(self, **changes: Any) -> Self:
-        """The same but for some keys; raises as :func:`changed`."""
+        """Return the same settings with some keys changed; raises as :func:`changed`."""
         return changed(self, changes, "judge.", BESIDES)
 
     def save(self, directory: Path, criteria: int, learned: str = "both") -> None:
-        """Write it as ``judge.json`` into a trained judge's directory.
+        """Write these settings as ``judge.json`` into a trained judge's directory.
 
-        With it the number of criteria that it names, and what its judgments ``learned`` to read (``tree.reads``).
+        Args:
+            directory: the judge's.
+            criteria: how many criteria it was trained to name.
+            learned: how many responses its judgments learned to read, as in ``tree.reads``.
         """
         write_json_atomic(directory / SETTINGS, {"criteria": criteria, "learned": learned, **asdict(self)})
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """What ``judge.json`` says of asking; a ConfigError names the file and the key."""
-        return cls(**{name: value for name, value in _saved(directory).items() if name not in ("criteria", "learned")})
+        """Return the settings of a judge's ``judge.json`` (ConfigError: names the file and the key)."""
+        saved = dict(_saved(directory))
+        # These two describe the trained model, not how it is asked.
+        saved.pop("criteria", None)
+        saved.pop("learned", None)
+        return cls(**saved)
 
     def unlike(self, directory: Path) -> list[str]:
-        """By which settings a judge was trained to be asked where this asks otherwise, as on the command line."""
-        own, here = asdict(type(self).load(directory)), asdict(self)
-        return [f"judge.{name}={'null' if own[name] is None else own[name]}" for name in own if own[name] != here[name]]
+        """Return the settings of a judge's ``judge.json`` that these differ from, written as on the command line."""
+        trained = asdict(type(self).load(directory))
+        current = asdict(self)
+        different = []
+        for name, value in trained.items():
+            if value != current[name]:
+                text = "null" if value is None else value
+                different.append(f"judge.{name}={text}")
+        return different
 
 
 @dataclass
@@ -186,7 +234,8 @@ class JudgeOptions:
         scorer: how a scorer computes its score.
 
     Raises:
-        ConfigError: more branches than criteria, or none, or no such plan or aggregation.
+        ConfigError: more branches than criteria, or none, an unknown plan or aggregation, or fitted weights without
+            aggregation ``fitted`` (or the other way round).
     """
 
     branches: int = 1
@@ -206,98 +255,152 @@ class JudgeOptions:
         check_branches(self.branches, self.steps.criteria)
         if (self.aggregation == "fitted") != (self.fitted is not None):
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
+        # Callers in Python set these two without the command line's check of choices.
         for name, allowed in (("plan", PLANS), ("aggregation", get_args(Aggregation))):
-            if (value := getattr(self, name)) not in allowed:
+            value = getattr(self, name)
+            if value not in allowed:
                 raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
-        """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria.
+        """Return the options of a branching judge.
 
-        ``directory``: the judge's own, where fitted weights may lie beside it.
+        Args:
+            judge: how it is asked.
+            criteria: how many criteria it names.
+            directory: the trained judge's, where fitted weights may lie; None: another model.
+            more: fields of the class; they override what ``judge`` says.
+
+        Raises:
+            ConfigError: no fitted weights that can be read, or what the class refuses.
         """
-        own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
-        if directory is not None and (learned := _saved(directory).get("learned", "both")) not in ("both", judge.reads):
-            _warn_of_reads(directory, learned, judge.reads)
+        if directory is not None:
+            learned = _saved(directory).get("learned", "both")
+            if learned not in ("both", judge.reads):
+                _warn_of_reads(directory, learned, judge.reads)
+
+        values: dict[str, Any] = {
+            "steps": judge.asking(criteria),
+            "reads": judge.reads,
+            "retries": judge.retries,
+            "aggregation": judge.aggregation,
+            "early_stop": judge.early_stop,
+            "tie": judge.tie,
+        }
         if judge.aggregation == "fitted":
+            # Imported here: aggregation imports this module.
             from judgetrain.judges.kinds.aggregation import Fitted
 
-            own |= {"fitted": Fitted.load(judge.fitted or directory or "")}
-        return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
+            values["fitted"] = Fitted.load(judge.fitted or directory or "")
+        values.update(more)
+        return cls(**values)
 
     @classmethod
-    def of_directory(cls, directory: Path | None, asked: Mapping[str, Any], **more: Any) -> Self:
-        """As a trained judge's directory says, or the defaults where there is none, but for what is ``asked``."""
-        saved, criteria = JudgeConfig(), StepsConfig.criteria
-        if directory is not None:
-            saved, criteria = JudgeConfig.load(directory), criteria_of(directory)
-        judge = saved.changed(**{k: v for k, v in asked.items() if k != "plan"})
-        return cls.of(judge, criteria, directory, plan=asked.get("plan", "shared"), **more)
+    def of_directory(cls, directory: Path | None, changes: Mapping[str, Any], **more: Any) -> Self:
+        """Return the options that a judge's directory holds, or the defaults without a directory.
+
+        Args:
+            directory: a trained judge's, or None.
+            changes: keys of ``judge.*``, and ``plan``, that override them.
+            more: other fields of the class.
+
+        Raises:
+            ConfigError: no such key, a value out of range, or a directory without a ``judge.json`` that can be read.
+        """
+        if directory is None:
+            saved = JudgeConfig()
+            criteria = StepsConfig.criteria
+        else:
+            saved = JudgeConfig.load(directory)
+            criteria = criteria_of(directory)
+        # The plan is no key of judge.*: it stands behind a judge's name.
+        keys = dict(changes)
+        plan = keys.pop("plan", "shared")
+        return cls.of(saved.changed(**keys), criteria, directory, plan=plan, **more)
 
     @property
     def rule(self) -> Rule:
-        """How branches become a verdict: of judgments of one response by their scores, whatever else is said."""
+        """Return how branches become a verdict."""
         from judgetrain.judges.kinds.aggregation import Rule
 
+        # Judgments of one response hold no preference that could vote: their scores decide.
         weighed = self.reads == "one" or self.aggregation != "vote"
         return Rule(weighed, self.tie if weighed else 0.0)
 
     @property
     def stops_early(self) -> bool:
-        """Whether branches are judged only until the verdict is settled."""
+        """Return whether branches are judged only until the verdict is settled."""
+        # Fitted weights need the margin of every criterion.
         return self.early_stop and self.aggregation != "fitted"
 
     @property
     def orders(self) -> tuple[Order, Order]:
-        """What its judgments are shown: both responses in either order, or each response by itself."""
+        """Return the orders of its judgments: AB and BA, or A and B where each response is judged by itself."""
         return RESPONSES if self.reads == "one" else ORDERS
 
     @property
     def shown(self) -> str:
-        """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
-        reads = "one response" if self.reads == "one" else ""
-        given = "given criteria" if self.rubric else ""
-        return ", ".join(filter(None, [self.steps.shown, reads, given]))
+        """Return how a branching judge is asked, for tables: its sampling, then what differs from the default."""
+        parts = [self.steps.shown]
+        if self.reads == "one":
+            parts.append("one response")
+        if self.rubric:
+            parts.append("given criteria")
+        return ", ".join(parts)
 
 
 def check_branches(branches: int, criteria: int) -> None:
-    """Raise ``ConfigError`` unless a judge that names so many criteria has that many branches."""
+    """Raise ConfigError unless ``branches`` is a number from 1 to the number of criteria that a judge names."""
+    # NumPy's integers count, so that a number of branches may come from a range or a frame.
     if not isinstance(branches, Integral) or not 1 <= branches <= criteria:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
 
 
 def criteria_of(directory: Path) -> int:
-    """How many criteria the judge of a directory was trained to name; errors as of :meth:`JudgeConfig.load`."""
+    """Return how many criteria a directory's judge was trained to name; raises as :meth:`JudgeConfig.load`."""
     return int(_saved(directory)["criteria"])
 
 
-@cache  # said once
-def _warn_of_reads(directory: Path, learned: str, asked: str) -> None:
-    told = "%s: it learned to read %s, and judge.reads=%s asks for what it never learned: its scores mean little; "
-    log.warning(f"{told}train with tree.reads=both", directory, learned, asked)
+# Cached so that a run that makes the judge's options many times warns once.
+@cache
+def _warn_of_reads(directory: Path, learned: str, reads: str) -> None:
+    """Warn that a judge is asked to read another number of responses than it was trained on."""
+    log.warning(
+        "%s: it learned to read %s, and judge.reads=%s asks for what it never learned: its scores mean little; "
+        "train with tree.reads=both",
+        directory,
+        learned,
+        reads,
+    )
 
 
 def _saved(directory: Path) -> dict[str, Any]:
-    path, usual = directory / SETTINGS, {"criteria": StepsConfig.criteria, "learned": "both"} | asdict(JudgeConfig())
+    """Return the content of a directory's ``judge.json``, checked (ConfigError: names the file and the key)."""
+    path = directory / SETTINGS
+    defaults = {"criteria": StepsConfig.criteria, "learned": "both", **asdict(JudgeConfig())}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        told = f"{path}: there is none that can be read, so that it is no trained judge"
-        raise ConfigError(f'{told}; of another model write at least {{"criteria": {usual["criteria"]}}}') from error
+        raise ConfigError(
+            f"{path}: there is none that can be read, so that it is no trained judge; "
+            f'of another model write at least {{"criteria": {defaults["criteria"]}}}'
+        ) from error
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path}: expected an object, found {type(found).__name__}")
-    for name, value in found.items():
-        if name not in usual:
-            raise ConfigError(f"{path}: {name}: a judge has no such setting{did_you_mean(name, usual)}")
-        kind = type(usual[name])
-        right = type(value) is kind or (kind is float and type(value) is int)
-        if usual[name] is not None and not right:
-            raise ConfigError(f"{path}: {name}: expected {kind.__name__}, found {value!r}")
-    if "criteria" not in found:
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: expected an object, found {type(settings).__name__}")
+
+    for name, value in settings.items():
+        if name not in defaults:
+            raise ConfigError(f"{path}: {name}: a judge has no such setting{did_you_mean(name, defaults)}")
+        default = defaults[name]
+        # A default of None tells nothing of the type; a hand-written 0 may stand for 0.0.
+        allowed = (float, int) if isinstance(default, float) else (type(default),)
+        if default is not None and type(value) not in allowed:
+            raise ConfigError(f"{path}: {name}: expected {type(default).__name__}, found {value!r}")
+    if "criteria" not in settings:
         raise ConfigError(f"{path}: criteria is missing: the number of criteria that the judge was trained to name")
-    return found
+    return settings
 
 
 @dataclass
