@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, in_own_order
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
 from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
 from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, Outcome, Parts, Use
@@ -21,8 +21,18 @@ from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, too_long_hint
-from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import OTHER, CriterionNode, EvaluationTree, cost_of, shard_of, trees_of
+from judgetrain.judges.trees.grow import Shape, Steer, grow
+from judgetrain.judges.trees.schema import (
+    OTHER,
+    CriterionNode,
+    EvaluationTree,
+    GuidelineNode,
+    JudgmentNode,
+    Wave,
+    cost_of,
+    shard_of,
+    trees_of,
+)
 from judgetrain.rubrics import Rubric, weighted
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
@@ -54,16 +64,26 @@ class BranchingJudge(Judge):
     def __init__(
         self, engine: Engine, prompts: PromptSet, options: JudgeOptions | None = None, name: str = "judge"
     ) -> None:
-        self.engine, self.prompts, self.options, self.name = engine, prompts, options or JudgeOptions(), name
+        self.engine = engine
+        self.prompts = prompts
+        self.options = options or JudgeOptions()
+        self.name = name
         check_reads(prompts, self.options.orders, "judge.reads=one")
 
     @classmethod
     def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
-        """A judge from a directory that training wrote; it carries its prompt set and how it is asked (ConfigError: the
-        directory holds no judge, no such setting, a value out of range, or more branches than the judge has criteria).
+        """Return the judge of a directory that training wrote, with its prompt set and its settings.
 
-        ``how``: as of :func:`~judgetrain.judges.factory.load_judge`.
+        Args:
+            path: the directory.
+            branches: how many branches the judge has.
+            how: the other arguments of :func:`~judgetrain.judges.factory.load_judge`.
+
+        Raises:
+            ConfigError: the directory holds no judge, no such setting, a value out of range, or more branches than the
+                judge names criteria.
         """
+        # An absolute path, since a name without a slash would be taken for a kind of judge.
         method = Method.parse(str(Path(path).expanduser().absolute()))
         call = Arguments(
             branches=branches,
@@ -77,6 +97,7 @@ class BranchingJudge(Judge):
         return cls(parts.engine(), prompt_set, options, method.name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """Return a prediction for each comparison."""
         trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
         return self.predictions(trees, self.options.branches, others)
 
@@ -87,16 +108,25 @@ class BranchingJudge(Judge):
         branches: int | None = None,
         numbers: Sequence[int] | None = None,
     ) -> tuple[list[EvaluationTree], list[EvaluationTree]]:
-        """The trees of both orders and none, or where plans are independent those of order AB and those of order BA.
+        """Return the trees of both orders and an empty list, or those of order AB and those of order BA.
 
-        ``numbers`` decide the trees' random numbers; None: those of their places in the call.
+        The latter is so where each order has a plan of its own.
+
+        Args:
+            comparisons: what to judge.
+            seed: of what is sampled.
+            branches: how many to grow; None: the judge's own number.
+            numbers: what decides each tree's random numbers, by comparison; None: its place in the call.
         """
         if self.options.plan == "shared" or self.options.reads == "one":
             return self.sample(comparisons, seed, branches, self.options.orders, numbers), []
-        first, second = (
-            self.sample(comparisons, derive_seed(seed, order), branches, (order,), numbers) for order in ORDERS
+
+        # Each order has a seed of its own: with one seed sampled plans would be the same list twice.
+        first, second = ORDERS
+        return (
+            self.sample(comparisons, derive_seed(seed, first), branches, (first,), numbers),
+            self.sample(comparisons, derive_seed(seed, second), branches, (second,), numbers),
         )
-        return first, second
 
     def sample(
         self,
@@ -107,201 +137,349 @@ class BranchingJudge(Judge):
         numbers: Sequence[int] | None = None,
         options: JudgeOptions | None = None,
     ) -> list[EvaluationTree]:
-        """Grow one branch for each of the first ``branches`` criteria and each given one, in all ``orders``
-        (ConfigError: more branches than the judge names criteria, or none).
+        """Return a tree per comparison, with a branch for each of the judge's first criteria and each given one.
 
-        The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
-        cost is what a run with k branches would have said and cost. With ``early_stop`` only what the verdict needs
-        is grown; that is also enough for every smaller number of branches. ``options``: others than the judge's own.
+        The list of criteria is written only as far as it is used, so that the first k < ``branches`` branches are and
+        cost what a run with k branches would have made of them. With ``early_stop`` only what the verdict needs is
+        grown; that is also enough for every smaller number of branches.
+
+        Args:
+            comparisons: what to judge.
+            seed: of what is sampled.
+            branches: how many criteria of the judge's own list to grow; None: the options' number.
+            orders: the orders in which each criterion is judged.
+            numbers: what decides each tree's random numbers, by comparison; None: its place in the call.
+            options: how to ask; None: the judge's own options.
+
+        Raises:
+            ConfigError: more branches than the judge names criteria, or none.
         """
         options = options or self.options
         steps = options.steps
-        wanted = options.branches if branches is None else branches
-        check_branches(wanted, steps.criteria)
-        shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
-        steer = (lambda tree: next_wave(tree, wanted, options.rule, orders)) if options.stops_early else None
-        how = self.engine, self.prompts
-        shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
-        trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
-        places = range(len(trees)) if numbers is None else numbers
+        if branches is None:
+            branches = options.branches
+        if numbers is None:
+            numbers = range(len(comparisons))
+        check_branches(branches, steps.criteria)
+
+        shape = Shape(count=steps.criteria, criteria=branches, orders=orders)
+        steer = _until_settled(branches, options.rule, orders) if options.stops_early else None
+        # A comparison's own rubric comes before the judge's.
+        judged = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
+        trees = grow(judged, self.engine, self.prompts, shape, steps, seed, steer=steer, numbers=numbers)
+
         for attempt in range(1, options.retries + 1):
-            lost = [i for i, tree in enumerate(trees) if not tree.can_be_read(orders)]
-            items, anew = [shown[i] for i in lost], replace(shape, attempt=attempt)
-            other, kept = derive_seed(seed, "again", attempt), [places[i] for i in lost]
-            again = grow(items, *how, anew, steps.sampled, other, steer=steer, numbers=kept)
-            for i, tree in zip(lost, again, strict=True):
-                trees[i] = replace(tree, earlier=(*trees[i].earlier, replace(trees[i], earlier=())))
-        return [replace(tree, comparison=given) for tree, given in zip(trees, comparisons, strict=True)]
+            unreadable = [place for place, tree in enumerate(trees) if not tree.can_be_read(orders)]
+            if not unreadable:
+                break
+            # Sampled even where the judge is greedy, which would repeat the unreadable text.
+            regrown = grow(
+                [judged[place] for place in unreadable],
+                self.engine,
+                self.prompts,
+                replace(shape, attempt=attempt),
+                steps.sampled,
+                derive_seed(seed, "again", attempt),
+                steer=steer,
+                numbers=[numbers[place] for place in unreadable],
+            )
+            for place, tree in zip(unreadable, regrown, strict=True):
+                discarded = trees[place]
+                earlier = (*discarded.earlier, replace(discarded, earlier=()))
+                trees[place] = replace(tree, earlier=earlier)
+        # Trees carry the comparisons as they came, without a rubric that is the judge's own.
+        return [replace(tree, comparison=c) for tree, c in zip(trees, comparisons, strict=True)]
 
     def predictions(
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
     ) -> list[Prediction]:
-        """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
-        second = others or repeat(None, len(trees))
-        pairs = zip(trees, second, strict=True)
+        """Return the predictions of the first ``branches`` criteria of trees, both as :meth:`ask` returned them."""
+        of_order_ba = others or repeat(None, len(trees))
+        pairs = zip(trees, of_order_ba, strict=True)
         return [predict(tree, branches, self.options, self.name, other) for tree, other in pairs]
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """How good each response of each group is: lists of the groups' lengths, in their order (ConfigError: the judge
-        reads two responses at a time).
+        """Return the score of each response of each group (ConfigError: the judge reads two responses at a time).
 
         The responses of a group share a list of criteria and its guidelines, written for the first of them, or the
         group's rubric; each costs one judgment a criterion. One without text is worth 0, and is not asked about.
         """
         if self.options.reads != "one":
             raise ConfigError(f"{self.name} reads two responses at a time: ask it with reads='one' (judge.reads=one)")
-        whole = replace(self.options, early_stop=False)
-        closed = replace(whole, steps=replace(whole.steps, rubric="only"))
-        alone = [
-            [Comparison(g.id, g.dialogue, text, "", rubric=g.rubric) for text in g.responses if text.strip()]
-            for g in groups
-        ]
-        first = iter(self._alone([each[0] for each in alone if each], seed, whole))
-        trees = [[next(first)] if each else [] for each in alone]
-        rest = [
-            (found, replace(one, rubric=rubric))
-            for each, found in zip(alone, trees, strict=True)
-            if found and (rubric := rubric_of(found[0], whole.branches))  # else no criteria came
-            for one in each[1:]
-        ]
-        for (found, _), tree in zip(rest, self._alone([one for _, one in rest], seed, closed), strict=True):
-            found.append(tree)
-        return [list(_scores(group, found, whole.branches)) for group, found in zip(groups, trees, strict=True)]
+        options = replace(self.options, early_stop=False)
+        # The plan of a group's first response is all that the others are judged by.
+        planned = replace(options, steps=replace(options.steps, rubric="only"))
 
-    def _alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
+        items_by_group = [_items_of(group) for group in groups]
+        first_items = [items[0] for items in items_by_group if items]
+        first_trees = iter(self._grow_alone(first_items, seed, options))
+        trees_by_group: list[list[EvaluationTree]] = []
+        for items in items_by_group:
+            trees_by_group.append([next(first_trees)] if items else [])
+
+        later_items: list[Comparison] = []
+        destinations: list[list[EvaluationTree]] = []
+        for items, trees in zip(items_by_group, trees_by_group, strict=True):
+            rubric = rubric_of(trees[0], options.branches) if trees else None
+            # Where the first response got no criteria, there is nothing to judge the others by.
+            if rubric is None:
+                continue
+            for item in items[1:]:
+                later_items.append(replace(item, rubric=rubric))
+                destinations.append(trees)
+        later_trees = self._grow_alone(later_items, seed, planned)
+        for trees, tree in zip(destinations, later_trees, strict=True):
+            trees.append(tree)
+
+        pairs = zip(groups, trees_by_group, strict=True)
+        return [list(_scores(group, trees, options.branches)) for group, trees in pairs]
+
+    def _grow_alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
+        """Return the trees of comparisons whose response A is judged by itself."""
         return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
 
     def close(self) -> None:
+        """Free the model."""
         self.engine.close()
+
+
+def _until_settled(branches: int, rule: Rule, orders: Sequence[Order]) -> Steer:
+    """Return what steers a tree's growth until the verdict of ``branches`` branches can no longer change."""
+
+    def steer(tree: EvaluationTree) -> Wave:
+        return next_wave(tree, branches, rule, orders)
+
+    return steer
+
+
+def _items_of(group: Candidates) -> list[Comparison]:
+    """Return a comparison for each response of a group that has a text: as response A, beside an empty B."""
+    items = []
+    for text in group.responses:
+        if text.strip():
+            items.append(Comparison(group.id, group.dialogue, text, "", rubric=group.rubric))
+    return items
 
 
 def predict(
     tree: EvaluationTree, branches: int, options: JudgeOptions, method: str, other: EvaluationTree | None = None
 ) -> Prediction:
-    """One prediction from the first ``branches`` criteria of a tree, or from as many of them as settle it.
+    """Return the prediction of a tree's first ``branches`` criteria, or of as many of them as settle it.
 
-    ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
-    then that of order AB.
+    Args:
+        tree: of both orders, or of order AB.
+        branches: k; all criteria of a rubric count.
+        options: how the judge was asked.
+        method: the method's name.
+        other: the tree of order BA, where each order has its own plan.
     """
-    both = options.orders
-    rule = Rule(True, options.tie) if tree.given else options.rule  # the weights of a rubric count
-    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
+    order_ab, order_ba = options.orders
+    # A rubric's weights count, however the judge's own branches become a verdict.
+    rule = Rule(True, options.tie) if tree.given else options.rule
+    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, options.orders)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-    trees = [stopped(t, branches, rule, orders) if options.stops_early else t for t, orders in parts]
-    found = [used(tree, branches) for tree in trees]
-    criteria = [c for each in found for c in each]
-    nodes = [j for c in criteria for j in c.judgments]
-    failures = Counter(j.failure for j in nodes if j.failure)
-    failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
-    failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
-    verdicts = [verdict(found[i], both[i], rule) for i in (0, -1)]
-    margin, summed = _margin(criteria, both), None
+
+    trees = []
+    for part, orders in parts:
+        trees.append(stopped(part, branches, rule, orders) if options.stops_early else part)
+    criteria_by_tree = [used(part, branches) for part in trees]
+    criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
+    verdict_ab = verdict(criteria_by_tree[0], order_ab, rule)
+    verdict_ba = verdict(criteria_by_tree[-1], order_ba, rule)
+
+    margin = _margin(criteria, options.orders)
+    summed = None
     if options.fitted:
-        margin = options.fitted.logit(margins_of(*found)) if None not in verdicts else None
+        # The weights were fitted to margins of both orders: those of one order would not fit them.
+        readable = verdict_ab is not None and verdict_ba is not None
+        margin = options.fitted.logit(margins_of(*criteria_by_tree)) if readable else None
         summed = options.fitted.verdict(margin)
+
+    cost = sum(map(cost_of, trees, criteria_by_tree), Cost())
+    plan: Plan | None = None
+    if options.reads != "one":
+        plan = "shared" if other is None else "independent"
+        # A plan that both orders share is paid once, half by each of them.
+        cost = cost * (1 / len(ORDERS))
     return Prediction.of(
         tree.comparison,
         method,
-        *verdicts,
+        verdict_ab,
+        verdict_ba,
         branches=branches,
         margin=margin,
         summed=summed,
-        # A plan that both orders share is paid once, half by each of them.
-        cost=sum(map(cost_of, trees, found), Cost()) * (1.0 if options.reads == "one" else 1 / len(ORDERS)),
-        judgments=len(nodes),
-        failures=dict(failures),
+        cost=cost,
+        judgments=sum(len(criterion.judgments) for criterion in criteria),
+        failures=_failures(trees, criteria_by_tree),
         reasons=tuple(reasons_of(criteria)),
         asked=options.shown,
-        plan=None if options.reads == "one" else "shared" if other is None else "independent",
-        asked_again=sum(len(tree.earlier) for tree in trees),
+        plan=plan,
+        asked_again=sum(len(part.earlier) for part in trees),
         score_a=score_of(criteria, "A"),
         score_b=score_of(criteria, "B"),
     )
 
 
+def _failures(trees: Sequence[EvaluationTree], criteria_by_tree: Sequence[Sequence[CriterionNode]]) -> dict[str, int]:
+    """Return how many judgments, guidelines and lists of trees could not be read, by reason, judgments first."""
+    failures: Counter[str] = Counter()
+    criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
+    for criterion in criteria:
+        failures.update(_judgment_failures(criterion))
+    for criterion in criteria:
+        failures.update(_guideline_failures(criterion))
+    for tree, of_tree in zip(trees, criteria_by_tree, strict=True):
+        if not of_tree:
+            failures[_list_failure(tree)] += 1
+    return dict(failures)
+
+
+def _judgment_failures(criterion: CriterionNode) -> list[str]:
+    """Return the reasons of a criterion's judgments that could not be read."""
+    return [judgment.failure for judgment in criterion.judgments if judgment.failure]
+
+
+def _guideline_failures(criterion: CriterionNode) -> list[str]:
+    """Return the reasons of a criterion's guidelines that could not be judged by."""
+    return [f"guideline:{guideline.failure}" for guideline in criterion.guidelines if guideline.failure]
+
+
+def _list_failure(tree: EvaluationTree) -> str:
+    """Return why a tree has no criteria: the engine gave no list, or the list had none."""
+    unanswered = {f"criteria:{reason}" for reason in UNANSWERED}
+    for failure in tree.failures:
+        if failure in unanswered:
+            return failure
+    return "criteria:none"
+
+
 def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float | None:
-    found = [
-        (abs(c.criterion.weight), margin)
-        for order in orders
-        for c in criteria
-        for j in c.judgments
-        if j.order == order and (margin := margin_of(c, j)) is not None
-    ]
-    return sum(weight * margin for weight, margin in found) / sum(weight for weight, _ in found) if found else None
+    """Return the weighted mean margin of all readable judgments, -4 to 4; None where none could be read."""
+    weights = []
+    weighted_margins = []
+    for order in orders:
+        for criterion in criteria:
+            weight = abs(criterion.criterion.weight)
+            for judgment in criterion.judgments:
+                margin = margin_of(criterion, judgment)
+                if judgment.order == order and margin is not None:
+                    weights.append(weight)
+                    weighted_margins.append(weight * margin)
+    if not weights:
+        return None
+    return sum(weighted_margins) / sum(weights)
 
 
 def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
-    """How good response ``A`` or ``B`` is, 0 to 1: the weighted mean over the criteria of its mean score on each.
+    """Return the score of response ``A`` or ``B``, 0 to 1: the weighted mean over the criteria of its mean score.
 
-    None where a given criterion could not be read: the rest would be another rubric, under which another response, or
-    one that hides what it is asked for, may look better.
+    It is None where a given criterion could not be read: the rest would be another rubric, under which another
+    response, or one that hides what it is asked for, may look better.
     """
     shares: list[tuple[float, float]] = []
-    for criterion in criteria:
-        nodes = [j for j in criterion.judgments if side in j.order]
-        if scores := [s for j in nodes if (s := j.score_a if side == "A" else j.score_b) is not None]:
-            share = criterion.criterion.share(sum(scores) / len(scores))
-            shares.append((criterion.criterion.weight, share))
-        elif criterion.criterion.source == "given":
+    for node in criteria:
+        scores = []
+        for judgment in node.judgments:
+            score = judgment.score_a if side == "A" else judgment.score_b
+            # A judgment of the other response alone carries this one's score from its sibling: it is no second one.
+            if side in judgment.order and score is not None:
+                scores.append(score)
+        criterion = node.criterion
+        if scores:
+            shares.append((criterion.weight, criterion.share(sum(scores) / len(scores))))
+        elif criterion.source == "given":
             return None
     return weighted(shares)
 
 
-def _nothing(tree: EvaluationTree) -> str:
-    """Why a tree has no criteria: the engine gave no list, or none was in it."""
-    unanswered = {f"criteria:{reason}" for reason in UNANSWERED}
-    return next((reason for reason in tree.failures if reason in unanswered), "criteria:none")
-
-
 def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
-    """The branches by order and then by rank."""
+    """Yield the branches by order, and in an order by rank."""
     for order in (*ORDERS, *RESPONSES):
-        for criterion in criteria:
-            told = criterion.criterion
-            for guideline in criterion.guidelines:
-                for node in (j for j in guideline.judgments if j.order == order):
-                    yield Reason(
-                        order=order,
-                        criterion=criterion.text,
-                        guideline=guideline.text,
-                        text=in_own_order(node.text, order),
-                        **{name: getattr(node, name) for name in ("score_a", "score_b", "verdict", "failure")},
-                        **{name: getattr(told, name) for name in ("name", "weight", "source")},
-                    )
+        for node in criteria:
+            for guideline in node.guidelines:
+                for judgment in guideline.judgments:
+                    if judgment.order == order:
+                        yield _reason(node, guideline, judgment)
+
+
+def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNode) -> Reason:
+    """Return one branch as a reason of a verdict."""
+    return Reason(
+        order=judgment.order,
+        criterion=node.text,
+        guideline=guideline.text,
+        text=in_own_order(judgment.text, judgment.order),
+        score_a=judgment.score_a,
+        score_b=judgment.score_b,
+        verdict=judgment.verdict,
+        failure=judgment.failure,
+        name=node.criterion.name,
+        weight=node.criterion.weight,
+        source=node.criterion.source,
+    )
 
 
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
-    """The criteria that a tree was judged by, each with its first usable guideline; None where there are none."""
-    # One whose guideline failed is not asked for again: later responses would be judged by another list.
-    written = [(c.criterion, g.text) for c in used(tree, branches) for g in c.guidelines if g.failure is None]
-    found = {c: replace(c, guideline=c.guideline or text) for c, text in reversed(written)}
-    return Rubric(tuple(found.values())[::-1]) if found else None
+    """Return the criteria that a tree was judged by, each with its first usable guideline; None where none has one."""
+    criteria = []
+    for node in used(tree, branches):
+        usable = [guideline.text for guideline in node.guidelines if guideline.failure is None]
+        # One whose guideline failed is not asked for again: later responses would be judged by another list.
+        if usable:
+            criteria.append(replace(node.criterion, guideline=node.criterion.guideline or usable[0]))
+    return Rubric(tuple(criteria)) if criteria else None
 
 
 def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -> Iterator[Score]:
-    """The scores of a group's responses by the trees of those that have a text, the first of which has the plan."""
+    """Yield the scores of a group's responses.
+
+    Args:
+        group: the responses.
+        trees: those of the responses that have a text, in order; the first made the plan for all. Only it is there
+            where no criteria came, and none where no response has a text.
+        branches: how many criteria of the judge's own list count.
+    """
     plan = used(trees[0], branches) if trees else ()
-    unplanned = Counter(f"guideline:{r}" for c in plan for g in c.guidelines if (r := g.failure))
-    whole = not any(c.given and all(g.failure for g in c.guidelines) for c in plan)  # else it is another rubric
-    judged = sum((Cost(j.prompt_tokens, j.generated_tokens, 1) for c in plan for j in c.judgments), Cost())
-    left, number = iter(trees), sum(bool(response.strip()) for response in group.responses)
-    shared = (cost_of(trees[0]) + judged * -1.0) * (1 / number) if trees else Cost()
+    plan_failures: Counter[str] = Counter()
+    for node in plan:
+        plan_failures.update(_guideline_failures(node))
+    # Without one of its criteria a rubric is another rubric, and its score no score of this one.
+    complete = not any(node.given and all(g.failure for g in node.guidelines) for node in plan)
+
+    first_judgments = Cost()
+    for node in plan:
+        for judgment in node.judgments:
+            first_judgments += Cost(judgment.prompt_tokens, judgment.generated_tokens, 1)
+    # The responses share the cost of the plan: all that the first tree cost, without its judgments.
+    texts = sum(bool(response.strip()) for response in group.responses)
+    plan_share = (cost_of(trees[0]) + first_judgments * -1.0) * (1 / texts) if trees else Cost()
+
+    remaining = iter(trees)
     for response in group.responses:
         if not response.strip():
             yield Score(value=0.0)
-        elif (tree := next(left, None)) is None:  # nothing came to judge by
-            yield Score(value=None, failures=dict(trees[0].failures), cost=shared)
-        else:
-            criteria = used(tree, branches)
-            failures = unplanned + Counter(j.failure for c in criteria for j in c.judgments if j.failure)
-            failures.update({} if criteria else tree.failures)
-            yield Score(
-                value=score_of(criteria, "A") if whole else None,
-                reasons=tuple(reasons_of(criteria)),
-                failures=dict(failures),
-                cost=shared + (judged if tree is trees[0] else cost_of(tree)),
-            )
+            continue
+        tree = next(remaining, None)
+        if tree is None:
+            # No criteria came, so that there is nothing to judge this response by.
+            yield Score(value=None, failures=dict(trees[0].failures), cost=plan_share)
+            continue
+
+        criteria = used(tree, branches)
+        failures = plan_failures.copy()
+        for node in criteria:
+            failures.update(_judgment_failures(node))
+        if not criteria:
+            failures.update(tree.failures)
+        judgments_cost = first_judgments if tree is trees[0] else cost_of(tree)
+        yield Score(
+            value=score_of(criteria, "A") if complete else None,
+            reasons=tuple(reasons_of(criteria)),
+            failures=dict(failures),
+            cost=plan_share + judgments_cost,
+        )
 
 
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
@@ -309,11 +487,13 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
     check_model(settings, method, use.key)
     criteria = settings.criteria or 0
     if use.branches is not None:
+        # Stage evaluate asks with several numbers of branches, of which the method takes those up to its own.
         if method.most == 0:
             raise ConfigError(f"{use.key}: {method.text!r}: a judge has at least 1 branch")
         check_criteria(criteria, method, max(method.branches(use.branches)), "evaluate.branches")
         return
     most = 1 if method.most is None else method.most
+    # A trained judge says itself how many criteria it names, which check_criteria reads.
     if most < 1 or (most > criteria and not method.is_directory):
         raise ConfigError(f"{use.key}={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
     check_criteria(criteria, method, most, use.key)
@@ -327,9 +507,12 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
     settings = models.settings
     assert settings.criteria is not None
     directory = models.directory(method)
-    criteria = settings.criteria if directory is None else criteria_of(directory)
+    criteria = settings.criteria
+    if directory is not None:
+        criteria = criteria_of(directory)
     more: dict[str, Any] = {"plan": method.changes.get("plan", "shared")}
     if settings.whole_trees:
+        # What reads the trees later may need branches that the verdict did not.
         more["early_stop"] = False
     if settings.rubric and not settings.own_criteria:
         more["rubric"] = read_rubric(settings.rubric)
@@ -368,8 +551,10 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     if method.target not in models.inputs and not method.is_directory:
         # A trained judge brings its own prompts; any other model is asked by the run's.
         prompts = hashes.of(prompt_path(models.settings.prompts or ""))
+    # A directory may be moved: its model's content is part of the fingerprint, its path is not.
+    name = "+".join(method.options) if method.is_directory else method.name
     return {
-        "method": "+".join(method.options) if method.is_directory else method.name,
+        "method": name,
         "branches": branches,
         "asking": asking,
         "criteria": models.settings.criteria,
@@ -381,9 +566,11 @@ def grow_branches(judge: Any, comparisons: Sequence[Comparison], seed: int, bran
     """Return the trees of comparisons as a finished shard, grown with so many branches."""
     trees, others = judge.ask(comparisons, seed, branches)
     shard = shard_of([*trees, *others])
-    rows = [*shard.rows[: len(trees)]]
-    for row, other in zip(rows, shard.rows[len(trees) :], strict=bool(others)):
-        row[OTHER] = other
+    rows = list(shard.rows[: len(trees)])
+    # Where plans are independent, a comparison's row holds both of its trees.
+    if others:
+        for row, other in zip(rows, shard.rows[len(trees) :], strict=True):
+            row[OTHER] = other
     return replace(shard, rows=rows, counts_in=len(rows))
 
 
@@ -396,7 +583,10 @@ def read_trees(
 ) -> Outcome:
     """Return the predictions for each number of branches, read off trees that were grown with the most."""
     trees = [trees_on(row, comparison) for row, comparison in zip(rows, comparisons, strict=True)]
-    predictions = {k: [predict(tree, k, options, name, other) for tree, other in trees] for k in branches}
+    predictions: dict[int, list[Prediction]] = {}
+    for k in branches:
+        predictions[k] = [predict(tree, k, options, name, other) for tree, other in trees]
+    # The most branches hold the failures of all smaller numbers.
     failures: Counter[str] = Counter()
     for prediction in predictions[max(predictions)]:
         failures.update(prediction.failures)
@@ -409,8 +599,11 @@ def trees_on(row: Mapping[str, Any], comparison: Comparison) -> tuple[Evaluation
     Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
     corrected since.
     """
-    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row))
-    return first, others[0] if others else None
+    trees = [replace(tree, comparison=comparison) for tree in trees_of(row)]
+    if len(trees) == 1:
+        return trees[0], None
+    order_ab, order_ba = trees
+    return order_ab, order_ba
 
 
 def scores(settings: ModelSettings, method: Method) -> bool:
