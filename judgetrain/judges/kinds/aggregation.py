@@ -35,8 +35,10 @@ _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 class Rule(NamedTuple):
     """How the branches of one order become its verdict.
 
-    ``weighed``: the side with the larger weighted mean of scores, and a ``tie`` up to such a share of the scale; so it
-    is for an order by itself, too, where fitted weights decide between both. Else the side that more of them prefer.
+    Args:
+        weighed: True: the side with the larger weighted mean of scores, also in an order by itself where fitted weights
+            decide over both. False: the side that more branches prefer.
+        tie: means that differ by at most this share of the scale are a tie; 0 for votes.
     """
 
     weighed: bool
@@ -44,137 +46,203 @@ class Rule(NamedTuple):
 
 
 def most(criterion: CriterionNode, rule: Rule) -> float:
-    """The most that a criterion adds to the balance with one branch."""
-    return (HIGHEST - LOWEST) * abs(criterion.criterion.weight) if rule.weighed else 1.0
+    """Return the most that one branch of a criterion adds to the balance."""
+    if not rule.weighed:
+        return 1.0
+    # A negative weight turns the better score round, and counts as much as a positive one.
+    return (HIGHEST - LOWEST) * abs(criterion.criterion.weight)
 
 
 def steps(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
-    """What each branch judged in one order adds: above 0 for A, below for B.
+    """Return what each branch judged in one order adds to the balance: above 0 for A, below for B.
 
-    0 for a tie, for what cannot be read and for a guideline that cannot be judged by. A criterion's weight counts
+    It is 0 for a tie, for what cannot be read and for a guideline that cannot be judged by. A criterion's weight counts
     where scores are ``weighed``.
     """
-
-    def step(criterion: CriterionNode, judgment: JudgmentNode) -> float:
-        if not rule.weighed:
-            return _VOTES.get(judgment.verdict, 0.0)
-        return (margin_of(criterion, judgment) or 0.0) * abs(criterion.criterion.weight)
-
-    found: list[float] = []
+    result: list[float] = []
     for criterion in criteria:
         for guideline in criterion.guidelines:
-            judged = [j for j in guideline.judgments if j.order == order]
-            found += [0.0] if guideline.failure else [step(criterion, j) for j in judged]
-    return found
+            if guideline.failure:
+                # It has no judgment, but its branch is over all the same.
+                result.append(0.0)
+                continue
+            for judgment in guideline.judgments:
+                if judgment.order == order:
+                    result.append(_step(criterion, judgment, rule))
+    return result
+
+
+def _step(criterion: CriterionNode, judgment: JudgmentNode, rule: Rule) -> float:
+    """Return what one judgment adds to the balance."""
+    if not rule.weighed:
+        return _VOTES.get(judgment.verdict, 0.0)
+    margin = margin_of(criterion, judgment) or 0.0
+    return margin * abs(criterion.criterion.weight)
 
 
 def margin_of(criterion: CriterionNode, judgment: JudgmentNode) -> float | None:
-    """How far A is ahead by a judgment, -4 to 4, on the criterion's own scale; None where it cannot be read."""
-    given, a, b = criterion.given, judgment.score_a, judgment.score_b
-    if given is None or a is None or b is None:
+    """Return how far A is ahead by a judgment, -4 to 4, on the criterion's own scale; None where it cannot be read."""
+    score_a = judgment.score_a
+    score_b = judgment.score_b
+    if criterion.given is None or score_a is None or score_b is None:
         return judgment.margin
-    ahead = (HIGHEST - LOWEST) * (given.share(a) - given.share(b))
-    return -ahead if judgment.inverted else ahead
+    # The levels of a rubric may stand further apart than the scores 1 to 5 that a judge writes.
+    lead = (HIGHEST - LOWEST) * (criterion.given.share(score_a) - criterion.given.share(score_b))
+    return -lead if judgment.inverted else lead
 
 
-def _read(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
-    """The most that each branch could have added that was judged in one order and could be read."""
-    return [most(c, rule) for c in criteria for j in c.judgments if j.order == order and j.verdict is not None]
+def _most_of_readable(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
+    """Return the most that each readable branch of one order could have added."""
+    result = []
+    for criterion in criteria:
+        for judgment in criterion.judgments:
+            if judgment.order == order and judgment.verdict is not None:
+                result.append(most(criterion, rule))
+    return result
 
 
 def verdict(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> Verdict | None:
-    """The verdict of the branches of some criteria in one order; None if none of them can be read."""
-    read = _read(criteria, order, rule)
-    return verdict_of(math.fsum(steps(criteria, order, rule)), rule.tie * math.fsum(read)) if read else None
+    """Return the verdict of some criteria's branches in one order; None if none of them can be read."""
+    readable = _most_of_readable(criteria, order, rule)
+    if not readable:
+        return None
+    return verdict_of(math.fsum(steps(criteria, order, rule)), rule.tie * math.fsum(readable))
 
 
 _ROUNDING = 1e-9
-"""A lead must exceed what may come by more than sums of real-valued scores can be off."""
+"""A lead must exceed what may still come by more than this, the error of a sum of real-valued scores."""
 
 
 def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float] = (), tie: float = 0.0) -> int:
-    """The fewest further branches after which the outcome might be settled; 0 when it can no longer change.
+    """Return the fewest further branches after which the outcome might be settled; 0 when it can no longer change.
 
-    ``judged``: what the branches judged so far in one order add to the balance between A (above 0) and B (below); 0
-    where unreadable. ``left``: the most that each of the others can add, in their order. ``read``: the most that those
-    could have added that were read; a balance up to the share ``tie`` of all that is read is even.
+    Args:
+        judged: what the branches judged so far in one order add to the balance between A (above 0) and B (below); 0
+            where unreadable.
+        left: the most that each of the other branches can add, in their order.
+        read: the most that each branch that was read could have added.
+        tie: a balance up to this share of all that is read is even.
     """
-    lead, even = abs(math.fsum(judged)), tie * math.fsum([*read, *left])
+    lead = abs(math.fsum(judged))
+    even = tie * math.fsum([*read, *left])
     for number in range(len(left)):
-        first, rest = math.fsum(left[:number]), math.fsum(left[number:])
-        if lead + first - rest > even + _ROUNDING or max(lead - first, 0.0) + rest < even - _ROUNDING:
+        next_branches = math.fsum(left[:number])
+        branches_after = math.fsum(left[number:])
+        # If the next branches all speak for the leader, the others may not reach the band of ties any more ...
+        leader_wins = lead + next_branches - branches_after > even + _ROUNDING
+        # ... and if they all speak against it, the others may not lift the balance out of the band.
+        even_stays = max(lead - next_branches, 0.0) + branches_after < even - _ROUNDING
+        if leader_wins or even_stays:
             return number
     return len(left)
 
 
 def next_wave(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Order] = ORDERS) -> Wave:
-    """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
+    """Return what a judge with ``branches`` branches must judge next.
+
+    It is empty when the verdicts of all ``orders`` are settled.
+    """
     criteria = used(tree, branches)
-    if any(c.given for c in criteria):  # a rubric's criteria are all judged: each has its part in a response's score
-        return {c.rank: tuple(orders) for c in criteria if not c.guidelines}
+    if any(criterion.given for criterion in criteria):
+        # A rubric's criteria are all judged: each has its part in a response's score.
+        return {criterion.rank: tuple(orders) for criterion in criteria if not criterion.guidelines}
+
     weights = [most(criterion, rule) for criterion in criteria]
-    waiting = {}
+    needed_by_order: dict[Order, int] = {}
     for order in orders:
         judged = steps(criteria, order, rule)
-        if number := needed(judged, weights[len(judged) :], _read(criteria, order, rule), rule.tie):
-            waiting[order] = number
-    if not waiting:
+        readable = _most_of_readable(criteria, order, rule)
+        number = needed(judged, weights[len(judged) :], readable, rule.tie)
+        if number:
+            needed_by_order[order] = number
+    if not needed_by_order:
         return {}
-    done = sum(bool(c.guidelines) for c in criteria)
-    return {c.rank: tuple(waiting) for c in criteria[done : done + min(waiting.values())]}
+
+    # No further than the first order may be settled: what comes then decides how much the others need.
+    wave = min(needed_by_order.values())
+    done = sum(bool(criterion.guidelines) for criterion in criteria)
+    return {criterion.rank: tuple(needed_by_order) for criterion in criteria[done : done + wave]}
 
 
 def used(tree: EvaluationTree, branches: int) -> tuple[CriterionNode, ...]:
-    """The criteria that a judge with ``branches`` branches judges by: so many of its own list, but all given ones."""
-    return tree.criteria[: max(branches, sum(c.given is not None for c in tree.criteria))]
+    """Return the criteria that a judge with ``branches`` branches judges by: so many, but all of a rubric."""
+    from_rubric = sum(criterion.given is not None for criterion in tree.criteria)
+    return tree.criteria[: max(branches, from_rubric)]
 
 
 def stopped(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Order] = ORDERS) -> EvaluationTree:
-    """The part of a tree that a judge with ``branches`` branches that stops early would have grown.
+    """Return the part of a tree that a judge with ``branches`` branches that stops early would have grown.
 
     The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
     """
-    grown = [replace(c, guidelines=()) for c in tree.criteria]
-    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, rule, orders):
-        pairs = zip(tree.criteria, grown, strict=True)
-        grown = [_shown(whole, wave[whole.rank]) if whole.rank in wave else part for whole, part in pairs]
-    return replace(tree, criteria=tuple(grown))
+    partial = replace(tree, criteria=tuple(replace(criterion, guidelines=()) for criterion in tree.criteria))
+    wave = next_wave(partial, branches, rule, orders)
+    while wave:
+        criteria = []
+        for whole, part in zip(tree.criteria, partial.criteria, strict=True):
+            if whole.rank in wave:
+                criteria.append(_in_orders(whole, wave[whole.rank]))
+            else:
+                criteria.append(part)
+        partial = replace(partial, criteria=tuple(criteria))
+        wave = next_wave(partial, branches, rule, orders)
+    return partial
 
 
-def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
-    guidelines = (
-        replace(g, judgments=tuple(j for j in g.judgments if j.order in orders)) for g in criterion.guidelines
-    )
+def _in_orders(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
+    """Return a criterion with the judgments of some orders only."""
+    guidelines = []
+    for guideline in criterion.guidelines:
+        judgments = tuple(judgment for judgment in guideline.judgments if judgment.order in orders)
+        guidelines.append(replace(guideline, judgments=judgments))
     return replace(criterion, guidelines=tuple(guidelines))
 
 
 Margins = Mapping[str, float]
-"""By criterion (its name in a rubric, or ``#2``, the second of the judge's own list): what it adds to the mean, where
-A is ahead by -1 to 1."""
+"""What each criterion adds to the mean, which says how far A is ahead, -1 to 1.
+
+By the criterion's name in a rubric, or ``#2`` for the second of the judge's own list.
+"""
 
 
 def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
-    """What the criteria of a tree, or of each order's, add to their ``mean``; without those that cannot be read."""
-    found: dict[str, tuple[float, list[float]]] = {}
+    """Return what the criteria of a tree, or of each order's tree, add to their mean; without unreadable ones."""
+    weights: dict[str, float] = {}
+    margins: dict[str, list[float]] = {}
     for criteria in lists:
         for place, node in enumerate(criteria, start=1):
-            name = (node.given.name or node.given.text) if node.given else f"#{place}"
-            margins = [margin for each in node.judgments if (margin := margin_of(node, each)) is not None]
-            if margins:
-                found.setdefault(name, (abs(node.criterion.weight), []))[1].extend(margins)
-    whole = math.fsum(weight for weight, _ in found.values()) * (HIGHEST - LOWEST)
-    return {name: weight * fmean(margins) / whole for name, (weight, margins) in found.items()}
+            name = f"#{place}"
+            if node.given:
+                name = node.given.name or node.given.text
+            readable = []
+            for judgment in node.judgments:
+                margin = margin_of(node, judgment)
+                if margin is not None:
+                    readable.append(margin)
+            if readable:
+                weights.setdefault(name, abs(node.criterion.weight))
+                margins.setdefault(name, []).extend(readable)
+
+    whole = math.fsum(weights.values()) * (HIGHEST - LOWEST)
+    return {name: weight * fmean(margins[name]) / whole for name, weight in weights.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
     """Weights of criteria, and what they were fitted on.
 
-    ``tie``: a probability no further than this from a half is a tie. ``n`` labelled comparisons. ``before`` and
-    ``after``: expected calibration error and agreement of the plain mean, and of the fitted weights on comparisons that
-    had no part in fitting them, nor in choosing ridge and tie (ten folds of prompts). Agreement is over all labelled
-    comparisons, as in stage judge: what cannot be read agrees with nothing, and an empty response loses. By the plain
-    mean it is that of the judge as it is asked, with its tie and its early stop.
+    Agreement is over all labelled comparisons, as in stage judge: what cannot be read agrees with nothing, and an empty
+    response loses.
+
+    Args:
+        weights: by criterion.
+        tie: a probability no further than this from a half is a tie.
+        n: number of labelled comparisons.
+        ridge: strength of the L2 penalty.
+        before: expected calibration error and agreement of the plain mean. Agreement is that of the judge as it is
+            asked, with its tie and its early stop.
+        after: both of the fitted weights, on comparisons that had no part in fitting them, nor in choosing ridge and
+            tie (ten folds of prompts).
     """
 
     weights: dict[str, float]
@@ -185,27 +253,38 @@ class Fitted:
     after: dict[str, float]
 
     def logit(self, margins: Margins) -> float | None:
-        """The log-odds of A being better, nats; None where no criterion could be read.
-
-        A criterion that was not there when weights were fitted counts as much as the mean one.
-        """
-        usual = fmean(self.weights.values()) if self.weights else 0.0
-        return math.fsum(self.weights.get(name, usual) * m for name, m in margins.items()) if margins else None
+        """Return the log-odds of A being better, nats; None where no criterion could be read."""
+        if not margins:
+            return None
+        # A criterion that was not there when weights were fitted counts as much as the mean one.
+        mean_weight = fmean(self.weights.values()) if self.weights else 0.0
+        return math.fsum(self.weights.get(name, mean_weight) * margin for name, margin in margins.items())
 
     def verdict(self, logit: float | None) -> Verdict | None:
-        """The verdict of log-odds."""
-        return None if logit is None else verdict_of(logistic(logit) - 0.5, self.tie)
+        """Return the verdict of log-odds, nats; None for None."""
+        if logit is None:
+            return None
+        return verdict_of(logistic(logit) - 0.5, self.tie)
 
     def save(self, directory: Path) -> None:
-        """Write it as ``fitted.json``."""
+        """Write the weights as ``fitted.json``."""
         write_json_atomic(directory / FITTED, asdict(self))
 
     @classmethod
     def load(cls, path: str | Path, key: str = "judge.fitted") -> Fitted:
-        """Read what :meth:`save` wrote (ConfigError: there is none; names the ``key``)."""
+        """Read what :meth:`save` wrote.
+
+        Args:
+            path: the file, or its directory.
+            key: the configuration key that names it, for the message.
+
+        Raises:
+            ConfigError: there is no such file, or it is another one.
+        """
         try:
             file = Path(path).expanduser()
-            file = file / FITTED if file.is_dir() else file
+            if file.is_dir():
+                file = file / FITTED
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{key}={path}: expected the {FITTED} of stage calibrate ({error})") from error
