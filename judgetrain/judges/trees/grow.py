@@ -33,10 +33,10 @@ from judgetrain.judges.trees.schema import (
     Wave,
 )
 from judgetrain.rubrics import Rubric
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
+from judgetrain.schema import ORDERS, Comparison, Order
 
 Choose = Callable[[Comparison, list[str]], list[int]]
-"""Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
+"""Returns which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Sampled:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The fields of the node that it becomes, but for its text."""
+        """Return the fields of the node that it becomes, but for its text."""
         return {
             "prompt_tokens": self.completion.prompt_tokens,
             "generated_tokens": self.completion.generated_tokens,
@@ -71,20 +71,17 @@ class PartialTree:
 
     def take_given(self, rubric: Rubric | None) -> None:
         """Begin with the criteria of a rubric, which cost nothing."""
-        self.criteria = [
-            CriterionNode(
-                id=f"{self.comparison.id}/c{rank}",
-                text=given.line,
-                rank=rank,
-                generated_tokens=0,
-                guidelines=(),
-                given=given,
-            )
-            for rank, given in enumerate(rubric.criteria if rubric else ())
-        ]
+        given = rubric.criteria if rubric else ()
+        self.criteria = [self._node(rank, criterion.line, given=criterion) for rank, criterion in enumerate(given)]
 
     def take_criteria(self, sampled: Sampled, listed_at_most: int, wanted: int) -> None:
-        """Add the new criteria of a list, until there are ``wanted``; counts what could not be had."""
+        """Add the new criteria of a list, and count what could not be used.
+
+        Args:
+            sampled: the list.
+            listed_at_most: how many of its items count.
+            wanted: how many criteria the tree may have in all.
+        """
         completion = sampled.completion
         reason = completion.finish_reason
         self.lists.append(CriteriaList(text=completion.text, **sampled.record))
@@ -92,36 +89,45 @@ class PartialTree:
             self.failures[f"criteria:{reason}"] += 1
             return
         self.criteria_text = f"{self.criteria_text}\n{completion.text}".strip("\n")
-        known = {normalise(c.text) for c in self.criteria}
+
         material = material_of(self.comparison)
-        whole = _whole(completion.text, reason)  # a line that was cut counts where there is no other
-        listed = (listed_criteria(whole, material) or listed_criteria(completion.text, material))[:listed_at_most]
-        if reason == "length" and listed:
+        complete_text = _without_cut_line(completion.text, reason)
+        # A line that was cut counts where there is no other.
+        items = listed_criteria(complete_text, material) or listed_criteria(completion.text, material)
+        items = items[:listed_at_most]
+        if reason == "length" and items:
             self.failures["criteria:cut_off"] += 1
-        names = [normalise(item) for item, _ in listed_items(whole, material)]
-        if repeats := len(names) - len(set(names) - known):
+
+        earlier_names = {normalise(criterion.text) for criterion in self.criteria}
+        names = [normalise(item) for item, _ in listed_items(complete_text, material)]
+        repeats = len(names) - len(set(names) - earlier_names)
+        if repeats:
             self.failures["criteria:repeated"] += repeats
-        fresh = [(criterion, end) for criterion, end in listed if normalise(criterion) not in known]
-        costs = _costs(completion, [end for _, end in fresh])
-        found = list(zip(fresh, costs, strict=True))[: wanted - len(self.criteria)]
-        self.criteria += [
-            CriterionNode(
-                id=f"{self.comparison.id}/c{rank}",
-                text=text,
-                rank=rank,
-                generated_tokens=cost,
-                guidelines=(),
-                listed_in=len(self.lists) - 1,
-            )
-            for rank, ((text, _), cost) in enumerate(found, start=len(self.criteria))
-        ]
+
+        new_items = [(text, end) for text, end in items if normalise(text) not in earlier_names]
+        costs = _costs(completion, [end for _, end in new_items])
+        free_places = wanted - len(self.criteria)
+        for (text, _), cost in list(zip(new_items, costs, strict=True))[:free_places]:
+            self.criteria.append(self._node(len(self.criteria), text, cost, listed_in=len(self.lists) - 1))
+
+    def _node(self, rank: int, text: str, generated_tokens: int = 0, **fields: Any) -> CriterionNode:
+        """Return a criterion of this tree that has not grown yet."""
+        return CriterionNode(
+            id=f"{self.comparison.id}/c{rank}",
+            text=text,
+            rank=rank,
+            generated_tokens=generated_tokens,
+            guidelines=(),
+            **fields,
+        )
 
     def finished(self, seed: int) -> EvaluationTree:
+        """Return the tree as it has grown, which a batch of this seed grew."""
         return EvaluationTree(
             comparison=self.comparison,
             criteria_text=self.criteria_text,
-            criteria_prompt_tokens=sum(each.prompt_tokens for each in self.lists),
-            criteria_generated_tokens=sum(each.generated_tokens for each in self.lists),
+            criteria_prompt_tokens=sum(criteria_list.prompt_tokens for criteria_list in self.lists),
+            criteria_generated_tokens=sum(criteria_list.generated_tokens for criteria_list in self.lists),
             criteria=tuple(self.criteria),
             seed=seed,
             failures=dict(sorted(self.failures.items())),
@@ -130,34 +136,48 @@ class PartialTree:
 
 
 def whole_criteria(text: str, finish_reason: str, limit: int, comparison: Comparison) -> list[str]:
-    """The criteria of a list, at most ``limit``, without the line that the token limit cut."""
-    return [c for c, _ in listed_criteria(_whole(text, finish_reason), material_of(comparison))][:limit]
+    """Return the criteria of a list, at most ``limit``, without the line that the token limit cut."""
+    items = listed_criteria(_without_cut_line(text, finish_reason), material_of(comparison))
+    return [criterion for criterion, _ in items[:limit]]
 
 
 def material_of(comparison: Comparison) -> str:
-    """The dialogue, which a list's reasoning may quote."""
+    """Return the dialogue, which a list's reasoning may quote."""
     return f"{comparison.dialogue.context}\n{comparison.dialogue.query}"
 
 
-def _whole(text: str, finish_reason: str) -> str:
-    """The list without the line that the token limit cut."""
-    cut = finish_reason == "length" and not text.endswith("\n")
-    return "".join(text.splitlines(keepends=True)[:-1]) if cut else text
+def _without_cut_line(text: str, finish_reason: str) -> str:
+    """Return a list without the line that the token limit cut."""
+    if finish_reason != "length" or text.endswith("\n"):
+        return text
+    return "".join(text.splitlines(keepends=True)[:-1])
 
 
 def _costs(completion: Completion, ends: list[int]) -> list[int]:
-    """The completion's tokens shared out over criteria whose lines end at ``ends``, by characters: engines do not say
-    where a line ends. Words before the list count for the first, those after it for the last, repeats for the next."""
-    total = len(completion.text) or 1
-    upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
-    bounds = [0, *upto, completion.generated_tokens] if ends else []
-    return [later - earlier for earlier, later in pairwise(bounds)]
+    """Return a list's tokens shared out over its criteria.
+
+    They are shared by characters, as engines do not say with which token a line ends. Words before the list count for
+    the first criterion, those after it for the last, and a repeat for the criterion after it.
+
+    Args:
+        completion: the list.
+        ends: where each criterion's line ends, characters.
+    """
+    if not ends:
+        return []
+    characters = len(completion.text) or 1
+    bounds = [0]
+    for end in ends[:-1]:
+        bounds.append(round(completion.generated_tokens * end / characters))
+    bounds.append(completion.generated_tokens)
+    return [after - before for before, after in pairwise(bounds)]
 
 
 def sample_criteria(seed: int, number: int) -> Choose:
-    """A chooser of ``number`` criteria at random, the same for a comparison in every run."""
+    """Return a chooser of ``number`` criteria at random, which chooses the same for a comparison in every run."""
 
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
+        # The comparison's id is part of the seed, so that the choice hangs on no other comparison.
         rng = random.Random(derive_seed(seed, comparison.id))
         return rng.sample(range(len(criteria)), min(number, len(criteria)))
 
@@ -165,14 +185,22 @@ def sample_criteria(seed: int, number: int) -> Choose:
 
 
 Steer = Callable[[EvaluationTree], Wave]
-"""Given a tree as far as it has grown, what to grow next; an empty wave ends it. No criterion comes twice."""
+"""Returns what to grow next of a tree as far as it has grown; an empty wave ends it. No criterion comes twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How wide a tree grows. ``count`` criteria are asked for, ``criteria`` of them are grown, and all given ones.
+    """How wide a tree grows.
 
-    ``orders``: what its judgments are shown.
+    Args:
+        count: how many criteria are asked for.
+        criteria: how many of these are grown; given ones are all grown.
+        guidelines: per criterion.
+        judgments: per guideline and order.
+        orders: what its judgments are shown.
+        top_up: ask once more where fewer than ``criteria`` different criteria came back.
+        attempt: how many trees of the same comparisons could not be read. Answers that were kept for those are not
+            used again.
     """
 
     count: int
@@ -181,9 +209,7 @@ class Shape:
     judgments: int = 1
     orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
-    """Ask once more where fewer than ``criteria`` different criteria came back."""
     attempt: int = 0
-    """How many trees of the same comparisons were of no use: answers that were kept for those are not wanted."""
 
 
 def grow(
@@ -197,59 +223,104 @@ def grow(
     steer: Steer | None = None,
     numbers: Sequence[int] | None = None,
 ) -> list[EvaluationTree]:
-    """One evaluation tree per comparison; every level is one batch over all comparisons.
+    """Return one evaluation tree per comparison; every level is one batch over all comparisons.
 
-    A complete tree has ``criteria × guidelines × judgments × orders`` branches. Whatever cannot be read is
-    counted in the tree's ``failures`` by reason; nothing is guessed. ``asking``: the sampling at each level, and how
-    judgments are read; how many criteria are asked for is the shape's. With ``steer`` the branches grow in waves, two
-    batches each, until it wants no more; those that do grow are the ones of the complete tree.
+    A complete tree has ``criteria × guidelines × judgments × orders`` branches. Whatever cannot be read is counted in
+    the tree's ``failures`` by reason; nothing is guessed.
 
-    A tree's random numbers follow from the seed and its number alone, whatever the others hold: ``numbers`` are those
-    of the trees (None: their indices), so that a batch grows the same trees in one call as in several.
+    A tree's random numbers follow from the seed and its number alone, whatever is grown beside it, so that a batch
+    grows the same trees in one call as in several.
+
+    Args:
+        comparisons: what the trees are about.
+        engine: generates the text.
+        prompts: the prompts of each level.
+        shape: how wide a tree grows.
+        asking: the sampling at each level, and how judgments are read. How many criteria are asked for is the shape's.
+        seed: of what is sampled.
+        choose: which listed criteria to expand; None: all.
+        steer: grows the branches in waves, two batches each, until it wants no more. Those that do grow are the ones of
+            the complete tree. None: all at once.
+        numbers: the trees' numbers; None: their places in the call.
     """
-    trees = [PartialTree(comparison=c) for c in comparisons]
-    numbers = range(len(trees)) if numbers is None else numbers
+    trees = [PartialTree(comparison=comparison) for comparison in comparisons]
+    if numbers is None:
+        numbers = range(len(trees))
+    if steer is None:
+        steer = _all_at_once(shape)
     grower = _Grower(engine, prompts, shape, asking, seed, numbers)
+
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
-            kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
-            tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
-    steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
+            chosen = set(choose(tree.comparison, [criterion.text for criterion in tree.criteria]))
+            tree.criteria = [criterion for index, criterion in enumerate(tree.criteria) if index in chosen]
     while True:
         grown = [tree.finished(seed) for tree in trees]
         waves = [steer(tree) for tree in grown]
-        due = [
-            _Due(tree, index, criterion, _position(number, index, shape.criteria), wave[criterion.rank])
-            for number, tree, wave in zip(numbers, trees, waves, strict=True)
-            for index, criterion in enumerate(tree.criteria)
-            if criterion.rank in wave
-        ]
+        due = list(_due_criteria(trees, waves, numbers, shape))
         if not due:
             return grown
-        for each, guidelines in zip(due, grower.judge(due, grower.write_guidelines(due)), strict=True):
-            each.tree.criteria[each.index] = replace(each.criterion, guidelines=tuple(guidelines))
+        written = grower.write_guidelines(due)
+        for entry, guidelines in zip(due, grower.judge(due, written), strict=True):
+            entry.tree.criteria[entry.index] = replace(entry.criterion, guidelines=tuple(guidelines))
+
+
+def _all_at_once(shape: Shape) -> Steer:
+    """Return a steer that grows all criteria in one wave."""
+
+    def steer(tree: EvaluationTree) -> Wave:
+        return {criterion.rank: shape.orders for criterion in tree.criteria if not criterion.guidelines}
+
+    return steer
 
 
 WITHOUT = "5 if it holds throughout, 3 if it holds in part, 1 if it does not hold."
 """What a judge is shown in the place of a guideline where a criterion is to be judged by its text alone."""
 
 
-def _position(number: int, index: int, most: int) -> int:
-    """A place for the ``index``-th criterion of a tree, whatever the others of a call hold: what a rubric has beyond
-    the length of lists stands behind all lists' places."""
-    return number * most + index if index < most else (1 << 50) + number * 1000 + index
+def _position(number: int, index: int, list_length: int) -> int:
+    """Return a place for the ``index``-th criterion of a tree that no other criterion has, whatever is in the call.
+
+    Args:
+        number: the tree's.
+        index: the criterion's in the tree.
+        list_length: how many criteria of a list are grown.
+    """
+    if index < list_length:
+        return number * list_length + index
+    # A rubric may be longer than a list: its further criteria stand behind the places of all lists.
+    return (1 << 50) + number * 1000 + index
 
 
 @dataclass(frozen=True)
-class _Due:
-    """A criterion whose branches grow next, by ``position``, which decides its random numbers, in the ``orders``."""
+class _DueCriterion:
+    """A criterion whose branches grow next.
+
+    Args:
+        tree: the criterion's.
+        index: its place in the tree.
+        criterion: the criterion.
+        position: decides its random numbers.
+        orders: in which it is judged.
+    """
 
     tree: PartialTree
     index: int
     criterion: CriterionNode
     position: int
     orders: Sequence[Order]
+
+
+def _due_criteria(
+    trees: Sequence[PartialTree], waves: Sequence[Wave], numbers: Sequence[int], shape: Shape
+) -> Iterator[_DueCriterion]:
+    """Yield the criteria of trees that their waves name, tree by tree."""
+    for number, tree, wave in zip(numbers, trees, waves, strict=True):
+        for index, criterion in enumerate(tree.criteria):
+            if criterion.rank in wave:
+                position = _position(number, index, shape.criteria)
+                yield _DueCriterion(tree, index, criterion, position, wave[criterion.rank])
 
 
 @dataclass(frozen=True)
@@ -268,155 +339,226 @@ class _Grower:
         shape = self.shape
         for tree in trees:
             tree.take_given(tree.comparison.rubric)
-        alone = self.asking.rubric == "only"
-        waiting = [
-            (number, tree)
-            for number, tree in zip(self.numbers, trees, strict=True)
-            if len(tree.criteria) < (1 if alone else shape.criteria)
-        ]
-        stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
-        limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
-        for attempt in range(2 if shape.top_up else 1):
+        # A given rubric is all that is judged by, or the head of a list that the judge goes on with.
+        enough = 1 if self.asking.rubric == "only" else shape.criteria
+        waiting = []
+        for number, tree in zip(self.numbers, trees, strict=True):
+            if len(tree.criteria) < enough:
+                waiting.append((number, tree))
+
+        limits = Sampling.of(self.asking.criteria_sampling)
+        if shape.criteria < shape.count:
+            # What stands behind the criteria that are grown would be paid for and thrown away.
+            limits = replace(limits, stop=(f"\n{shape.criteria + 1}.",))
+        attempts = 2 if shape.top_up else 1
+        for attempt in range(attempts):
             requests: list[Request] = []
             for number, tree in waiting:
-                slots = slots_of(tree.comparison, self.asking.reference) | {"count": str(shape.count)}
-                requests += self._requests("criteria", slots, limits, number, 1)
+                slots = slots_of(tree.comparison, self.asking.reference)
+                slots["count"] = str(shape.count)
+                requests.extend(self._requests("criteria", slots, limits, number, 1))
+            # Each attempt has a number of its own, so that no kept answer of an earlier one is taken for it.
             requests = [replace(request, attempt=2 * shape.attempt + attempt) for request in requests]
-            sampled = self._sample(requests, "criteria", attempt)
-            for (_, tree), each in zip(waiting, sampled, strict=True):
-                tree.take_criteria(each, shape.count, shape.criteria)
-            # A prompt that is too long stays so.
-            short = [(n, t) for n, t in waiting if len(t.criteria) < shape.criteria]
-            waiting = [(n, t) for n, t in short if t.lists[-1].finish_reason != "too_long"]
+            lists = self._sample(requests, "criteria", attempt)
+            for (_, tree), sampled in zip(waiting, lists, strict=True):
+                tree.take_criteria(sampled, shape.count, shape.criteria)
+            waiting = [(number, tree) for number, tree in waiting if self._is_worth_asking_again(tree)]
+
         for _, tree in waiting:
             if tree.criteria:
                 tree.failures["criteria:short"] += 1
-            elif tree.criteria_text or not tree.failures:  # what never came is counted by its own reason
+            elif tree.criteria_text or not tree.failures:
+                # A list that never came is counted by its own reason.
                 tree.failures["criteria:none"] += 1
 
-    def write_guidelines(self, due: Sequence[_Due]) -> list[list[GuidelineNode]]:
-        """Sample the guidelines of each criterion that has none given, without the reasoning before them."""
-        number, limits = self.shape.guidelines, Sampling.of(self.asking.guideline_sampling)
-        requests: list[Request] = []
-        for each in due:
-            if self._stated(each) is None:
-                slots = slots_of(each.tree.comparison, self.asking.reference) | {"criterion": each.criterion.text}
-                requests += self._requests("guideline", slots, limits, each.position, number)
-        sampled = iter(self._sample(requests, "guideline"))
-        return [
-            [self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))]
-            if (stated := self._stated(each)) is None
-            else [GuidelineNode(id=f"{each.criterion.id}/g0", text=self.prompts.quoted(stated), **NOT_SAMPLED)]
-            for each in due
-        ]
+    def _is_worth_asking_again(self, tree: PartialTree) -> bool:
+        """Return whether a tree lacks criteria that another list could bring."""
+        # A prompt that is too long stays so.
+        return len(tree.criteria) < self.shape.criteria and tree.lists[-1].finish_reason != "too_long"
 
-    def _stated(self, due: _Due) -> str | None:
-        """The guideline that is given with a criterion; None where the judge writes one."""
-        given = due.criterion.given
+    def write_guidelines(self, due: Sequence[_DueCriterion]) -> list[list[GuidelineNode]]:
+        """Return the guidelines of each criterion: the one given with it, or sampled ones without reasoning."""
+        number = self.shape.guidelines
+        limits = Sampling.of(self.asking.guideline_sampling)
+        requests: list[Request] = []
+        for entry in due:
+            if self._stated(entry) is None:
+                slots = slots_of(entry.tree.comparison, self.asking.reference)
+                slots["criterion"] = entry.criterion.text
+                requests.extend(self._requests("guideline", slots, limits, entry.position, number))
+
+        sampled = iter(self._sample(requests, "guideline"))
+        written = []
+        for entry in due:
+            stated = self._stated(entry)
+            if stated is None:
+                texts = islice(sampled, number)
+                guidelines = [self._guideline(entry, place, text) for place, text in enumerate(texts)]
+            else:
+                identifier = f"{entry.criterion.id}/g0"
+                guidelines = [GuidelineNode(id=identifier, text=self.prompts.quoted(stated), **NOT_SAMPLED)]
+            written.append(guidelines)
+        return written
+
+    def _stated(self, entry: _DueCriterion) -> str | None:
+        """Return the guideline that is given with a criterion; None where the judge writes one."""
+        given = entry.criterion.given
         if given is None:
             return None
-        return given.stated_guideline or (None if self.asking.write_guidelines else WITHOUT)
+        if given.stated_guideline:
+            return given.stated_guideline
+        if self.asking.write_guidelines:
+            return None
+        return WITHOUT
 
-    def _guideline(self, due: _Due, number: int, sampled: Sampled) -> GuidelineNode:
-        answer = answer_of(sampled.completion.text, material_of(due.tree.comparison))
-        text = (answer or "").strip()  # empty: the reasoning never ended
-        node = GuidelineNode(id=f"{due.criterion.id}/g{number}", text=text, **sampled.record)
-        # One that was cut off is judged by, but not taught.
-        if reason := node.failure or ("cut_off" if node.finish_reason == "length" else None):
-            due.tree.failures[f"guideline:{reason}"] += 1
+    def _guideline(self, entry: _DueCriterion, number: int, sampled: Sampled) -> GuidelineNode:
+        """Return a sampled guideline, and count it where it cannot be used whole."""
+        # Nothing is left where the reasoning never ended.
+        answer = answer_of(sampled.completion.text, material_of(entry.tree.comparison)) or ""
+        node = GuidelineNode(id=f"{entry.criterion.id}/g{number}", text=answer.strip(), **sampled.record)
+        reason = node.failure
+        if reason is None and node.finish_reason == "length":
+            # One that was cut off is judged by, but not taught.
+            reason = "cut_off"
+        if reason:
+            entry.tree.failures[f"guideline:{reason}"] += 1
         return node
 
-    def judge(self, due: Sequence[_Due], written: Sequence[Sequence[GuidelineNode]]) -> list[list[GuidelineNode]]:
-        """Sample the judgments by each usable guideline, in the orders due; the guidelines with their judgments."""
+    def judge(
+        self, due: Sequence[_DueCriterion], written: Sequence[Sequence[GuidelineNode]]
+    ) -> list[list[GuidelineNode]]:
+        """Return the guidelines with sampled judgments by each usable one, in the orders due.
+
+        Args:
+            due: the criteria.
+            written: the guidelines of each.
+        """
         shape = self.shape
-        limits = {step: judgment_sampling(self.asking, self.prompts, step) for step in map(judgment_step, shape.orders)}
+        limits = {}
+        for order in shape.orders:
+            step = judgment_step(order)
+            limits[step] = judgment_sampling(self.asking, self.prompts, step)
+
         requests: list[Request] = []
-        for each, guidelines in zip(due, written, strict=True):
-            for i, guideline in enumerate(guidelines):
-                for order in self._orders(each, guideline):
-                    shown = each.tree.comparison, order, each.criterion.text, guideline.text, self.asking.reference
-                    group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
+        for entry, guidelines in zip(due, written, strict=True):
+            for place, guideline in enumerate(guidelines):
+                for order in self._orders(entry, guideline):
+                    slots = judgment_slots(
+                        entry.tree.comparison, order, entry.criterion.text, guideline.text, self.asking.reference
+                    )
+                    # Numbered as in the complete tree, so that a part of it has the same random numbers.
+                    guideline_number = entry.position * shape.guidelines + place
+                    group = guideline_number * len(shape.orders) + shape.orders.index(order)
                     step = judgment_step(order)
-                    requests += self._requests(step, judgment_slots(*shown), limits[step], group, shape.judgments)
-        found = zip(requests, self._sample(requests, "judgment"), strict=True)
+                    requests.extend(self._requests(step, slots, limits[step], group, shape.judgments))
 
-        def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
-            nodes = [
-                self._judgment(each, f"{guideline.id}/{order}{i}", order, *answer)
-                for order in self._orders(each, guideline)
-                for i, answer in enumerate(islice(found, shape.judgments))
-            ]
-            return replace(guideline, judgments=tuple(_with_siblings(nodes)))
+        answers = zip(requests, self._sample(requests, "judgment"), strict=True)
+        judged = []
+        for entry, guidelines in zip(due, written, strict=True):
+            judged.append([self._with_judgments(entry, guideline, answers) for guideline in guidelines])
+        return judged
 
-        return [
-            [judged(each, guideline) for guideline in guidelines] for each, guidelines in zip(due, written, strict=True)
-        ]
+    def _with_judgments(
+        self, entry: _DueCriterion, guideline: GuidelineNode, answers: Iterator[tuple[Request, Sampled]]
+    ) -> GuidelineNode:
+        """Return a guideline with its judgments, which are next in ``answers``."""
+        nodes = []
+        for order in self._orders(entry, guideline):
+            for number, (request, sampled) in enumerate(islice(answers, self.shape.judgments)):
+                nodes.append(self._judgment(entry, f"{guideline.id}/{order}{number}", order, request, sampled))
+        return replace(guideline, judgments=tuple(_with_siblings(nodes)))
 
-    def _orders(self, due: _Due, guideline: GuidelineNode) -> list[Order]:
-        """In which orders to judge by a guideline: none where it failed."""
-        return [order for order in self.shape.orders if guideline.failure is None and order in due.orders]
+    def _orders(self, entry: _DueCriterion, guideline: GuidelineNode) -> list[Order]:
+        """Return the orders in which to judge by a guideline: none where it failed."""
+        if guideline.failure:
+            return []
+        return [order for order in self.shape.orders if order in entry.orders]
 
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
-        """The same prompt ``number`` times; ``group`` numbers the prompts and decides their random numbers."""
-        messages, places = self.prompts.render(step, slots), range(group * number, (group + 1) * number)
-        form = form_of(self.prompts, step)
-        asked = Request(
-            messages=messages, sampling=limits, step=step, slots=slots, attempt=self.shape.attempt, form=form
+        """Return ``number`` requests of one prompt; ``group`` numbers the prompts and decides their random numbers."""
+        request = Request(
+            messages=self.prompts.render(step, slots),
+            sampling=limits,
+            step=step,
+            slots=slots,
+            attempt=self.shape.attempt,
+            form=form_of(self.prompts, step),
         )
-        return [replace(asked, place=place) for place in places]
+        return [replace(request, place=place) for place in range(group * number, (group + 1) * number)]
 
-    def _judgment(self, due: _Due, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
+    def _judgment(
+        self, entry: _DueCriterion, identifier: str, order: Order, request: Request, sampled: Sampled
+    ) -> JudgmentNode:
+        """Return a sampled judgment, and count it where it cannot be read."""
         parsed = self._read(request, sampled)
         if parsed.failure:
-            due.tree.failures[f"judgment:{parsed.failure}"] += 1
-        shown = parsed.first, parsed.second
-        score_a, score_b = shown if order in ("AB", "A") else shown[::-1]
+            entry.tree.failures[f"judgment:{parsed.failure}"] += 1
+        score_a = parsed.first
+        score_b = parsed.second
+        # Order BA shows the responses exchanged, and order B shows B alone.
+        if order in ("BA", "B"):
+            score_a = parsed.second
+            score_b = parsed.first
         return JudgmentNode(
-            id=id_,
+            id=identifier,
             order=order,
             text=sampled.completion.text,
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
-            inverted=due.criterion.criterion.weight < 0,
+            inverted=entry.criterion.criterion.weight < 0,
             **sampled.record,
         )
 
     def _read(self, request: Request, sampled: Sampled) -> ParsedJudgment:
+        """Return the scores of a judgment in the order shown, or why there are none."""
         if sampled.completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, sampled.completion.finish_reason)
+        # Users' and models' texts may hold marks of reasoning; the prompt set's own words do not.
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
-        frame, responses = self.prompts.frames[request.step], 1 if request.step == "score" else 2
+        frame = self.prompts.frames[request.step]
+        responses = 1 if request.step == "score" else 2
         return read_judgment(sampled.completion, self.asking.score, judged, frame, responses)
 
     def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
-        """Every request's completion, in their order; an engine that has nothing to do is not called."""
+        """Return every request's completion, in their order; an engine that has nothing to do is not called."""
         if not requests:
             return []
         seed = derive_seed(self.seed, step, *attempt)
-        done = zip(self.engine.generate(requests, seed), places(requests), strict=True)
-        return [Sampled(completion, seed, place) for completion, place in done]
+        completions = self.engine.generate(requests, seed)
+        pairs = zip(completions, places(requests), strict=True)
+        return [Sampled(completion, seed, place) for completion, place in pairs]
 
 
 def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
-    """The judgments of a guideline; each of one response with the other's score, from the judgment of its number."""
-    own = {shown: [j.score_a if shown == "A" else j.score_b for j in nodes if j.order == shown] for shown in RESPONSES}
-    pairs = dict(zip(RESPONSES, map(iter, (own["B"], own["A"])), strict=True))
+    """Yield the judgments of a guideline; each of one response gets the other's score.
+
+    The n-th judgment of response A and the n-th of response B are siblings. One that could not be read keeps no score.
+    """
+    scores_of_a = iter([node.score_a for node in nodes if node.order == "A"])
+    scores_of_b = iter([node.score_b for node in nodes if node.order == "B"])
     for node in nodes:
-        other = next(pairs[node.order], None) if node.order in RESPONSES else None
-        if node.failure or node.order in ORDERS:
-            yield node
+        # The sibling's score is drawn for an unreadable judgment too, so that the numbers go on matching.
+        if node.order == "A":
+            sibling = next(scores_of_b, None)
+            yield node if node.failure else replace(node, score_b=sibling)
+        elif node.order == "B":
+            sibling = next(scores_of_a, None)
+            yield node if node.failure else replace(node, score_a=sibling)
         else:
-            yield replace(node, score_b=other) if node.order == "A" else replace(node, score_a=other)
+            yield node
 
 
 def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
-    """How to sample a judgment so that it can be read as ``asking`` says; where its frame says that all is one line and
-    its end, up to that."""
+    """Return how to sample a judgment so that it can be read as ``asking`` says."""
     limits = asking.judgment_sampling
-    return replace(
-        Sampling.of(limits),
-        stop=("\n",) if LINE_END.split(prompts.frames[step])[1:] == [""] else (),
-        pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
-        candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
-    )
+    sampling = Sampling.of(limits)
+    # A frame of one line that ends with a line break is over there.
+    if LINE_END.split(prompts.frames[step])[1:] == [""]:
+        sampling = replace(sampling, stop=("\n",))
+    if asking.constrained:
+        sampling = replace(sampling, pattern=prompts.judgment_frame(step, limits.max_new_tokens))
+    if asking.score == "expected":
+        # Letters too: a judgment that says who is better before it scores has its doubt in that letter.
+        sampling = replace(sampling, candidates=(*SCORES, *SIDES))
+    return sampling

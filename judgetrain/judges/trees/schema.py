@@ -15,7 +15,7 @@ from judgetrain.rubrics import Criterion, criterion_of
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Verdict
 
 Wave = Mapping[int, Sequence[Order]]
-"""Which criteria to judge next, by rank, and in which orders."""
+"""The criteria to judge next, by rank, and the orders to judge each in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +48,21 @@ class JudgmentNode:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict in the comparison's own order, or None if the judgment could not be read."""
+        """Return the verdict in the comparison's own order; None if the judgment could not be read."""
         return verdict_of(self.margin)
 
     @property
     def margin(self) -> float | None:
-        """How far A is better, from -4 to 4: ``score_a - score_b``; None if not readable."""
+        """Return how far A is better, -4 to 4; None if the judgment could not be read."""
         if self.score_a is None or self.score_b is None:
             return None
-        return self.score_b - self.score_a if self.inverted else self.score_a - self.score_b
+        if self.inverted:
+            return self.score_b - self.score_a
+        return self.score_a - self.score_b
 
 
 def both_sides(judgment: str) -> str:
-    """What the ids of the two judgments that read one response each have in common; any other id as it is."""
+    """Return one id for the two judgments that read one response each; any other judgment's id as it is."""
     return re.sub(r"/[AB](\d+)$", r"/\1", judgment)
 
 
@@ -82,17 +84,22 @@ class GuidelineNode:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be judged by it, or None: ``too_long``, ``error`` or ``empty``."""
+        """Return why nothing can be judged by it (``too_long``, ``error``, ``empty``); None if it is usable."""
         if self.finish_reason in UNANSWERED:
             return self.finish_reason
-        return None if self.text.strip() else "empty"
+        if not self.text.strip():
+            return "empty"
+        return None
 
 
 NOT_SAMPLED: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
-"""What a node cost that no model was asked for."""
+"""The cost and the end of a node that no model was asked for."""
 DISCOUNT = 1 / 3
-"""What a criterion of a judge's own list weighs, of the one before it. A judge names first what matters most; at a
-third all later ones together weigh half of an earlier one: they decide where it sees little difference."""
+"""The weight of a criterion of a judge's own list as a share of the weight of the one before it.
+
+A judge names first what matters most. At a third, all later criteria together weigh half of an earlier one: they decide
+where it sees little difference.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +120,16 @@ class CriterionNode:
 
     @cached_property
     def criterion(self) -> Criterion:
-        """The criterion: a given one, or the judge's own, which weighs the less the later it was named."""
+        """Return the criterion: a given one, or the judge's own, which weighs the less the later it was named."""
         return self.given or Criterion(text=self.text, weight=DISCOUNT**self.rank, source="judge")
 
     def wrote(self, guideline: GuidelineNode) -> bool:
-        """Whether the judge wrote one of its guidelines: it did not where that stands in a rubric."""
+        """Return whether the judge wrote one of the criterion's guidelines, which else stands in a rubric."""
         return self.given is None or guideline.generated_tokens > 0
 
     @property
     def judgments(self) -> list[JudgmentNode]:
-        """The judgments by all its guidelines, in order."""
+        """Return the judgments by all its guidelines, in order."""
         return [j for guideline in self.guidelines for j in guideline.judgments]
 
 
@@ -161,43 +168,56 @@ class EvaluationTree:
 
     @property
     def given(self) -> bool:
-        """Whether criteria of a rubric are among its own."""
+        """Return whether any of its criteria comes from a rubric."""
         return any(criterion.given is not None for criterion in self.criteria)
 
     def can_be_read(self, orders: Sequence[Order]) -> bool:
-        """Whether its first branch says something in each of the orders, or asking again is no use: no answer came."""
-        first = self.criteria[0] if self.criteria else None
-        ends = [*self.lists, *(first.guidelines if first else ()), *(first.judgments if first else ())]
-        if any(node.finish_reason in UNANSWERED for node in ends):
+        """Return whether the first branch can be read in all ``orders``, so that asking again is not needed.
+
+        It is also True where the engine gave no answer: it has retried what it could, and asking again is no use.
+        """
+        nodes: list[CriteriaList | GuidelineNode | JudgmentNode] = list(self.lists)
+        readable_orders: set[Order] = set()
+        if self.criteria:
+            first = self.criteria[0]
+            nodes.extend(first.guidelines)
+            nodes.extend(first.judgments)
+            readable_orders = {judgment.order for judgment in first.judgments if judgment.failure is None}
+        if any(node.finish_reason in UNANSWERED for node in nodes):
             return True
-        return first is not None and {*orders} <= {j.order for j in first.judgments if j.failure is None}
+        return bool(self.criteria) and set(orders) <= readable_orders
 
     def guidelines(self) -> Iterator[tuple[CriterionNode, GuidelineNode]]:
-        """All guidelines with their criteria, in order."""
-        return ((criterion, guideline) for criterion in self.criteria for guideline in criterion.guidelines)
+        """Yield all guidelines with their criteria, in order."""
+        for criterion in self.criteria:
+            for guideline in criterion.guidelines:
+                yield criterion, guideline
 
     def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
-        """All branches (paths from the root to a leaf), in order."""
-        return ((c, g, judgment) for c, g in self.guidelines() for judgment in g.judgments)
+        """Yield all branches (paths from the root to a leaf), in order."""
+        for criterion, guideline in self.guidelines():
+            for judgment in guideline.judgments:
+                yield criterion, guideline, judgment
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        row = asdict(replace(self, earlier=())) | {"comparison": self.comparison.to_row()}
+        """Return a JSON-ready dictionary; the inverse of :meth:`from_row`."""
+        row = asdict(replace(self, earlier=()))
+        row["comparison"] = self.comparison.to_row()
+        # Most trees have no earlier one; the key is last in the rows of those that have.
         del row["earlier"]
-        return row | ({"earlier": [tree.to_row() for tree in self.earlier]} if self.earlier else {})
+        if self.earlier:
+            row["earlier"] = [tree.to_row() for tree in self.earlier]
+        return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> "EvaluationTree":
         """Read back what :meth:`to_row` wrote."""
-        return cls(
-            **row
-            | {
-                "comparison": Comparison.from_row(row["comparison"]),
-                "criteria": tuple(map(_criterion, row["criteria"])),
-                "lists": tuple(CriteriaList(**each) for each in row["lists"]),
-                "earlier": tuple(map(EvaluationTree.from_row, row.get("earlier", ()))),
-            }
-        )
+        fields = dict(row)
+        fields["comparison"] = Comparison.from_row(row["comparison"])
+        fields["criteria"] = tuple(map(_criterion, row["criteria"]))
+        fields["lists"] = tuple(CriteriaList(**criteria_list) for criteria_list in row["lists"])
+        fields["earlier"] = tuple(map(EvaluationTree.from_row, row.get("earlier", ())))
+        return cls(**fields)
 
 
 OTHER = "other"
@@ -205,69 +225,96 @@ OTHER = "other"
 
 
 def trees_of(row: Mapping[str, Any]) -> list[EvaluationTree]:
-    """The tree of a row, or the trees of order AB and of order BA."""
-    rows = [{k: v for k, v in row.items() if k != OTHER}, *([row[OTHER]] if row.get(OTHER) else [])]
-    return [EvaluationTree.from_row(each) for each in rows]
+    """Return the tree of a row, or the trees of order AB and of order BA."""
+    first = {name: value for name, value in row.items() if name != OTHER}
+    trees = [EvaluationTree.from_row(first)]
+    other = row.get(OTHER)
+    if other:
+        trees.append(EvaluationTree.from_row(other))
+    return trees
 
 
 def _criterion(row: dict[str, Any]) -> CriterionNode:
-    given = criterion_of(row["given"]) if row.get("given") else None
-    return CriterionNode(**row | {"guidelines": tuple(map(_guideline, row["guidelines"])), "given": given})
+    """Return the criterion of a row."""
+    fields = dict(row)
+    fields["guidelines"] = tuple(map(_guideline, row["guidelines"]))
+    # Absent or null where the judge named the criterion itself.
+    fields["given"] = criterion_of(row["given"]) if row.get("given") else None
+    return CriterionNode(**fields)
 
 
 def _guideline(row: dict[str, Any]) -> GuidelineNode:
-    return GuidelineNode(**row | {"judgments": tuple(JudgmentNode(**each) for each in row["judgments"])})
+    """Return the guideline of a row."""
+    fields = dict(row)
+    fields["judgments"] = tuple(JudgmentNode(**judgment) for judgment in row["judgments"])
+    return GuidelineNode(**fields)
 
 
 def cost_of(tree: EvaluationTree, used: Sequence[CriterionNode] = ()) -> Cost:
-    """What a tree cost, and those that could not be read before it, which are paid for whole.
+    """Return what a tree cost, with the trees before it that could not be read, which are paid for whole.
 
-    ``used``: the criteria that count, with the list as far as it goes to the last of them; none: the whole tree.
+    Args:
+        tree: the tree.
+        used: the criteria that count, with the list as far as it goes to the last of them; none: the whole tree.
     """
-    grown = used or tree.criteria
-    guidelines = [g for c in grown for g in c.guidelines]
-    nodes: list[GuidelineNode | JudgmentNode] = [*guidelines, *(j for g in guidelines for j in g.judgments)]
-    stated = sum(g.seed is None for c in grown if c.given for g in c.guidelines)  # by a rubric: nobody was asked
-    listed = sum(c.generated_tokens for c in used) if used else tree.criteria_generated_tokens
-    own = Cost(
+    listed_tokens = tree.criteria_generated_tokens
+    if used:
+        listed_tokens = sum(criterion.generated_tokens for criterion in used)
+
+    nodes: list[GuidelineNode | JudgmentNode] = []
+    unsampled = 0
+    for criterion in used or tree.criteria:
+        for guideline in criterion.guidelines:
+            nodes.append(guideline)
+            nodes.extend(guideline.judgments)
+            # A guideline that stands in a rubric was no call to the model.
+            if criterion.given and guideline.seed is None:
+                unsampled += 1
+
+    cost = Cost(
         tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes),
-        listed + sum(node.generated_tokens for node in nodes),
-        len(tree.lists) + len(nodes) - stated,
+        listed_tokens + sum(node.generated_tokens for node in nodes),
+        len(tree.lists) + len(nodes) - unsampled,
     )
-    return sum(map(cost_of, tree.earlier), own)
+    return sum(map(cost_of, tree.earlier), cost)
 
 
 def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
-    """Trees as a finished shard, with their failures counted as dropped by reason."""
-    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
-    failures += Counter({"asked_again": sum(len(t.earlier) for t in trees)})  # adding leaves out what is 0
+    """Return trees as a finished shard, with their failures counted as dropped by reason."""
+    failures: Counter[str] = Counter()
+    for tree in trees:
+        failures.update(tree.failures)
+    asked_again = sum(len(tree.earlier) for tree in trees)
+    if asked_again:
+        failures["asked_again"] += asked_again
     spent = sum(map(cost_of, trees), Cost())
     return ShardResult([tree.to_row() for tree in trees], len(trees), failures, **spent.tokens)
 
 
 def _verdicts(guideline: GuidelineNode, order: Order) -> list[Verdict | None]:
-    return [j.verdict for j in guideline.judgments if j.order == order]
+    """Return the verdicts by a guideline in one order; None for what could not be read."""
+    return [judgment.verdict for judgment in guideline.judgments if judgment.order == order]
 
 
 def self_consistent(guideline: GuidelineNode, order: Order) -> bool:
-    """Whether all judgments by one criterion and guideline, in one order, are readable and say the same."""
+    """Return whether all judgments by a guideline in one order can be read and give one verdict (paper, 4.3)."""
     verdicts = set(_verdicts(guideline, order))
     return len(verdicts) == 1 and None not in verdicts
 
 
 def positionally_consistent(guideline: GuidelineNode) -> bool:
-    """Whether exchanging the responses leaves the verdict as it is.
+    """Return whether exchanging the responses leaves the verdict as it is (paper, 4.3).
 
-    Compares the two orders' majority verdicts (both in the comparison's own order); an order with no majority,
-    or with nothing readable, is not consistent. Judgments of one response have no order to exchange.
+    The majority verdicts of the two orders are compared, both in the comparison's own order; an order without a
+    majority, or with nothing readable, is not consistent. Judgments of one response have no order to exchange.
     """
-    first, second = (majority(filter(None, _verdicts(guideline, order))) for order in ORDERS)
-    return first is not None and first == second
+    verdict_ab, verdict_ba = (majority(filter(None, _verdicts(guideline, order))) for order in ORDERS)
+    return verdict_ab is not None and verdict_ab == verdict_ba
 
 
 @dataclass(frozen=True)
 class PrunedBranch:
-    """One branch and what the two constraints say of it."""
+    """One branch, and whether it satisfies the two constraints."""
 
     judgment: JudgmentNode
     self_consistent: bool
@@ -275,26 +322,29 @@ class PrunedBranch:
 
     @property
     def kept(self) -> bool:
-        """Whether the branch can be read and satisfies both constraints."""
+        """Return whether the branch can be read and satisfies both constraints."""
         return self.reason == "kept"
 
     @property
     def reason(self) -> str:
-        """``kept``, or the first rule that the branch breaks."""
+        """Return ``kept``, or the first rule that the branch breaks."""
         if self.judgment.verdict is None:
             return "unreadable"
         if not self.self_consistent:
             return "self_inconsistent"
-        return "kept" if self.positionally_consistent else "position_inconsistent"
+        if not self.positionally_consistent:
+            return "position_inconsistent"
+        return "kept"
 
 
 def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
-    """What the constraints say of every branch, by the id of its judgment."""
-    result = {}
+    """Return every branch with the result of both constraints, by the id of its judgment."""
+    branches = {}
     for _, guideline in tree.guidelines():
-        consistent = {order: self_consistent(guideline, order) for order in (*ORDERS, *RESPONSES)}
-        position = positionally_consistent(guideline)
+        consistent_in = {order: self_consistent(guideline, order) for order in (*ORDERS, *RESPONSES)}
+        consistent_by_position = positionally_consistent(guideline)
         for judgment in guideline.judgments:
-            kept = position or judgment.order in RESPONSES
-            result[judgment.id] = PrunedBranch(judgment, consistent[judgment.order], kept)
-    return result
+            # A judgment of one response has no position that could sway it.
+            position = consistent_by_position or judgment.order in RESPONSES
+            branches[judgment.id] = PrunedBranch(judgment, consistent_in[judgment.order], position)
+    return branches
