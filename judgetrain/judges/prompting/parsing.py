@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import accumulate
 
 from judgetrain.engines.base import Completion
 from judgetrain.engines.confusables import fold
@@ -35,14 +34,21 @@ VERDICT_FIRST = (
 """The form that ``teacher=given`` teaches, whatever the prompt set; read beside the set's own."""
 
 _SCORE = "[1-5]"
-"""What stands for a score in a frame. The first is the score of the response shown first."""
+"""The part of a frame that stands for a score. The first is the score of the response shown first."""
 LINE_END = re.compile(r"(?<!\^)\\n")
+"""The line breaks of a frame; that of ``[^\\n]`` is none."""
 _NUMBER = re.compile(r"(?P<score>[-+]?\d{1,9}(?:\.\d{1,18})?)(?: ?/ ?(?P<scale>\d{1,9}))?")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a frame; ``side`` is the response whose score it holds, ``label`` what stands before that score."""
+    """A line of a frame.
+
+    Args:
+        pattern: matches the whole line.
+        label: matches what stands before the line's score; None: the line holds no score.
+        side: ``a`` or ``b``, the response whose score it holds; empty: none.
+    """
 
     pattern: re.Pattern[str]
     label: re.Pattern[str] | None = None
@@ -53,7 +59,11 @@ class _Line:
 class ParsedJudgment:
     """Scores of the responses in the order shown, or the reason why they could not be read.
 
-    ``second`` is None where one response is shown. ``places``: where in the text the scores stand, in characters.
+    Args:
+        first: the score of the response shown first, 1 to 5.
+        second: the score of the other one; None where one response is shown.
+        failure: the reason; None where scores were read.
+        places: where in the text the scores stand, characters.
     """
 
     first: float | None
@@ -64,7 +74,15 @@ class ParsedJudgment:
 
 @dataclass(frozen=True)
 class Frame:
-    """Reads judgments by a frame: a regular expression with one line for each response's score (else a ValueError)."""
+    """Reads judgments by a frame.
+
+    Args:
+        source: a regular expression with one line for each response's score.
+        responses: how many responses are scored, 1 or 2.
+
+    Raises:
+        ValueError: it is no regular expression, or has too few or too many lines for scores.
+    """
 
     source: str
     responses: int = 2
@@ -74,102 +92,136 @@ class Frame:
             sides = [line.side for line in self._lines if line.side]
         except re.error as error:
             raise ValueError(f"expected a regular expression, line by line: {error}") from error
-        if sides != ["a", "b"][: self.responses]:
-            wanted = "two lines with one {} each, A's first" if self.responses == 2 else "one line with a {}"
-            raise ValueError(f"expected {wanted.format(_SCORE)}; found {len(sides)}")
+        if self.responses == 2 and sides != ["a", "b"]:
+            raise ValueError(f"expected two lines with one {_SCORE} each, A's first; found {len(sides)}")
+        if self.responses == 1 and sides != ["a"]:
+            raise ValueError(f"expected one line with a {_SCORE}; found {len(sides)}")
 
     @cached_property
     def _lines(self) -> tuple[_Line, ...]:
-        found: list[_Line] = []
+        """Return the frame's lines, which accept any case, any length and no blank after a colon."""
+        lines: list[_Line] = []
+        # A third score has a side of its own, so that a frame with one too many is refused.
         sides = iter("abc")
         for line in LINE_END.split(self.source):
             loose = line.replace("{1,{width}}", "*").replace(": ", ": ?")
             label, score, _ = loose.partition(_SCORE)
             if not score:
-                found.append(_Line(re.compile(loose, re.IGNORECASE)))
+                lines.append(_Line(re.compile(loose, re.IGNORECASE)))
                 continue
-            whole = re.compile(loose.replace(_SCORE, _NUMBER.pattern), re.IGNORECASE)
-            found.append(_Line(whole, re.compile(label, re.IGNORECASE), next(sides, "c")))
-        return tuple(found)
+            pattern = re.compile(loose.replace(_SCORE, _NUMBER.pattern), re.IGNORECASE)
+            lines.append(_Line(pattern, re.compile(label, re.IGNORECASE), next(sides, "c")))
+        return tuple(lines)
 
     def begins(self, text: str) -> bool:
-        """Whether a text's first line is one that the frame may begin with."""
-        first = next(_lines_of(fold(text).text), None)
-        return first is not None and self._next(first[1], 0) is not None
+        """Return whether a text's first line is one that the frame may begin with."""
+        for _, line, _ in _lines_of(fold(text).text):
+            return self._match_next(line, 0) is not None
+        return False
 
     def read(self, text: str) -> ParsedJudgment:
-        """The scores of an answer (without the reasoning before it), as it looks.
+        """Return the scores of an answer (without the reasoning before it), as it looks.
 
         Every line must be the frame's next one. Lines without a score may be left out; blank lines, emphasis, case and
         ``/5`` after a score make no difference. ``failure`` is ``no_scores`` (none at all), ``no_score_a``,
         ``no_score_b``, ``out_of_range`` (another scale, too), ``ambiguous`` (more on a score's line than the score, or
         another line for a score) or ``off_frame`` (a line that the frame does not have there).
         """
-        looks, due = fold(text), 0
+        folded = fold(text)
+        next_line = 0
         values: list[float] = []
         places: list[int] = []
-        for start, line, kept in _lines_of(looks.text):
-            found = self._next(line, due)
-            if found is None:
-                return ParsedJudgment(None, None, self._departure(looks.text, line, len(values)))
-            due, match = found
-            if match.re.groupindex.get("score"):
-                if not _in_range(match):
-                    return ParsedJudgment(None, None, "out_of_range")
-                values.append(float(match["score"]))
-                places.append(looks.places[start + kept[match.start("score")]])
-        if len(values) < self.responses:
-            return ParsedJudgment(None, None, "no_score_b" if values else "no_scores")
-        return ParsedJudgment(values[0], values[1] if self.responses > 1 else None, places=tuple(places))
+        for start, line, columns in _lines_of(folded.text):
+            line_match = self._match_next(line, next_line)
+            if line_match is None:
+                return ParsedJudgment(None, None, self._departure(folded.text, line, len(values)))
+            next_line, match = line_match
+            if "score" not in match.re.groupindex:
+                continue
+            if not _in_range(match):
+                return ParsedJudgment(None, None, "out_of_range")
+            values.append(float(match["score"]))
+            # Folding and emphasis move characters: a place is wanted in the text as it was generated.
+            places.append(folded.places[start + columns[match.start("score")]])
 
-    def _next(self, line: str, due: int) -> tuple[int, re.Match[str]] | None:
-        """The frame's line that this is, from ``due`` on, and the number of the one after it."""
-        for number, expected in enumerate(self._lines[due:], start=due + 1):
-            if match := expected.pattern.fullmatch(line):
+        if not values:
+            return ParsedJudgment(None, None, "no_scores")
+        if len(values) < self.responses:
+            return ParsedJudgment(None, None, "no_score_b")
+        second = values[1] if self.responses > 1 else None
+        return ParsedJudgment(values[0], second, places=tuple(places))
+
+    def _match_next(self, line: str, start: int) -> tuple[int, re.Match[str]] | None:
+        """Return the number of the frame's line after the one that a line of a text matches, and the match.
+
+        Args:
+            line: of the text.
+            start: the number of the first line of the frame that it may match.
+        """
+        for number, expected in enumerate(self._lines[start:], start=start + 1):
+            match = expected.pattern.fullmatch(line)
+            if match:
                 return number, match
-            if expected.side:  # a score cannot be left out
+            # A line with a score cannot be left out.
+            if expected.side:
                 return None
         return None
 
-    def _departure(self, text: str, line: str, given: int) -> str:
-        """Why a line that is not the frame's next one leaves a judgment unread."""
-        labels = [each.label for each in self._lines if each.label]
+    def _departure(self, text: str, line: str, scores: int) -> str:
+        """Return why a judgment is unreadable whose line is not the frame's next one.
+
+        Args:
+            text: the whole answer.
+            line: the line.
+            scores: how many scores were read before it.
+        """
+        labels = [frame_line.label for frame_line in self._lines if frame_line.label]
         if not any(label.match(other) for _, other, _ in _lines_of(text) for label in labels):
             return "no_scores"
+
         for side, label in enumerate(labels):
-            if begun := label.match(line):
-                number = _NUMBER.match(line, begun.end())
-                if number and not _in_range(number):
-                    return "out_of_range"
-                if side > given or (side == given and not number):
-                    return f"no_score_{'ab'[given]}" if self.responses > 1 else "no_scores"
-                return "ambiguous"
+            label_match = label.match(line)
+            if label_match is None:
+                continue
+            number = _NUMBER.match(line, label_match.end())
+            if number and not _in_range(number):
+                return "out_of_range"
+            # The line is the next score's without a number, or that of a later score: the next one is missing.
+            if side > scores or (side == scores and not number):
+                return f"no_score_{'ab'[scores]}" if self.responses > 1 else "no_scores"
+            return "ambiguous"
         return "off_frame"
 
 
 @lru_cache(maxsize=64)
 def frame_of(source: str, responses: int = 2) -> Frame:
-    """The :class:`Frame` of a regular expression, made once."""
+    """Return the :class:`Frame` of a regular expression, made once."""
     return Frame(source, responses)
 
 
 def _in_range(match: re.Match[str]) -> bool:
+    """Return whether a score is on the scale of 1 to 5, which ``/5`` behind it may name."""
     return LOWEST <= float(match["score"]) <= HIGHEST and float(match["scale"] or HIGHEST) == HIGHEST
 
 
 def _lines_of(text: str) -> Iterator[tuple[int, str, list[int]]]:
-    """The lines of a text that are not blank, without emphasis and with single blanks: where each begins in the text,
-    what it says, and where in the line each of its characters stood."""
+    """Yield the lines of a text that are not blank, without emphasis and with single blanks.
+
+    Each comes as the place in the text where it begins, the line, and the column where each of its characters stood.
+    """
     start = 0
     for line in text.split("\n"):
-        kept: list[int] = []
-        for at, char in enumerate(line):
-            blank = char in " \t"
-            if char not in "*`" and not (blank and (not kept or line[kept[-1]] in " \t")):
-                kept.append(at)
-        bare = "".join(line[at] for at in kept).replace("\t", " ").rstrip()
+        columns: list[int] = []
+        for column, character in enumerate(line):
+            if character in "*`":
+                continue
+            follows_blank = not columns or line[columns[-1]] in " \t"
+            if character in " \t" and follows_blank:
+                continue
+            columns.append(column)
+        bare = "".join(line[column] for column in columns).replace("\t", " ").rstrip()
         if bare:
-            yield start, bare, kept
+            yield start, bare, columns
         start += len(line) + 1
 
 
@@ -185,17 +237,17 @@ _EMPHASIS = re.compile(r"(?P<mark>\*{1,3}|__)(?=[^\s*])(?P<name>(?:(?!(?P=mark))
 _AFTER_NAME = re.compile(r"\s*+(?:[:\uff1a\u2013\u2014(\-]|$)")
 _DUNDER = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 NESTED = 2
-"""Columns by which a line stands deeper than the first item of its list and is a remark on the one above."""
+"""Columns: a line that stands this much deeper than its list's first item is a remark on the item above."""
 
 
 def normalise(criterion: str) -> str:
-    """A criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
+    """Return a criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
     name = re.split(r"[:\u2014]|\s[-\u2013]\s", unicodedata.normalize("NFKC", criterion), maxsplit=1)[0]
     return " ".join(re.findall(r"\w+", name.casefold()))
 
 
 def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
-    """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``.
+    """Return the criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``.
 
     Left out are reasoning before the list (:func:`answer_start`; ``material`` is the dialogue), bullets under a
     numbered list and lines that stand deeper than its first item, lines quoted with ``>``, emphasis around a whole
@@ -205,7 +257,7 @@ def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
 
 
 def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
-    """What :func:`parse_criteria` reads, without a limit, and where in ``text`` each criterion's line ends."""
+    """Return all criteria that :func:`parse_criteria` reads, each with the place in ``text`` where its line ends."""
     criteria: dict[str, tuple[str, int]] = {}
     for content, end in listed_items(text, material):
         criteria.setdefault(normalise(content), (content, end))
@@ -213,83 +265,142 @@ def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
 
 
 def listed_items(text: str, material: str = "") -> list[tuple[str, int]]:
-    """Every item of a list of criteria, repeated ones too, and where in ``text`` its line ends."""
+    """Return every item of a list of criteria, also a repeated one, with the place in ``text`` where its line ends."""
     start = answer_start(text, material)
-    lines = text[start:].splitlines(keepends=True) if start is not None else []
-    ends = list(accumulate((len(line) for line in lines), initial=start or 0))[1:]
-    placed = [(line.rstrip("\r\n"), end) for line, end in zip(lines, ends, strict=True)]
-    found = [(m, end) for line, end in placed if (m := _NUMBERED.match(line))]
-    found = found or [(m, end) for line, end in placed if (m := _BULLET.match(line))]
-    depths = [len(match["indent"].expandtabs()) for match, _ in found]
-    items = [(_content(m), end) for (m, end), depth in zip(found, depths, strict=True) if depth < depths[0] + NESTED]
-    if sum(bool(_PREFIX.match(content)) for content, _ in items) > 1:
+    if start is None:
+        return []
+    lines = []
+    end = start
+    for line in text[start:].splitlines(keepends=True):
+        end += len(line)
+        lines.append((line.rstrip("\r\n"), end))
+
+    # Bullets under a numbered list are remarks; only where nothing is numbered are they the items.
+    matches = _matches(_NUMBERED, lines) or _matches(_BULLET, lines)
+    if not matches:
+        return []
+    first_match, _ = matches[0]
+    deepest = _depth(first_match) + NESTED
+    items = [(_content(match), end) for match, end in matches if _depth(match) < deepest]
+
+    # Before one item alone, "Criterion:" may be part of the name.
+    prefixed = sum(bool(_PREFIX.match(content)) for content, _ in items)
+    if prefixed > 1:
         items = [(_plain(_PREFIX.sub("", content)), end) for content, end in items]
     return [(content, end) for content, end in items if normalise(content)]
 
 
+def _matches(pattern: re.Pattern[str], lines: Iterable[tuple[str, int]]) -> list[tuple[re.Match[str], int]]:
+    """Return the matches of lines, each with the place where its line ends."""
+    matches = []
+    for line, end in lines:
+        match = pattern.match(line)
+        if match:
+            matches.append((match, end))
+    return matches
+
+
+def _depth(match: re.Match[str]) -> int:
+    """Return how many columns a list's item is indented."""
+    return len(match["indent"].expandtabs())
+
+
 def _content(match: re.Match[str]) -> str:
-    """A list item's text; emphasis that began before its number is closed in it."""
+    """Return a list item's text."""
     content = match["content"]
-    return _plain((content.replace(match["mark"], "", 1) if match["mark"] else content).strip())
+    if match["mark"]:
+        # Emphasis began before the item's number: its other end stands in the text.
+        content = content.replace(match["mark"], "", 1)
+    return _plain(content.strip())
 
 
 def _plain(content: str) -> str:
-    """A criterion without emphasis around its whole name; ``__init__`` is a name and stays."""
+    """Return a criterion without emphasis around its whole name; ``__init__`` is a name and stays."""
     while match := _EMPHASIS.match(content):
-        name, rest = match["name"], content[match.end() :]
-        whole = name.endswith((":", "\uff1a")) or _AFTER_NAME.match(rest)
-        if not whole or (match["mark"] == "__" and _DUNDER.fullmatch(name)):
+        name = match["name"]
+        rest = content[match.end() :]
+        is_whole_name = name.endswith((":", "\uff1a")) or _AFTER_NAME.match(rest)
+        is_dunder = match["mark"] == "__" and _DUNDER.fullmatch(name)
+        if not is_whole_name or is_dunder:
             break
         content = f"{name}{rest}".strip()
     return content
 
 
 def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2) -> ParsedJudgment:
-    """The scores of a judgment that follows its prompt set's ``frame`` from the first line to the last.
+    """Return the scores of a judgment that follows its prompt set's ``frame`` from the first line to the last.
 
-    Reasoning before the answer is left out; ``material`` are the texts that are judged, which may hold marks of
-    reasoning. ``failure`` is ``no_answer`` (the reasoning never ended) or one of
+    ``failure`` is ``no_answer`` (the reasoning never ended) or one of
     :meth:`~judgetrain.judges.prompting.parsing.Frame.read`.
+
+    Args:
+        text: what the model generated. Reasoning before the answer is left out.
+        material: the texts that are judged, which may hold marks of reasoning.
+        frame: the prompt set's.
+        responses: how many responses are scored, 1 or 2.
     """
-    own = frame_of(frame, responses)
-    first = frame_of(VERDICT_FIRST) if responses == 2 else own
-    start = 0 if own.begins(text) or first.begins(text) else answer_start(text, "\n".join(material))
+    set_frame = frame_of(frame, responses)
+    frames = [set_frame]
+    if responses == 2:
+        # A judge that teacher=given taught writes this form, whatever its prompt set.
+        frames.append(frame_of(VERDICT_FIRST))
+
+    start: int | None = 0
+    if not any(form.begins(text) for form in frames):
+        start = answer_start(text, "\n".join(material))
     if start is None:
         return ParsedJudgment(None, None, NO_ANSWER)
+
     answer = text[start:]
-    read = (first if first.begins(answer) and not own.begins(answer) else own).read(answer)
-    return replace(read, places=read.places and tuple(start + at for at in read.places))
+    # An answer that begins like neither is read by the set's own frame, whose reasons users know.
+    chosen = next((form for form in frames if form.begins(answer)), set_frame)
+    parsed = chosen.read(answer)
+    if parsed.places is None:
+        return parsed
+    return replace(parsed, places=tuple(start + place for place in parsed.places))
 
 
 def render_criteria(criteria: list[str]) -> str:
-    """A numbered list, as a judge is taught to write it; :func:`parse_criteria` reads it back."""
-    return "\n".join(f"{i}. {' '.join(criterion.splitlines())}" for i, criterion in enumerate(criteria, start=1))
+    """Return a numbered list, as a judge is taught to write it; :func:`parse_criteria` reads it back."""
+    lines = []
+    for number, criterion in enumerate(criteria, start=1):
+        # A criterion of several lines would be read back as its first one.
+        lines.append(f"{number}. {' '.join(criterion.splitlines())}")
+    return "\n".join(lines)
 
 
 def read_by_frames(level: str, text: str, frames: Mapping[str, str]) -> str:
-    """What is read of a reply at a level (``criteria``, ``guideline``, ``judgment``) by a prompt set's frames."""
+    """Return in words what a reply was read as.
+
+    Args:
+        level: the reply's (``criteria``, ``guideline`` or ``judgment``).
+        text: the reply.
+        frames: the prompt set's, by step.
+    """
     if level == "criteria":
         return f"{len(listed_criteria(text))} criteria"
     if level == "guideline":
         return "a guideline" if text.strip() else "nothing"
-    found = parse_judgment(text, frame=frames["judgment"])
-    if found.failure:
-        found = parse_judgment(text, frame=frames["score"], responses=1)
-    return found.failure or " and ".join(f"{score:g}" for score in (found.first, found.second) if score is not None)
+    parsed = parse_judgment(text, frame=frames["judgment"])
+    if parsed.failure:
+        parsed = parse_judgment(text, frame=frames["score"], responses=1)
+    if parsed.failure:
+        return parsed.failure
+    return " and ".join(f"{score:g}" for score in (parsed.first, parsed.second) if score is not None)
 
 
 SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
-"""The score tokens whose probabilities the expected score weighs."""
+"""The tokens of scores, whose probabilities weigh them in an expected score."""
 SIDES = ("A", "B")
 """The letters whose probabilities are weighed where a judgment says who is better before it scores."""
 _WHOLE = {float(score) for score in SCORES}
-_SAID = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
+_BETTER = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
 
 
 def read_judgment(
     completion: Completion, score: str, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2
 ) -> ParsedJudgment:
-    """The scores in the order shown, or why there are none.
+    """Return the scores in the order shown, or why there are none.
 
     With ``score=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
     position, a real number, so that fewer judgments are ties. A judgment that says who is better before it scores
@@ -297,37 +408,61 @@ def read_judgment(
     same scores exchanged, by the letters' probabilities. Reasons are those of :func:`parse_judgment`; ``cut_off``, a
     reply that did not reach its normal end; and ``no_probabilities``, an engine that reported none for a score.
 
-    ``material``: the texts that are judged; ``frame``: the prompt set's.
+    Args:
+        completion: the reply, and the probabilities that the engine reported.
+        score: ``parsed`` or ``expected``.
+        material: the texts that are judged.
+        frame: the prompt set's.
+        responses: how many responses are scored, 1 or 2.
     """
     if completion.finish_reason != "stop":
         return ParsedJudgment(None, None, "cut_off")
     parsed = parse_judgment(completion.text, material, frame, responses)
     if parsed.places is None or score == "parsed":
         return parsed
-    chances = {choice.at: choice.probabilities for choice in completion.choices}
-    at_scores = [chances.get(place) for place in parsed.places]
-    whole = {parsed.first, parsed.second} <= {*_WHOLE, None}  # a digit of 3.5 says nothing of the rest
-    found = [_mean(each) for each in at_scores if each is not None]
-    if len(found) < responses or not whole:
+
+    # The probabilities are of digits; those of the 3 in 3.5 say nothing of the rest.
+    is_whole = {parsed.first, parsed.second} <= {*_WHOLE, None}
+    probabilities = {choice.at: choice.probabilities for choice in completion.choices}
+    means = [_mean(probabilities[place]) for place in parsed.places if place in probabilities]
+    if len(means) < responses or not is_whole:
         return ParsedJudgment(None, None, "no_probabilities")
     if responses == 1:
-        return ParsedJudgment(found[0], None, places=parsed.places)
-    own, other = found
-    sure = _sure(completion.text[: min(parsed.places)], chances, "A" if own > other else "B")
-    return ParsedJudgment(_mixed(own, other, sure), _mixed(other, own, sure), places=parsed.places)
+        return ParsedJudgment(means[0], None, places=parsed.places)
+
+    first, second = means
+    before_scores = completion.text[: min(parsed.places)]
+    certainty = _certainty(before_scores, probabilities, "A" if first > second else "B")
+    return ParsedJudgment(_mixed(first, second, certainty), _mixed(second, first, certainty), places=parsed.places)
 
 
-def _mixed(score: float, exchanged: float, sure: float) -> float:
-    return round(sure * score + (1.0 - sure) * exchanged, 6)
+def _mixed(score: float, exchanged: float, certainty: float) -> float:
+    """Return a score mixed with the other response's, which it would be if the other letter had come."""
+    return round(certainty * score + (1.0 - certainty) * exchanged, 6)
 
 
-def _sure(before: str, chances: Mapping[int, tuple[float, ...]], better: str) -> float:
-    """The probability of the letter that says the better one before the scores; 1 where none is said, or another."""
-    said = _SAID.search(before)
-    letters = chances.get(said.start(), ())[len(SCORES) :] if said and said["side"] == better else ()
-    return letters[SIDES.index(better)] / total if (total := math.fsum(letters)) > 0.0 else 1.0
+def _certainty(before: str, probabilities: Mapping[int, tuple[float, ...]], better: str) -> float:
+    """Return the probability, 0 to 1, of the letter that names the better response before the scores.
+
+    It is 1 where no letter does, or another one than the scores, and where the engine reported nothing of it.
+
+    Args:
+        before: the text before the first score.
+        probabilities: of the scores and letters, by their place in the text.
+        better: the letter of the response with the higher score.
+    """
+    match = _BETTER.search(before)
+    if match is None or match["side"] != better:
+        return 1.0
+    letters = probabilities.get(match.start(), ())[len(SCORES) :]
+    total = math.fsum(letters)
+    if total <= 0.0:
+        return 1.0
+    return letters[SIDES.index(better)] / total
 
 
-def _mean(chances: tuple[float, ...]) -> float:
-    digits = chances[: len(SCORES)]
-    return round(math.fsum(int(s) * p for s, p in zip(SCORES, digits, strict=True)) / math.fsum(digits), 6)
+def _mean(probabilities: tuple[float, ...]) -> float:
+    """Return the mean score by the probabilities of the digits, which come before those of the letters."""
+    digits = probabilities[: len(SCORES)]
+    weighted = math.fsum(int(score) * chance for score, chance in zip(SCORES, digits, strict=True))
+    return round(weighted / math.fsum(digits), 6)
