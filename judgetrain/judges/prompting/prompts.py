@@ -27,7 +27,7 @@ OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", 
 """The slots that people and other models fill; the rest is the judge's own text."""
 
 QUOTE = "> "
-"""What is put before a line that reads like a heading."""
+"""The mark before a line that reads like a heading."""
 
 _BLOCKS = re.compile(r"^(?:\{(?:context|reference)_block\})+")
 _BRACKETS = re.compile(r"\[[^\[\]\n]{2,60}\]")
@@ -35,8 +35,10 @@ _LABEL = re.compile(r"(?P<label>[^\W\d_][\w ]{0,40}:)[ ]*(?=\{\w+\})")
 _ANY = "\ue000"
 """A private-use character that stands for what fills a slot within a heading."""
 _DRESS = r"[ \t#*_\-`~|=+\u2022\u00b7]*+"
-"""What may stand before a heading, or between its words, and leave it one to a reader. Possessive: none of it
-is part of what follows, so that a long row of marks is read once."""
+"""The marks that may stand before a heading, or between its words, and leave it one to a reader.
+
+Possessive: none of it is part of what follows, so that a long row of marks is read once.
+"""
 _TURN = re.compile(rf"^(?={_DRESS}(?:user|assistant|system|human){_DRESS}:)", re.IGNORECASE | re.MULTILINE)
 _SCORE = re.compile(
     rf"^{_DRESS}[\[(]?(?:\d{{1,2}}[.)]{_DRESS})?(?:\w{{1,12}}[ \t*_]{{1,3}}){{0,2}}response[ \t]++[ab]\b"
@@ -53,45 +55,69 @@ _VERDICT = re.compile(
 
 
 def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern of the lines that begin like one of the templates' own sections; None if they have no headings.
+    """Return a pattern of the lines that begin like one of the templates' own sections; None without headings.
 
     Headings are words in square brackets that begin a line (``[Query]``, ``[{count} criteria]``, ``[Query]: {query}``)
     and labels before a slot (``Query: {query}``). Case, spacing and Markdown around them make no difference.
     """
-    found: dict[str, None] = {}
-    for line in (line.strip() for text in templates for line in text.splitlines()):
-        bare = _BLOCKS.sub("", line)
-        if match := _BRACKETS.match(bare) or _LABEL.match(bare):
-            words = [w for w in re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, match[0])) if not re.fullmatch(_DRESS, w)]
-            found[_DRESS.join(r"[^\n]{1,20}" if word == _ANY else re.escape(word) for word in words)] = None
-    if not found:
+    # A dictionary for its order, which a set of texts has not: equal templates give equal patterns.
+    patterns: dict[str, None] = {}
+    for text in templates:
+        for line in text.splitlines():
+            bare = _BLOCKS.sub("", line.strip())
+            heading = _BRACKETS.match(bare) or _LABEL.match(bare)
+            if heading:
+                patterns[_heading_pattern(heading[0])] = None
+    if not patterns:
         return None
-    return re.compile(rf"^(?={_DRESS}(?:{'|'.join(found)}))", re.IGNORECASE | re.MULTILINE)
+    return re.compile(rf"^(?={_DRESS}(?:{'|'.join(patterns)}))", re.IGNORECASE | re.MULTILINE)
+
+
+def _heading_pattern(heading: str) -> str:
+    """Return the pattern of one heading: its words and marks with any emphasis between them."""
+    parts = []
+    for word in re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, heading)):
+        if word == _ANY:
+            parts.append(r"[^\n]{1,20}")
+        elif not re.fullmatch(_DRESS, word):
+            parts.append(re.escape(word))
+    return _DRESS.join(parts)
 
 
 def quoted(slots: Mapping[str, str], headings: re.Pattern[str] | None) -> dict[str, str]:
-    """The slots with :data:`QUOTE` before every line of outside text that reads like a heading; done twice is once.
+    """Return the slots with :data:`QUOTE` before every line of outside text that reads like a heading.
 
     So are lines that read like a verdict and, where the prompt shows earlier turns, like a turn (but for the slot
-    ``context``, whose own turns are: :func:`turns_quoted`).
+    ``context``, whose own turns are: :func:`turns_quoted`). Done twice is once.
     """
-    patterns = [_SCORE, _VERDICT, *([headings] if headings else [])]
-    turns = [_TURN] if slots.get("context") else []
-    return {
-        name: _marked(text, patterns + (turns if name != "context" else [])) if name in OUTSIDE else text
-        for name, text in slots.items()
-    }
+    patterns = [_SCORE, _VERDICT]
+    if headings:
+        patterns.append(headings)
+    result = {}
+    for name, text in slots.items():
+        if name not in OUTSIDE:
+            result[name] = text
+        elif slots.get("context") and name != "context":
+            result[name] = _marked(text, [*patterns, _TURN])
+        else:
+            result[name] = _marked(text, patterns)
+    return result
 
 
 def turns_quoted(content: str) -> str:
-    """A message with :data:`QUOTE` before every line that reads like the beginning of another turn."""
+    """Return a message with :data:`QUOTE` before every line that reads like the beginning of another turn."""
     return _marked(content, [_TURN])
 
 
 def _marked(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
-    looks = fold(text)
-    found = {looks.line_start(match.start()) for pattern in patterns for match in pattern.finditer(looks.text)}
-    for place in sorted(found, reverse=True):
+    """Return a text with :data:`QUOTE` before every line that one of the patterns matches, as it looks."""
+    folded = fold(text)
+    line_starts = set()
+    for pattern in patterns:
+        for match in pattern.finditer(folded.text):
+            line_starts.add(folded.line_start(match.start()))
+    # From the last one on, so that the places before it stay right.
+    for place in sorted(line_starts, reverse=True):
         text = f"{text[:place]}{QUOTE}{text[place:]}"
     return text
 
@@ -110,11 +136,16 @@ SLOTS: dict[Step, frozenset[str]] = {
     "rubric": frozenset({"pairs", "criteria", "count"}),
     "pair": _BOTH,
 }
-"""What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
-of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
+"""The slots that each step's prompt must contain.
+
+``context_block`` is the set's ``context`` fragment with the earlier turns of the dialogue in it, or nothing for a
+single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``.
+"""
 MAY = frozenset({"context_block", "reference_block"})
-"""What it may contain besides: the earlier turns, and the set's ``reference`` fragment, or nothing where there is no
-reference to show."""
+"""The slots that it may contain besides.
+
+They are the earlier turns, and the set's ``reference`` fragment, which is empty where there is no reference to show.
+"""
 
 Dialect = Literal["branching", "pairwise", "pointwise", "preference", "correction", "rubric"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
@@ -143,43 +174,55 @@ _SCORE_LINE = "Score: {score}"
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSet:
-    """Templates by step; each has a ``user`` template and maybe a ``system`` one."""
+    """The templates of a judge's prompts.
+
+    Args:
+        name: of the set.
+        context: the fragment that shows earlier turns.
+        steps: by step its ``user`` template and maybe a ``system`` one.
+        source: the YAML text as read, saved with every judge.
+        scale: lowest and highest rating, for sets with a step ``pointwise``.
+        reads: how replies to a step ``pairwise`` or ``pointwise`` are read, for models that have a form of their own.
+        frames: the forms of judgments of two responses (``judgment``) and of one (``score``) as regular expressions.
+            Constrained decoding enforces them, and judgments are read by them
+            (:class:`~judgetrain.judges.prompting.parsing.Frame`).
+        reference: the fragment that shows a reference answer; empty: the set shows none.
+    """
 
     name: str
     context: str
     steps: Mapping[str, Mapping[str, str]]
     source: str
-    """The YAML text as read, saved with every judge."""
     scale: tuple[int, int] | None = None
-    """Lowest and highest rating, for sets with a step ``pointwise``."""
     reads: Reads | None = None
-    """How replies to a step ``pairwise`` or ``pointwise`` are read, for models that have a form of their own."""
     frames: Mapping[str, str] = field(default_factory=lambda: dict(FRAMES))
-    """The forms of judgments of two responses (``judgment``) and of one (``score``) as regular expressions: enforced by
-    constrained decoding, and what judgments are read by (:class:`~judgetrain.judges.prompting.parsing.Frame`)."""
     reference: str = ""
-    """The fragment that shows a reference answer; empty: the set shows none."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-        """Chat messages for a step.
+        """Return the chat messages of a step.
 
-        ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own; braces in them stay as they are.
         Lines of a dialogue or response that read like a heading of this step's own prompt, like a turn or like a
         verdict are marked as quoted.
+
+        Args:
+            step: the step.
+            slots: ``query``, ``context`` (empty for a single turn) and the step's own; braces in them stay as they are.
         """
-        slots, templates = quoted(slots, self._headings[step]), self.steps[step]
-        values = dict(slots)
-        for name, fragment in (("context", self.context), ("reference", self.reference)):
-            text = slots.get(name, "")
-            values[f"{name}_block"] = fragment.replace(f"{{{name}}}", text) if text else ""
-        return tuple(
-            {"role": role, "content": _SLOT.sub(lambda m: values[m[1]], templates[role])}
-            for role in ("system", "user")
-            if templates.get(role)
-        )
+        values = quoted(slots, self._headings[step])
+        values["context_block"] = _filled(self.context, "context", values)
+        values["reference_block"] = _filled(self.reference, "reference", values)
+
+        messages = []
+        for role in ("system", "user"):
+            template = self.steps[step].get(role)
+            if template:
+                # In one pass, so that braces in a slot's text are not taken for slots.
+                content = _SLOT.sub(lambda slot: values[slot[1]], template)
+                messages.append({"role": role, "content": content})
+        return tuple(messages)
 
     def quoted(self, text: str) -> str:
-        """Other people's text for a slot of the judge's own: lines that read like a heading or a verdict are marked."""
+        """Return other people's text for a slot of the judge's own, its headings and verdicts marked as quoted."""
         for step in ("judgment", "score"):
             if step in self.steps:
                 text = quoted({"response": text}, self._headings[step])["response"]
@@ -187,14 +230,18 @@ class PromptSet:
 
     @cached_property
     def _headings(self) -> dict[str, re.Pattern[str] | None]:
-        scored = {"score": [_SCORE_LINE]}  # a line of a response that looks like the score is quoted, too
-        return {
-            step: headings_of([self.context, self.reference, *texts.values(), *scored.get(step, [])])
-            for step, texts in self.steps.items()
-        }
+        """Return the pattern of each step's own headings; None for a step without any."""
+        headings = {}
+        for step, texts in self.steps.items():
+            templates = [self.context, self.reference, *texts.values()]
+            if step == "score":
+                # A line of a response that looks like the score is quoted, too.
+                templates.append(_SCORE_LINE)
+            headings[step] = headings_of(templates)
+        return headings
 
     def judgment_frame(self, step: Step, max_new_tokens: int) -> str:
-        """The pattern that a constrained judgment (step ``judgment`` or ``score``) follows.
+        """Return the pattern that a constrained judgment (step ``judgment`` or ``score``) follows.
 
         ``{width}`` in it becomes ``max_new_tokens`` less :data:`FIXED` characters. At a token a character the first of
         its texts leaves room for the second score, whatever the engine; at the usual four all three fit. A
@@ -207,32 +254,46 @@ class PromptSet:
         write_text_atomic(directory / FILE, self.source)
 
 
+def _filled(fragment: str, name: str, slots: Mapping[str, str]) -> str:
+    """Return a fragment with its slot ``name`` filled in; empty where the slot is."""
+    text = slots.get(name, "")
+    if not text:
+        return ""
+    return fragment.replace(f"{{{name}}}", text)
+
+
 def prompt_file(name_or_path: str | Path) -> Path:
-    """Where a prompt set lies: the packaged one of this name, else the path itself."""
+    """Return the file of a prompt set: the packaged one of this name, else the path itself."""
     packaged = PACKAGED / f"{name_or_path}.yaml"
     return packaged if packaged.exists() else Path(name_or_path)
 
 
 def prompt_path(name: str, owner: object = None) -> str:
-    """:func:`prompt_file` as the mark of configuration fields that name a prompt set."""
+    """Return :func:`prompt_file` as text, for the mark of configuration fields that name a prompt set."""
     return str(prompt_file(name))
 
 
 def packaged_sets(dialect: Dialect) -> list[str]:
-    """The names of the packaged sets that have every step of a dialect."""
-    sets = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PACKAGED.glob("*.yaml"))}
-    return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
+    """Return the names of the packaged sets that have every step of a dialect."""
+    names = []
+    for path in sorted(PACKAGED.glob("*.yaml")):
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if all(step in raw for step in DIALECTS[dialect]):
+            names.append(path.stem)
+    return names
 
 
 def check_reads(prompts: PromptSet, orders: Iterable[Order], key: str) -> None:
-    """Refuse (ConfigError) a prompt set without a step for judgments of what is shown."""
+    """Refuse (ConfigError, with the ``key``) a prompt set that has no step for judgments in one of these orders."""
     if any(judgment_step(order) not in prompts.steps for order in orders):
-        told = f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged"
-        raise ConfigError(f"{told}; add one (docs/prompts.md), or let judgments read two")
+        raise ConfigError(
+            f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged; "
+            "add one (docs/prompts.md), or let judgments read two"
+        )
 
 
 def has_step(path: Path, step: str) -> bool:
-    """Whether a file is there and is a prompt set with this step."""
+    """Return whether a file is there and is a prompt set with this step."""
     if not path.is_file():
         return False
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -240,15 +301,20 @@ def has_step(path: Path, step: str) -> bool:
 
 
 def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
-    """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs (ConfigError: no
-    such set, not valid YAML, a missing step, or a template with a missing or unknown slot).
+    """Return a packaged prompt set by name, or one from a YAML file.
 
-    Steps of other dialects in the same file are checked and kept. ``key`` is the set's configuration key, for messages.
+    Args:
+        name_or_path: of a packaged set, or of a file.
+        dialect: the set must have its steps. Steps of other dialects in the same file are checked and kept.
+        key: the set's configuration key, for messages.
+
+    Raises:
+        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot.
     """
     path = prompt_file(name_or_path)
     if not path.is_file():
-        known = ", ".join(packaged_sets(dialect))
-        raise ConfigError(f"{key}={name_or_path}: neither a packaged set ({known}) nor a YAML file")
+        names = ", ".join(packaged_sets(dialect))
+        raise ConfigError(f"{key}={name_or_path}: neither a packaged set ({names}) nor a YAML file")
     try:
         source = path.read_text(encoding="utf-8")
         raw = yaml.safe_load(source)
@@ -256,14 +322,21 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
-    wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
+
+    # First the frames, which are taken out of the steps: what is left there must be templates.
     frames = {step: _frame(raw, step, path) for step in FRAMES}
-    steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
-    shows = any("{reference_block}" in text for texts in steps.values() for text in texts.values())
+    steps: dict[str, Mapping[str, str]] = {}
+    for step in SLOTS:
+        if step in DIALECTS[dialect] or step in raw:
+            steps[step] = _template(raw.get(step), step, path)
+    templates = [text for texts in steps.values() for text in texts.values()]
+    reference = ""
+    if any("{reference_block}" in text for text in templates):
+        reference = _fragment(raw, "reference", path)
     return PromptSet(
         name=str(raw.get("name", path.stem)),
         context=_fragment(raw, "context", path),
-        reference=_fragment(raw, "reference", path) if shows else "",
+        reference=reference,
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
@@ -273,9 +346,11 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
 
 
 def _frame(raw: Mapping[str, Any], step: str, path: Path) -> str:
-    """The frame of judgments, taken out of the step that writes them, where a set brings its own."""
+    """Take the frame of judgments out of the step that writes them and return it, or the default without one."""
     template = raw.get(step)
-    frame = template.pop("frame", FRAMES[step]) if isinstance(template, dict) else FRAMES[step]
+    frame = FRAMES[step]
+    if isinstance(template, dict):
+        frame = template.pop("frame", frame)
     if not isinstance(frame, str) or not frame:
         raise ConfigError(f"{path}: step {step!r}, 'frame': expected a regular expression")
     try:
@@ -286,22 +361,29 @@ def _frame(raw: Mapping[str, Any], step: str, path: Path) -> str:
 
 
 def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
-    required = SLOTS[step]
+    """Return a step's templates by role, checked (ConfigError: names the step and what is wrong with it)."""
     if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
         raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
     for role, text in templates.items():
         if role not in ("system", "user") or not isinstance(text, str):
             raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
-    used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
-    if missing := required - used:
+
+    required = SLOTS[step]
+    used: set[str] = set()
+    for text in templates.values():
+        used.update(_SLOT.findall(text))
+    missing = required - used
+    if missing:
         raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
-    if unknown := used - required - MAY:
+    unknown = used - required - MAY
+    if unknown:
         allowed = ", ".join(sorted(required | MAY))
         raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
     return templates
 
 
 def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:
+    """Return a fragment of a set (ConfigError: it has no slot of its name)."""
     fragment = raw.get(name, "")
     if not isinstance(fragment, str) or f"{{{name}}}" not in fragment:
         raise ConfigError(f"{path}: the fragment {name!r} must contain the slot {{{name}}}")
@@ -309,27 +391,33 @@ def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:
 
 
 def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tuple[int, int] | None:
+    """Return the ends of a set's scale; None without a step ``pointwise`` (ConfigError: that step without a scale)."""
     if "pointwise" not in steps:
         return None
     scale = raw.get("scale")
-    if isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale) and scale[0] < scale[1]:
-        return scale[0], scale[1]
+    # By type, as true and false are whole numbers to isinstance.
+    if isinstance(scale, list) and [type(end) for end in scale] == [int, int]:
+        lowest, highest = scale
+        if lowest < highest:
+            return lowest, highest
     raise ConfigError(f"{path}: step 'pointwise' needs scale: [lowest, highest], two whole numbers; found {scale}")
 
 
 def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Reads | None:
-    """The rule by which replies are read, where a set brings its own."""
+    """Return the rule by which replies are read, where a set brings its own (ConfigError: it is another thing)."""
     if "reads" not in raw:
         return None
     try:
-        given = dict(raw["reads"])
-        pattern, verdicts = re.compile(given.pop("pattern"), re.IGNORECASE | re.MULTILINE), given.pop("verdicts", {})
-        right = not given and pattern.groups == 1 and set(verdicts.values()) <= {"A", "B", "tie"}
+        rule = dict(raw["reads"])
+        pattern = re.compile(rule.pop("pattern"), re.IGNORECASE | re.MULTILINE)
+        verdicts = rule.pop("verdicts", {})
+        is_valid = not rule and pattern.groups == 1 and set(verdicts.values()) <= {"A", "B", "tie"}
     except (AttributeError, KeyError, TypeError, ValueError, re.error) as error:
         raise ConfigError(f"{path}: {_RULE}: {error}") from error
-    if not right or bool(verdicts) != ("pairwise" in steps):
+    if not is_valid or bool(verdicts) != ("pairwise" in steps):
         raise ConfigError(f"{path}: {_RULE}")
-    return Reads(pattern, {str(text).casefold(): value for text, value in verdicts.items()})
+    # Replies are compared in small letters.
+    return Reads(pattern, {str(text).casefold(): verdict for text, verdict in verdicts.items()})
 
 
 _RULE = (
@@ -339,27 +427,48 @@ _RULE = (
 
 
 def slots_of(comparison: Comparison, reference: bool = False) -> dict[str, str]:
-    """The slots that every step's prompt has; lines of earlier turns that read like another turn are quoted.
+    """Return the slots that every step's prompt has; lines of earlier turns that read like another turn are quoted.
 
-    ``reference``: whether the dialogue's reference answer is among them.
+    Args:
+        comparison: what is judged.
+        reference: True: with the dialogue's reference answer, where it has one.
     """
     dialogue = comparison.dialogue
     turns = tuple(replace(turn, content=turns_quoted(turn.content)) for turn in dialogue.messages)
     slots = {"query": dialogue.query, "context": replace(dialogue, messages=turns).context}
-    return slots | ({"reference": dialogue.reference} if reference and dialogue.reference else {})
+    if reference and dialogue.reference:
+        slots["reference"] = dialogue.reference
+    return slots
 
 
 def judgment_step(order: Order) -> Step:
-    """The step that writes a judgment of what is shown: ``judgment`` of two responses, ``score`` of one."""
+    """Return the step that writes a judgment in this order: ``judgment`` of two responses, ``score`` of one."""
     return "judgment" if order in ORDERS else "score"
 
 
 def judgment_slots(
     comparison: Comparison, order: Order, criterion: str, guideline: str, reference: bool = False
 ) -> dict[str, str]:
-    """The slots of a judgment's prompt; for order BA the responses are exchanged, for A or B one of them is there."""
-    slots = slots_of(comparison, reference) | {"criterion": criterion, "guideline": guideline}
-    a, b = comparison.response_a, comparison.response_b
+    """Return the slots of a judgment's prompt.
+
+    Args:
+        comparison: what is judged.
+        order: BA exchanges the responses, and A or B shows one of them.
+        criterion: the criterion's text.
+        guideline: its scoring guideline.
+        reference: True: with the dialogue's reference answer, where it has one.
+    """
+    slots = slots_of(comparison, reference)
+    slots["criterion"] = criterion
+    slots["guideline"] = guideline
+    response_a = comparison.response_a
+    response_b = comparison.response_b
     if order in RESPONSES:
-        return slots | {"response": a if order == "A" else b}
-    return slots | dict(zip(("response_a", "response_b"), (a, b) if order == "AB" else (b, a), strict=True))
+        slots["response"] = response_a if order == "A" else response_b
+    elif order == "AB":
+        slots["response_a"] = response_a
+        slots["response_b"] = response_b
+    else:
+        slots["response_a"] = response_b
+        slots["response_b"] = response_a
+    return slots

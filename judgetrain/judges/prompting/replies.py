@@ -23,27 +23,34 @@ _MARKED: dict[Step, Form] = {
 
 
 def form_of(prompts: PromptSet, step: Step) -> Form:
-    """The form of a step's reply, which is read as the prompt set reads it; empty where it has another."""
+    """Return the form of a step's reply; empty where no line for line form describes it."""
     if step in prompts.frames:
         return _of_frame(prompts.frames[step])
-    if prompts.reads:  # a form of the model's own
+    # The model has a form of its own, which only its reader knows.
+    if prompts.reads:
         return ()
     if step == "pointwise" and prompts.scale:
-        low, high = prompts.scale
-        return _EXPLAINED, FormLine("rating", "[[{}]]", tuple(map(str, range(low, high + 1))))
+        lowest, highest = prompts.scale
+        ratings = tuple(str(rating) for rating in range(lowest, highest + 1))
+        return _EXPLAINED, FormLine("rating", "[[{}]]", ratings)
     return _MARKED.get(step, ())
 
 
 @lru_cache
 def _of_frame(frame: str) -> Form:
-    """A frame's lines, if each is a label with a score or a text; a label that comes again has a number."""
-    labels, form = Counter[str](), list[FormLine]()
-    for line in map(_LINE.fullmatch, LINE_END.split(frame)):
-        if line is None:
+    """Return the lines of a frame; empty where one is not a label with a score or a text."""
+    labels: Counter[str] = Counter()
+    form: list[FormLine] = []
+    for line in LINE_END.split(frame):
+        match = _LINE.fullmatch(line)
+        if match is None:
             return ()
-        labels[label := line["label"]] += 1
+        label = match["label"]
+        labels[label] += 1
+        # Names are keys of the value: a label that comes again gets a number.
         name = label if labels[label] == 1 else f"{label} {labels[label]}"
-        form.append(FormLine(name, f"{label}: {{}}", tuple("12345") if line["score"] else ()))
+        scores = tuple("12345") if match["score"] else ()
+        form.append(FormLine(name, f"{label}: {{}}", scores))
     return tuple(form)
 
 
@@ -55,9 +62,16 @@ Read = Callable[..., Reading[Any]]
 class Reply:
     """One reply to a question.
 
-    ``shown`` is what it was asked about: an order (``AB``, ``BA``) or one response (``A``, ``B``). ``answer`` is a
-    verdict in the comparison's own order, whatever order was shown, or a rating; None when the text could not be
-    read, and ``failure`` says why; ``error`` is what the engine said where it gave up on the request.
+    Args:
+        shown: an order (``AB``, ``BA``), or the one response (``A``, ``B``) that was asked about.
+        answer: a verdict in the comparison's own order, whatever order was shown, or a rating; None when the text could
+            not be read.
+        failure: why it could not be read.
+        text: what the model generated.
+        prompt_tokens: tokens read.
+        generated_tokens: tokens written.
+        finish_reason: why the text ends.
+        error: the engine's message where it gave up on the request.
     """
 
     shown: str
@@ -70,21 +84,27 @@ class Reply:
     error: str = ""
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; its items are the arguments of the class."""
+        """Return a JSON-ready dictionary, whose items are the arguments of the class."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Question:
-    """One thing to ask: the slots of a prompt, what they show, and how the answer is translated back."""
+    """One thing to ask.
+
+    Args:
+        shown: the order, or the one response, that the slots show.
+        slots: of the prompt.
+        translate: returns the answer as of the comparison's own order.
+        examples: turns before the question: other questions, each with its right answer.
+        marked: True: the reply is over where a line ends with a mark (``[[A]]``), as those of the examples are.
+    """
 
     shown: str
     slots: Mapping[str, str]
     translate: Callable[[Any], str | float] = lambda answer: answer
     examples: tuple[Mapping[str, str], ...] = ()
-    """Turns before the question: other questions, each with its right answer."""
     marked: bool = False
-    """Whether the reply is over where a line ends with a mark (``[[A]]``), as those of the examples are."""
 
 
 @dataclass(frozen=True)
@@ -108,56 +128,105 @@ class Asker:
         seed: int,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Reply]]:
-        """The replies to each group of questions, in order, all asked as one batch.
+        """Return the replies to each group of questions, in order, all asked as one batch.
 
-        The last reply to a question is the one that counts; what was unreadable stays before it. ``numbers`` decide the
-        groups' random numbers, where groups are of one size; None: each question's place among those that are asked.
+        The last reply to a question is the one that counts; what was unreadable stays before it.
+
+        Args:
+            groups: the questions about each comparison.
+            step: the prompt set's step that asks them.
+            read: reads a reply.
+            seed: of what is sampled.
+            numbers: what decides the groups' random numbers, where groups are of one size; None: each question's place
+                among those that are asked.
         """
         questions = [question for group in groups for question in group]
-        places: list[int | None] = [None] * len(questions)
-        if numbers is not None:
-            places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
-        limits = [replace(Sampling.of(self.sampling), stop=("]]\n",) if q.marked else ()) for q in questions]
-        form, replies = form_of(self.prompts, step), list[list[Reply]]([] for _ in questions)
+        places = _places(groups, numbers)
+        form = form_of(self.prompts, step)
+        replies: list[list[Reply]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
-        for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
-            requests = [
-                Request(
-                    messages=self._messages(step, q),
-                    sampling=limits[i],
+        # Greedy sampling would only repeat a text that cannot be read.
+        attempts = self.attempts if self.sampling.temperature > 0 else 1
+        for attempt in range(attempts):
+            if not waiting:
+                break
+            requests = []
+            for index in waiting:
+                request = Request(
+                    messages=self._messages(step, questions[index]),
+                    sampling=self._limits(questions[index]),
                     step=step,
-                    slots=q.slots,
+                    slots=questions[index].slots,
                     attempt=attempt,
-                    place=places[i],
+                    place=places[index],
                     form=form,
                 )
-                for i, q in ((i, questions[i]) for i in waiting)
-            ]
-            completions = self.engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
+                requests.append(request)
+            completions = self.engine.generate(requests, derive_seed(seed, step, attempt))
             for index, completion in zip(waiting, completions, strict=True):
                 replies[index].append(_reply(questions[index], completion, read))
-            waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
-        each = iter(replies)
-        return [[reply for _ in group for reply in next(each)] for group in groups]
+            waiting = [index for index in waiting if _is_worth_asking_again(replies[index][-1])]
+
+        replies_in_order = iter(replies)
+        grouped = []
+        for group in groups:
+            of_group: list[Reply] = []
+            for _ in group:
+                of_group.extend(next(replies_in_order))
+            grouped.append(of_group)
+        return grouped
+
+    def _limits(self, question: Question) -> Sampling:
+        """Return the sampling of one question's reply."""
+        sampling = Sampling.of(self.sampling)
+        if question.marked:
+            # The line break too: a mark within a line is no verdict.
+            return replace(sampling, stop=("]]\n",))
+        return sampling
 
     def _messages(self, step: Step, question: Question) -> tuple[Mapping[str, str], ...]:
-        *system, asked = self.prompts.render(step, question.slots)
-        return (*system, *question.examples, asked)
+        """Return the messages of a question, with its examples before the last one."""
+        *system, user = self.prompts.render(step, question.slots)
+        return (*system, *question.examples, user)
+
+
+def _places(groups: Sequence[Sequence[Question]], numbers: Sequence[int] | None) -> list[int | None]:
+    """Return the place of each question, which decides its random numbers; None: its place in the batch."""
+    places: list[int | None] = []
+    if numbers is None:
+        for group in groups:
+            places.extend([None] * len(group))
+        return places
+    for number, group in zip(numbers, groups, strict=True):
+        for index in range(len(group)):
+            places.append(number * len(group) + index)
+    return places
+
+
+def _is_worth_asking_again(reply: Reply) -> bool:
+    """Return whether a reply could not be read, and the engine had an answer at all."""
+    return reply.failure is not None and reply.finish_reason not in UNANSWERED
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
+    """Return a completion as a reply, read where it reached its normal end."""
     text = completion.text
-    if question.marked and text.count("[[") > text.count("]]"):  # stop strings are no part of it
+    if question.marked and text.count("[[") > text.count("]]"):
+        # A stop string is no part of the text.
         text += "]]"
+
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
     elif completion.finish_reason != "stop":
         reading = Reading(None, "cut_off")
     else:
         reading = read(text, material="\n".join(question.slots.values()))
+    answer = None
+    if reading.value is not None:
+        answer = question.translate(reading.value)
     return Reply(
         shown=question.shown,
-        answer=None if reading.value is None else question.translate(reading.value),
+        answer=answer,
         failure=reading.failure,
         text=text,
         prompt_tokens=completion.prompt_tokens,
@@ -168,11 +237,16 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
 
 
 def errors_told(replies: Iterable[Reply]) -> str:
-    """How many replies an engine gave up on, and what it said of the first; empty where there are none."""
-    errors = [r.error or "no reason was given" for r in replies if r.error or r.finish_reason == "error"]
-    return f"{len(errors)} replies failed with an error; the first: {errors[0]}" if errors else ""
+    """Return a line with the number of replies that an engine gave up on, and its first message; empty without any."""
+    errors = []
+    for reply in replies:
+        if reply.error or reply.finish_reason == "error":
+            errors.append(reply.error or "no reason was given")
+    if not errors:
+        return ""
+    return f"{len(errors)} replies failed with an error; the first: {errors[0]}"
 
 
 def failures_of(replies: Iterable[Reply]) -> Counter[str]:
-    """How many replies could not be read, by reason."""
-    return Counter(r.failure for r in replies if r.failure)
+    """Return the number of replies that could not be read, by reason."""
+    return Counter(reply.failure for reply in replies if reply.failure)

@@ -29,29 +29,30 @@ _CRITIQUES: dict[str, Literal["X", "Y"]] = {"x": "X", "y": "Y"}
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """What was read, or the reason why nothing was."""
+    """A value read off a reply, or the reason why there is none."""
 
     value: T | None
     failure: str | None = None
 
 
 def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
-    """The verdict of a pairwise comparison, on the responses as shown: ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
+    """Return the verdict of a pairwise comparison, on the responses as shown.
 
+    It is ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
     Case, bold, escaped brackets and ``[[tie]]`` are accepted. ``failure`` is ``no_verdict`` (no mark at all),
     ``mentioned`` (a mark, but not as the end of the reply), ``ambiguous`` (several on the last line), ``quoted`` (the
     judged text's, not alone on its line), ``unknown_verdict`` (another mark) or ``no_answer``.
     """
-    return _known(_mark(text, material, "no_verdict"), _VERDICTS)
+    return _verdict(_mark(text, material, "no_verdict"), _VERDICTS)
 
 
 def read_preference(text: str, material: str = "") -> Reading[Literal["X", "Y"]]:
-    """Which critique is preferred: ``[[X]]`` or ``[[Y]]``; fails as :func:`read_verdict` does."""
-    return _known(_mark(text, material, "no_verdict"), _CRITIQUES)
+    """Return the preferred critique, ``[[X]]`` or ``[[Y]]``; fails as :func:`read_verdict` does."""
+    return _verdict(_mark(text, material, "no_verdict"), _CRITIQUES)
 
 
 def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
-    """The rating in a text: ``[[7]]``, also ``[[7.5]]`` and ``[[7/10]]``; it stands as a verdict's mark does.
+    """Return the rating in a text: ``[[7]]``, also ``[[7.5]]`` and ``[[7/10]]``; it stands as a verdict's mark does.
 
     ``failure`` is ``no_rating``, ``out_of_range`` (another scale than ``highest``, too), or a verdict's.
     """
@@ -60,74 +61,101 @@ def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Rea
 
 @dataclass(frozen=True)
 class Reads:
-    """How the replies of a model that has a form of its own are read, as a prompt set says under ``reads``.
+    """Reads the replies of a model that has a form of its own, as a prompt set says under ``reads``.
 
-    ``pattern``: its last match counts, as these models' own readers have it; what its group holds says the
-    verdict, in small letters by ``verdicts``, or is the rating, where these are empty.
+    Args:
+        pattern: its last match counts, as these models' own readers have it, and its one group is read.
+        verdicts: the verdict by the group's text in small letters; empty: the group is the rating.
     """
 
     pattern: re.Pattern[str]
     verdicts: Mapping[str, Verdict]
 
     def verdict(self, text: str, material: str = "") -> Reading[Verdict]:
-        """The verdict; ``failure`` is ``no_verdict``, ``unknown_verdict`` or ``no_answer``."""
-        return _known(self._last(text, material, "no_verdict"), self.verdicts)
+        """Return the verdict; ``failure`` is ``no_verdict``, ``unknown_verdict`` or ``no_answer``."""
+        return _verdict(self._last(text, material, "no_verdict"), self.verdicts)
 
     def rating(self, text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
-        """The rating; ``failure`` is ``no_rating``, ``out_of_range`` or ``no_answer``."""
+        """Return the rating; ``failure`` is ``no_rating``, ``out_of_range`` or ``no_answer``."""
         return _rating(self._last(text, material, "no_rating"), lowest, highest)
 
     def _last(self, text: str, material: str, failure: str) -> Reading[str]:
+        """Return the group of the pattern's last match in the answer; ``failure``: where there is no match."""
         answer = answer_of(text, material)
         if answer is None:
             return Reading(None, NO_ANSWER)
-        found = [match[1] or "" for match in self.pattern.finditer(answer)]
-        return Reading(found[-1]) if found else Reading(None, failure)
+        matches = list(self.pattern.finditer(answer))
+        if not matches:
+            return Reading(None, failure)
+        return Reading(matches[-1][1] or "")
 
 
-def _known(said: Reading[str], known: Mapping[str, T]) -> Reading[T]:
-    if said.value is None:
-        return Reading(None, said.failure)
-    value = known.get(" ".join(said.value.casefold().split()))
-    return Reading(value, None if value else "unknown_verdict")
+def _verdict(mark: Reading[str], verdicts: Mapping[str, T]) -> Reading[T]:
+    """Return the verdict that a mark stands for, by the ``verdicts`` of marks in small letters."""
+    if mark.value is None:
+        return Reading(None, mark.failure)
+    verdict = verdicts.get(" ".join(mark.value.casefold().split()))
+    if not verdict:
+        return Reading(None, "unknown_verdict")
+    return Reading(verdict)
 
 
-def _rating(said: Reading[str], lowest: int, highest: int) -> Reading[float]:
-    if said.value is None:
-        return Reading(None, said.failure)
-    match = _RATING.fullmatch(said.value.strip())
+def _rating(mark: Reading[str], lowest: int, highest: int) -> Reading[float]:
+    """Return the rating that a mark holds, on the scale from ``lowest`` to ``highest``."""
+    if mark.value is None:
+        return Reading(None, mark.failure)
+    match = _RATING.fullmatch(mark.value.strip())
     if match is None:
         return Reading(None, "no_rating")
-    value = float(match["value"].replace(",", "."))
-    right = lowest <= value <= highest and int(match["scale"] or highest) == highest
-    return Reading(value) if right else Reading(None, "out_of_range")
+    rating = float(match["value"].replace(",", "."))
+    # 7/10 is a rating of 7 only where 10 is the highest.
+    has_other_scale = match["scale"] is not None and int(match["scale"]) != highest
+    if has_other_scale or not lowest <= rating <= highest:
+        return Reading(None, "out_of_range")
+    return Reading(rating)
 
 
-def _mark(text: str, material: str, none: str) -> Reading[str]:
-    """What the mark says that ends a reply, in small letters; ``none`` is the failure where there is no mark at all."""
+def _mark(text: str, material: str, missing: str) -> Reading[str]:
+    """Return the content of the mark that ends a reply, in small letters.
+
+    Args:
+        text: the reply.
+        material: the text that is judged, whose marks are no answer.
+        missing: the failure where there is no mark at all.
+    """
     answer = answer_of(text, material)
     if answer is None:
         return Reading(None, NO_ANSWER)
-    looks = _bare(answer)
-    last = looks.rstrip().rpartition("\n")[2].strip().rstrip(".!\u3002").rstrip()
-    marks = list(_MARK.finditer(last))
-    if not marks or marks[-1].end() < len(last):
-        return Reading(None, "mentioned" if _MARK.search(looks) else none)
-    said = marks[-1][1].strip().casefold()
-    if any(mark[1].strip().casefold() != said for mark in marks):
+    bare = _bare(answer)
+    last_line = bare.rstrip().rpartition("\n")[2].strip().rstrip(".!\u3002").rstrip()
+    marks = list(_MARK.finditer(last_line))
+    if not marks or marks[-1].end() < len(last_line):
+        return Reading(None, "mentioned" if _MARK.search(bare) else missing)
+
+    content = _content(marks[-1])
+    if any(_content(mark) != content for mark in marks):
         return Reading(None, "ambiguous")
-    before = last[: marks[-1].start()].rstrip()
+    before = last_line[: marks[-1].start()].rstrip()
     if before.endswith((":", "\uff1a")):
-        return Reading(None, "quoted") if said in _held(material) else Reading(said)
-    return Reading(said) if not before or before.endswith(_SENTENCE_ENDS) else Reading(None, "mentioned")
+        # After a colon it may be a quotation of what is judged.
+        return Reading(None, "quoted") if content in _contents_of_marks(material) else Reading(content)
+    if before and not before.endswith(_SENTENCE_ENDS):
+        return Reading(None, "mentioned")
+    return Reading(content)
 
 
+def _content(mark: re.Match[str]) -> str:
+    """Return what stands between a mark's brackets, in small letters."""
+    return mark[1].strip().casefold()
+
+
+# Kept, as the judgments of a comparison ask for the same few texts again and again.
 @lru_cache(maxsize=64)
-def _held(material: str) -> frozenset[str]:
-    """What the marks in a judged text say; the judgments of a comparison ask for the same few again and again."""
-    return frozenset(match[1].strip().casefold() for match in _MARK.finditer(_bare(material)))
+def _contents_of_marks(material: str) -> frozenset[str]:
+    """Return the contents of all marks in a judged text."""
+    return frozenset(_content(mark) for mark in _MARK.finditer(_bare(material)))
 
 
 def _bare(text: str) -> str:
-    """A text as it looks, without emphasis and escapes."""
+    """Return a text as it looks, without emphasis and escapes."""
     return fold(text).text.translate(dict.fromkeys(map(ord, _DRESS)))
