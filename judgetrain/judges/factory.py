@@ -50,12 +50,14 @@ class Models:
         kind = judge_kind(method)
         assert kind.build is not None
         options = self.options(method, branches)
+        # Functions, so that a judge loads only the parts that it has.
         parts = Parts(
             engine=lambda: self.engine(method), prompts=lambda: self.prompts(method, options), scorer=self._scorer
         )
         return kind.build(method, options, parts)
 
     def _scorer(self, config: ScorerConfig) -> TokenScorer:
+        """Return the model whose probabilities scorers read."""
         from judgetrain.scorers.config import load_scorer, scored_model
 
         return load_scorer(scored_model(config, self.settings.base))
@@ -65,51 +67,62 @@ class Models:
         return kind_of(method).options(self, method, branches)
 
     def asking(self, method: Method) -> JudgeConfig:
-        """``judge.*`` with what the options behind a branching judge's name change.
-
-        What computes scores has no probabilities of tokens to read them off.
-        """
-        judge, external = self.settings.judge, self.external(method.target)
+        """Return ``judge.*`` with the changes of the options behind a branching judge's name."""
+        judge = self.settings.judge
         assert judge is not None
+        external = self.external(method.target)
         if external and external.computes:
+            # What computes scores has no probabilities of tokens to read them off.
             judge = replace(judge, score="parsed", constrained=False)
         return judge.changed(**method.asking)
 
     def external(self, target: str) -> EngineConfig | None:
-        """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
-        return getattr(self.settings, target) if target in EXTERNAL else None
+        """Return the engine of a target that is no model of this run, which may be paid for; None for others."""
+        if target not in EXTERNAL:
+            return None
+        engine: EngineConfig | None = getattr(self.settings, target)
+        return engine
 
     def paid(self, method: Method) -> bool:
-        """Whether what a method asks may be paid for."""
+        """Return whether a method's requests may be paid for."""
         engine = self.external(method.target)
         return engine is not None and engine.paid
 
     def own_engine(self, method: Method) -> EngineConfig | None:
-        """The run's engine, if it is what generates for a method."""
-        return None if method.target in EXTERNAL else self.settings.engine
+        """Return the run's engine, if it generates for a method; else None."""
+        if method.target in EXTERNAL:
+            return None
+        return self.settings.engine
 
     def gpus(self, method: Method) -> int:
-        """How many GPUs a copy of the model that a method names runs on, where there are any."""
+        """Return how many GPUs a copy of the model that a method names takes, where there are any."""
         engine = self.external(method.target) or self.settings.engine
         return 1 if engine is None else engine.gpus
 
     def engine(self, method: Method) -> Engine:
-        """The engine of the model that a method names (ConfigError: its directory is not there)."""
+        """Return the engine of the model that a method names (ConfigError: its directory is not there)."""
         from judgetrain.engines.answers import answers_of
         from judgetrain.engines.lazy_model import make_engine
 
-        if external := self.external(method.target):
+        external = self.external(method.target)
+        if external:
             answers = answers_of(external, self.out.home, self.settings.seed)
             return make_engine(external, name=method.name, answers=answers, budget=self.budget)
-        engine, base, directory = self.settings.engine, self.settings.base, self.directory(method)
+
+        engine = self.settings.engine
         assert engine is not None
+        directory = self.directory(method)
         if directory is not None:
             if not directory.is_dir():
                 raise ConfigError(f"{method.text}: {directory} is no directory: name a model's")
             return make_engine(engine, model_path=str(directory), name=method.name)
+
+        base = self.settings.base
         assert base is not None
-        if isinstance(engine, LocalEngineConfig):  # it lies on as many GPUs as the engine's own
-            return make_engine(replace(engine, model=replace(base, gpus=engine.model.gpus)), name=method.name)
+        if isinstance(engine, LocalEngineConfig):
+            # train.base says how the model is trained; it lies on as many GPUs as the engine's own.
+            model = replace(base, gpus=engine.model.gpus)
+            return make_engine(replace(engine, model=model), name=method.name)
         return make_engine(engine.with_model(base.path), name=method.name)
 
     def prompts(self, method: Method, options: JudgeOptions | None = None) -> PromptSet:
@@ -118,31 +131,37 @@ class Models:
         return kind_of(method).prompts(method, options, self.directory(method), self.settings.prompts or "")
 
     def directory(self, method: Method) -> Path | None:
-        """Where the model that a method names lies; None for the base and external models."""
+        """Return the directory of the model that a method names; None for the base and external models."""
         if method.target in ("base", *EXTERNAL):
             return None
         if method.target in self.inputs:
             return self.inputs[method.target] / "model"
         if method.on_hub:
-            return snapshot(method.target, FILE if kind_of(method).trained else "config.json")
+            # A file that the model must have, so that a fetched folder can be told from a broken one.
+            required = FILE if kind_of(method).trained else "config.json"
+            return snapshot(method.target, required)
         return Path(method.target).expanduser()
 
     def identity(self, method: Method, hashes: ContentHashes) -> object:
-        """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it.
+        """Return what a fingerprint holds of a method's model.
 
-        Of a method without a model it is the method's name.
+        It is a stage's fingerprint, the content of the model's files, or the engine that runs it; of a method without a
+        model it is the method's name.
         """
         if not method.names_model:
             return method.text
         if method.target in self.inputs:
             return self.inputs[method.target].name
-        if method.on_hub:  # the folder that it is fetched into has its commit's name
+        if method.on_hub:
             directory = self.directory(method)
             assert directory is not None
+            # The folder that it is fetched into has its commit's name.
             return [method.target, directory.name]
         if method.is_directory:
             return hashes.of(method.target)
-        return hashes.identity(self.settings.base if method.target == "base" else self.external(method.target))
+        if method.target == "base":
+            return hashes.identity(self.settings.base)
+        return hashes.identity(self.external(method.target))
 
 
 def load_judge(
@@ -153,9 +172,11 @@ def load_judge(
     criteria: Given = None,
     model: str | Path | ModelConfig | None = None,
     prompts: str | Path | None = None,
-    **asked: Any,
+    **changes: Any,
 ) -> Judge:
-    """The judge of this name; ``judge(prompt, response_a, response_b)`` asks it, ``judge.close()`` frees its model.
+    """Return the judge of this name.
+
+    ``judge(prompt, response_a, response_b)`` asks it, ``judge.close()`` frees its model.
 
     Args:
         name: a directory that training wrote (``.../model``, or the artifact that holds it); the id of such a judge on
@@ -164,30 +185,34 @@ def load_judge(
             (``longer``). Options may follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
-        criteria: what a branching judge goes by where nothing else is given with the responses: a rubric, criteria in
-            any shape that is read from files, or a file's name. None: its own criteria.
+        criteria: the criteria of a branching judge where none come with the responses: a rubric, criteria in any shape
+            that is read from files, or a file's name. None: its own criteria.
         model: whose probabilities a scorer reads: a directory or Hub id.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
-        asked: how it is asked, where that is to be otherwise than the judge's own ``judge.json`` says. Of a branching
-            judge the keys of ``judge.*`` (``temperature=1.0``) and ``plan``, of one that is asked once
-            those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
+        changes: settings that override the judge's own ``judge.json``. Of a branching judge the keys of ``judge.*``
+            (``temperature=1.0``) and ``plan``, of one that is asked once those of a sampling
+            (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
 
     Raises:
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
+    # PyTorch reads the number of cores when it is imported: later it would be too late.
     if "torch" not in sys.modules:
         share_cores()
+
     text = str(name)
     method = Method.parse(text)
-    if "/" not in text and text not in TARGETS and text not in kind_of(method).names and Path(text).is_dir():
-        method = Method.parse(f"./{text}")  # a directory that is there may be named without a slash
+    is_name_of_method = "/" in text or text in TARGETS or text in kind_of(method).names
+    if not is_name_of_method and Path(text).is_dir():
+        # A directory that is there may be named without a slash.
+        method = Method.parse(f"./{text}")
     if criteria is not None and not method.goes_by_criteria:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
     if model is not None and not isinstance(model, ModelConfig):
         model = ModelConfig(path=str(model))
     arguments = Arguments(
-        branches=branches, engine=engine, criteria=criteria, model=model, prompts=prompts, changes=asked
+        branches=branches, engine=engine, criteria=criteria, model=model, prompts=prompts, changes=changes
     )
     options, parts = parts_of(method, arguments)
     build = judge_kind(method).build

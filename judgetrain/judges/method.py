@@ -16,8 +16,9 @@ JUDGE_STAGES = tuple(stage.name for stage in rooms.stages().values() if stage.ju
 """The stages that make judges, which a method may name."""
 TARGETS = ("base", "teacher", "external", *JUDGE_STAGES)
 """Models that a method may name; a directory is another."""
-BRANCHING, BASELINE = "branching", "baseline"
-"""The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""
+# The kinds of methods that have no prefix; the kind of every other method is the prefix of its name.
+BRANCHING = "branching"
+BASELINE = "baseline"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
@@ -34,8 +35,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "given": {},
     "shuffled": {},
 }
-"""What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked. ``given`` and
-``shuffled``: by which criteria (:attr:`Method.criteria`)."""
+"""The options that may follow a branching judge's name after ``+``, and the settings that each changes.
+
+``given`` and ``shuffled`` choose the criteria instead (:attr:`Method.criteria`).
+"""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 _PREFIX = re.compile(r"([a-z_][a-z0-9_]*):(.*)", re.DOTALL)
@@ -44,9 +47,9 @@ _LEARNED = re.compile(r"(\d+)(?::(.+))?")
 
 
 def judge_among(inputs: Mapping[str, Path]) -> Path:
-    """The directory of the one judge among a stage's inputs, which are directories by the stages that made them."""
-    (found,) = (directory for name, directory in inputs.items() if name in JUDGE_STAGES)
-    return found
+    """Return the directory of the one judge among a stage's inputs, which are directories by the stage's name."""
+    (judge,) = (directory for name, directory in inputs.items() if name in JUDGE_STAGES)
+    return judge
 
 
 @dataclass(frozen=True)
@@ -84,37 +87,41 @@ class Method:
             if _is_prefix(name) or not _is_path(text):
                 return cls._prefixed(name, target, text)
         ending = _OPTIONS.search(text)
-        assert ending is not None  # it may be empty
+        # The pattern matches an empty ending, too.
+        assert ending is not None
         target = text[: ending.start()]
+        if target not in TARGETS and not _is_path(target):
+            return cls(BASELINE, text, (), text)
         options, most = ending.groups()
-        if target in TARGETS or _is_path(target):
-            return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, int(most) if most else None)
-        return cls(BASELINE, text, (), text)
+        limit = int(most) if most else None
+        return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, limit)
 
     @classmethod
     def _prefixed(cls, name: str, target: str, text: str) -> "Method":
+        """Return the method of a kind's prefix and what follows it."""
         kind = find_kind(name)
         if kind is not None and kind.learns:
-            learned = _LEARNED.fullmatch(target)
-            if learned is not None:
-                return cls(name, learned[2] or "base", (), text, labels=int(learned[1]))
+            pairs_and_model = _LEARNED.fullmatch(target)
+            if pairs_and_model is not None:
+                pairs, model = pairs_and_model.groups()
+                return cls(name, model or "base", (), text, labels=int(pairs))
         return cls(name, target, (), text)
 
     @property
     def names_model(self) -> bool:
-        """Whether the target is a model that generates text: one of :data:`TARGETS`, or a directory."""
+        """Return whether the target is a model that generates text: one of :data:`TARGETS`, or a directory."""
         kind = find_kind(self.kind)
         return kind is not None and kind.model and (self.target in TARGETS or _is_path(self.target))
 
     @property
     def goes_by_criteria(self) -> bool:
-        """Whether its judges grow a branch for each criterion (:attr:`~judgetrain.judges.kinds.kind.Kind.criteria`)."""
+        """Return whether its judges grow a branch for each criterion (``criteria`` of its kind)."""
         kind = find_kind(self.kind)
         return kind is not None and kind.criteria
 
     @property
     def asked_as(self) -> "Method":
-        """The method whose judge is asked: itself, but for kinds that ask another kind's in their own way."""
+        """Return the method whose judge is asked: itself, but for kinds that ask another kind's in their own way."""
         kind = find_kind(self.kind)
         if kind is None or kind.asked_as == "{}":
             return self
@@ -122,23 +129,22 @@ class Method:
 
     @property
     def is_directory(self) -> bool:
-        """Whether the target is a model's directory or id on the Hub: it holds a path separator."""
+        """Return whether the target is a model's directory or id on the Hub: it holds a path separator."""
         return self.names_model and _is_path(self.target)
 
     @property
     def on_hub(self) -> bool:
-        """Whether the target is an id on the Hub (``OWNER/NAME``, ``OWNER/NAME:REVISION``): there is no such directory,
-        and it may be one."""
+        """Return whether the target is an id on the Hub: ``OWNER/NAME`` or ``OWNER/NAME:REVISION``."""
+        # A directory of this name comes first.
         return self.is_directory and not looks_local(self.target) and not Path(self.target).exists()
 
     @cached_property
     def name(self) -> str:
-        """The name in tables.
+        """Return the name in tables.
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-        becomes ``dpo-012345``, since all of those end in ``model``, and a link to one keeps its own name. The kind
-        stays in front, with the number of labels where it learns from such, options behind; the most branches are no
-        part of it.
+        becomes ``dpo-012345``. The kind stays in front, with the number of labels where it learns from such, options
+        behind; the most branches are no part of it.
         """
         if self.kind == BRANCHING and not self.is_directory:
             return "+".join((self.target, *self.options))
@@ -146,23 +152,34 @@ class Method:
             return self.text
         path = Path(self.target)
         name = path.resolve().name
+        # All of the pipeline's judges end in "model".
         if path.name == "model" and len(path.parts) > 2:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
         elif name == "model":
+            # A link to such a judge keeps the name that the user gave it.
             name = Path(os.path.abspath(path)).name
         if self.labels:
             name = f"{self.labels}:{name}"
-        return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
+        if self.kind != BRANCHING:
+            return f"{self.kind}:{name}"
+        return "+".join((name, *self.options))
 
     @property
     def criteria(self) -> str:
-        """By which criteria stage evaluate has it judge: its ``own``, those ``given`` with each comparison, or
-        ``shuffled``: those given with another query's, which show what a list is worth."""
-        return next((option for option in self.options if option in ("given", "shuffled")), "own")
+        """Return the criteria that stage evaluate has it judge by.
+
+        They are its ``own``, those ``given`` with each comparison, or ``shuffled``: those given with another query,
+        which show what a list is worth.
+        """
+        for option in self.options:
+            if option in ("given", "shuffled"):
+                return option
+        return "own"
 
     @property
     def file_name(self) -> str:
-        """The name in file names."""
+        """Return the name as part of a file's name."""
+        # Windows has no colons in file names.
         return self.name.replace(":", ".")
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
@@ -174,25 +191,33 @@ class Method:
             return []
         if self.most is None:
             return list(numbers)
-        return [k for k in numbers if k <= self.most] or [self.most]
+        within_limit = [number for number in numbers if number <= self.most]
+        return within_limit or [self.most]
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What the options change in how the judge is asked: so one can be evaluated in several ways side by side."""
-        return {name: value for option in self.options for name, value in OPTIONS[option].items()}
+        """Return the settings that the options change, by name; the last option of a setting counts."""
+        changes: dict[str, Any] = {}
+        for option in self.options:
+            changes.update(OPTIONS[option])
+        return changes
 
     @property
     def asking(self) -> dict[str, Any]:
-        """What they change of ``judge.*``: all but the plan, which is no key."""
-        return {name: value for name, value in self.changes.items() if name != "plan"}
+        """Return the keys of ``judge.*`` that the options change: all of :attr:`changes` but the plan, no key."""
+        changes = self.changes
+        changes.pop("plan", None)
+        return changes
 
 
 def method_directory(text: str, owner: object = None) -> str | list[str | None] | None:
-    """The directory of the model that a method names, or its commit on the Hub; None where it names no such place."""
+    """Return the directory of the model that a method names, or its commit on the Hub; None without either."""
     method = Method.parse(text)
     if method.on_hub:
         return ["commit", commit_of(method.target)]
-    return method.target if method.is_directory else None
+    if method.is_directory:
+        return method.target
+    return None
 
 
 def _is_prefix(name: str) -> bool:
@@ -201,4 +226,5 @@ def _is_prefix(name: str) -> bool:
 
 
 def _is_path(text: str) -> bool:
+    """Return whether a text holds a path separator, of Unix or of this system."""
     return "/" in text or os.sep in text

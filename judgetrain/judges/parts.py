@@ -1,4 +1,4 @@
-"""What a judge is made of that a caller in Python names: how it is asked, its engine and its prompts."""
+"""The parts of a judge that a caller in Python names: how it is asked, its engine and its prompts."""
 
 from __future__ import annotations
 
@@ -26,26 +26,32 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     if not method.target:
         raise unknown(method)
     engine = arguments.engine
-    model = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
     directory = None
     if kind.trained and method.target not in TARGETS:
-        directory = judge_directory(method.target, model.revision)
+        revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
+        directory = judge_directory(method.target, revision)
     options = kind.arguments(method, directory, arguments)
 
+    # Each part is loaded when the kind calls for it: a judge that is refused has loaded nothing.
     def load_engine() -> Engine:
         from judgetrain.engines.lazy_model import make_engine
 
         if method.target in TARGETS:
-            return make_engine(_served(method, engine), name=method.name)
+            return make_engine(_caller_engine(method, engine), name=method.name)
         path = str(directory or method.target)
-        if directory is None and method.on_hub and hub_id(path)[1]:
-            path = str(snapshot(path, "config.json"))
+        if directory is None and method.on_hub:
+            _, revision = hub_id(path)
+            if revision:
+                # An engine's loader takes an id and a revision apart: a fetched folder says both.
+                path = str(snapshot(path, "config.json"))
         config = engine or TransformersEngineConfig(model=ModelConfig(path=path))
         return make_engine(config, model_path=path, name=method.name)
 
     def load_prompts() -> PromptSet:
-        place = None if arguments.prompts else directory
-        return kind.prompts(method, options, place, arguments.prompts or "multi_step")
+        if arguments.prompts:
+            # The caller's prompts come before those of a trained judge's directory.
+            return kind.prompts(method, options, None, arguments.prompts)
+        return kind.prompts(method, options, directory, "multi_step")
 
     def load_scorer(config: ScorerConfig) -> TokenScorer:
         from judgetrain.scorers.config import load_scorer
@@ -56,21 +62,30 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     return options, Parts(engine=load_engine, prompts=load_prompts, scorer=load_scorer)
 
 
-def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
-    """The engine of ``external`` and ``teacher``, which is given."""
+def _caller_engine(method: Method, engine: EngineConfig | None) -> EngineConfig:
+    """Return the caller's engine, for ``external`` and ``teacher`` (ConfigError: another target, or no engine)."""
+    if method.target in JUDGE_STAGES:
+        directory = f"outputs/artifacts/{method.target}/FINGERPRINT"
+        raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {directory}")
     if method.target not in EXTERNAL:
-        place = f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "pairwise:DIR"
-        raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
+        raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as pairwise:DIR")
     if engine is None:
-        example = "engine=OpenAIEngineConfig(model='NAME', base_url=URL)"
-        raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
+        raise ConfigError(f"{method.text!r} needs engine=, as in engine=OpenAIEngineConfig(model='NAME', base_url=URL)")
     engine.check("engine")
     return engine
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:
-    """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub (a
-    ConfigError where it holds no judge, an EngineError where there is none)."""
+    """Return the directory of a trained judge.
+
+    Args:
+        name: the directory, the artifact that holds it as ``model``, or an id on the Hub.
+        revision: of the id.
+
+    Raises:
+        ConfigError: it holds no judge.
+        EngineError: the Hub has no such model.
+    """
     directory = snapshot(name, FILE, revision)
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():

@@ -1,4 +1,4 @@
-"""What a stage reads whose methods name judges, and checks of those judges before anything is loaded."""
+"""The settings of stages whose methods name judges, and checks of those judges before anything is loaded."""
 
 from __future__ import annotations
 
@@ -27,37 +27,45 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 
 
 def names_target(target: str) -> Callable[[ModelSettings], bool]:
-    """Says of settings whether a method names this model."""
-    return lambda settings: any(m.target == target for m in settings.methods if m.names_model)
+    """Return a function of settings that returns whether one of their methods names this model."""
+    return lambda settings: any(method.target == target for method in settings.methods if method.names_model)
 
 
 def is_read(field: str) -> Callable[[ModelSettings], bool]:
-    """Return what says of settings whether a method's kind reads this field of them."""
+    """Return a function of settings that returns whether the kind of one of their methods reads this field."""
     return lambda settings: any(field in fields_read(method) for method in settings.methods)
 
 
 def fields_read(method: Method) -> Sequence[str]:
     """Return the fields of :class:`ModelSettings` that a method's kind reads; none where there is no such kind."""
     kind = find_kind(method.kind)
-    return () if kind is None else kind.settings
+    if kind is None:
+        return ()
+    return kind.settings
 
 
-def _base(settings: ModelSettings) -> bool:
+def _uses_engine(settings: ModelSettings) -> bool:
+    """Return whether the run's engine generates for a method: external models have engines of their own."""
+    targets = {method.target for method in settings.methods if method.names_model}
+    return not targets <= set(EXTERNAL)
+
+
+def _uses_base(settings: ModelSettings) -> bool:
     """Return whether a method names the base model, or scorers read it for want of a model of their own."""
     if names_target("base")(settings):
         return True
     return is_read("scorer")(settings) and settings.scorer is not None and not settings.scorer.model.path
 
 
-def _prompts(settings: ModelSettings) -> bool:
+def _uses_prompts(settings: ModelSettings) -> bool:
     """Return whether the run's prompts are used: a trained judge has its own."""
-    others = ("base", *EXTERNAL)
-    return any("prompts" in fields_read(method) and method.target in others for method in settings.methods)
+    promptless = ("base", *EXTERNAL)
+    return any("prompts" in fields_read(method) and method.target in promptless for method in settings.methods)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(StageSettings):
-    """The models that methods may name and how judges are asked; what no method uses is no part of it.
+    """The models that methods may name and how judges are asked; the fingerprint leaves out what no method uses.
 
     Judges are asked alike in all stages: as ``judge.*`` says, and ``evaluate.*`` where that says it already.
     """
@@ -65,62 +73,70 @@ class ModelSettings(StageSettings):
     judge: JudgeConfig | None = at("judge", active_if=is_read("judge"))
     criteria: int | None = at("tree.criteria", active_if=is_read("criteria"))
     rubric: str | None = at("criteria", content=of_file, active_if=is_read("rubric"))
-    engine: EngineConfig | None = at(
-        "engine", active_if=lambda s: not {m.target for m in s.methods if m.names_model} <= {*EXTERNAL}
-    )
-    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_prompts)
-    base: ModelConfig | None = at("train.base", active_if=_base)
+    engine: EngineConfig | None = at("engine", active_if=_uses_engine)
+    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_uses_prompts)
+    base: ModelConfig | None = at("train.base", active_if=_uses_base)
     teacher: EngineConfig | None = at("teacher.engine", active_if=names_target("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=names_target("external"))
     pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=is_read("pairwise"))
     pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=is_read("pointwise"))
     scorer: ScorerConfig | None = at("scorer", active_if=is_read("scorer"))
-    world: WorldConfig | None = at("dialogues.world", active_if=lambda s: s.reads_world)
+    world: WorldConfig | None = at("dialogues.world", active_if=lambda settings: settings.reads_world)
     eval_comparisons: int | None = at(
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
     )
 
     own_criteria: ClassVar[bool] = False
-    """Whether judges go by their own criteria, also where a file of others is given (``criteria``)."""
+    """True: judges go by their own criteria, also where a file of others is set (``criteria``)."""
     whole_trees: ClassVar[bool] = False
-    """Whether every branch is to be judged, also where ``judge.early_stop`` would do with fewer."""
+    """True: every branch is judged, also where ``judge.early_stop`` would do with fewer."""
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The methods whose models the stage may load."""
+        """Return the methods whose models the stage may load."""
         return ()
 
     @property
     def reads_world(self) -> bool:
-        """Whether the stage reads the held-out split of the generated world."""
+        """Return whether the stage reads the held-out split of the generated world."""
         return False
 
     @property
     def judges(self) -> Sequence[str]:
-        """The stages whose judges are among the methods, in the order of the pipeline: a stage's inputs."""
-        targets = {m.target for m in self.methods if m.names_model}
+        """Return the stages whose judges are among the methods, in the order of the pipeline: the stage's inputs."""
+        targets = {method.target for method in self.methods if method.names_model}
         return [name for name in JUDGE_STAGES if name in targets]
 
     @property
     def beside_inputs(self) -> Sequence[str]:
-        """Weights that a judge's directory may hold without having been made with it."""
-        own = self.judge is not None and self.judge.aggregation == "fitted" and not self.judge.fitted
-        return [f"model/{FITTED}"] if own else []
+        """Return the files of a judge's directory that count although its stage did not make them: fitted weights."""
+        if self.judge is None or self.judge.aggregation != "fitted":
+            return []
+        # Weights that the configuration names are part of the settings.
+        if self.judge.fitted:
+            return []
+        return [f"model/{FITTED}"]
 
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:
-        """The engines that may be paid for."""
+        """Return the engines that may be paid for."""
         return self.teacher, self.external
 
 
 def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     """Check that the model which a method names is there, and can do what the method asks of it.
 
-    A ConfigError names the ``key`` where the method stands, its value and the remedy.
+    Args:
+        settings: the stage's.
+        method: the method.
+        key: where the method stands in the configuration.
+
+    Raises:
+        ConfigError: it names the key, its value and the remedy.
     """
     if method.target not in TARGETS and not method.is_directory:
-        known = ", ".join(TARGETS)
-        raise ConfigError(f"{key}={method.text!r}: allowed are {known} or a model's directory (./NAME)")
+        targets = ", ".join(TARGETS)
+        raise ConfigError(f"{key}={method.text!r}: allowed are {targets} or a model's directory (./NAME)")
     if method.is_directory:
         _check_directory(method, key)
     if method.target == "base":
@@ -130,25 +146,34 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         read_rubric(settings.rubric)
     if "prompts" in fields_read(method) and method.target in ("base", *EXTERNAL):
         load_prompt_set(settings.prompts or "")
-    where = EXTERNAL.get(method.target, "engine")
-    engine: EngineConfig = getattr(settings, method.target if method.target in EXTERNAL else "engine")
+
     if method.target in EXTERNAL:
+        engine_key = EXTERNAL[method.target]
+        engine: EngineConfig = getattr(settings, method.target)
         if engine.type == "given":
-            raise ConfigError(f"{key}={method.text!r}: {where}.type=given knows training labels alone; leave it out")
-        engine.check(where)
+            raise ConfigError(
+                f"{key}={method.text!r}: {engine_key}.type=given knows training labels alone; leave it out"
+            )
+        engine.check(engine_key)
     else:
-        asked = (settings.judge or JudgeConfig()).changed(**method.asking)
-        check_asking(engine, "judge.constrained=true, +constrained" if asked.constrained else "")
+        engine_key = "engine"
+        assert settings.engine is not None
+        engine = settings.engine
+        judge = (settings.judge or JudgeConfig()).changed(**method.asking)
+        check_asking(engine, "judge.constrained=true, +constrained" if judge.constrained else "")
     if engine.computes and "expected" in method.options:
-        told = f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads"
-        raise ConfigError(f"{told}; leave out +expected or choose transformers, vllm or openai")
+        raise ConfigError(
+            f"{engine_key}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
+            "leave out +expected or choose transformers, vllm or openai"
+        )
 
 
 def _check_directory(method: Method, key: str) -> None:
-    """Check that a directory is there, and where the kind needs a trained judge, that it is one's."""
-    directory = Path(method.target).expanduser()
-    if method.on_hub:  # looked at in check_directories
+    """Check that a directory is there, and where the kind needs a trained judge, that it holds one."""
+    # What is on the Hub check_directories looks at: one request for all that it needs to know.
+    if method.on_hub:
         return
+    directory = Path(method.target).expanduser()
     if not directory.is_dir():
         raise ConfigError(f"{key}={method.target!r}: there is no such directory; stage=status shows where judges are")
     if not kind_of(method).trained:
@@ -159,14 +184,17 @@ def _check_directory(method: Method, key: str) -> None:
 
 
 def no_judge(directory: Path) -> str:
-    """That a directory holds no trained judge, and which one lies inside it: of an output_dir the one by DPO."""
-    found = [p.parent for w in ("model", "artifacts/*/*/model") for p in sorted(directory.glob(f"{w}/{PROMPTS}"))]
-    hint = f"; did you mean {found[0]}?" if found else ": a model that is asked once is pairwise:DIRECTORY"
-    return f"it holds no {PROMPTS}, so that it is no trained judge{hint}"
+    """Return the message about a directory that holds no trained judge, with the first judge that lies inside it."""
+    # An artifact holds its judge as "model". Of an output_dir the first by name is the one by DPO.
+    for pattern in ("model", "artifacts/*/*/model"):
+        for path in sorted(directory.glob(f"{pattern}/{PROMPTS}")):
+            return f"it holds no {PROMPTS}, so that it is no trained judge; did you mean {path.parent}?"
+    return f"it holds no {PROMPTS}, so that it is no trained judge: a model that is asked once is pairwise:DIRECTORY"
 
 
 def check_criteria(criteria: int, method: Method, branches: int, key: str) -> None:
     """Refuse (ConfigError) more branches than the criteria that a judge in a directory was trained to name."""
+    # A judge on the Hub is asked when it is fetched.
     if method.is_directory and not method.on_hub:
         criteria = criteria_of(Path(method.target).expanduser())
         if branches > criteria:
@@ -186,27 +214,46 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
             if names is not None and PROMPTS not in names:
                 raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
         if method.is_directory and isinstance(engine, LocalEngineConfig):
-            path, revision = hub_id(method.target) if method.on_hub else (Path(method.target).expanduser(), None)
-            model = replace(engine.model.at(path), revision=revision)
+            if method.on_hub:
+                path, revision = hub_id(method.target)
+                model = replace(engine.model.at(path), revision=revision)
+            else:
+                model = replace(engine.model.at(Path(method.target).expanduser()), revision=None)
             check_loadable(model, f"{key}={method.text!r}")
 
 
 def check_asking(engine: EngineConfig, constrained: str = "") -> None:
     """Check the engine that this run's judges generate with, and the package that an enforced form needs.
 
-    ``constrained``: what asks for such a form, for the message; empty where nothing does.
+    Args:
+        engine: the engine.
+        constrained: the settings that ask for an enforced form, for the message; empty where none does.
     """
+    # The judges are not made yet: the name of a model that is there stands for them.
     engine.with_model("world").check("engine")
     if constrained and isinstance(engine, TransformersEngineConfig):
         check_package("xgrammar", f"an enforced form ({constrained})")
 
 
 def too_long_hint(failures: Mapping[str, int]) -> str | None:
-    """What to lower where comparisons did not fit into the context, by the reasons of predictions' ``failures``; None
-    where all did. A server's and a scorer's failures name no step, and get no hint."""
-    found = {step: n for step in LEVELS if (n := failures.get(f"{step}:too_long", 0))}
-    if not found:
+    """Return a hint where comparisons did not fit into the context; None where all did.
+
+    A server's and a scorer's failures name no step, and get no hint.
+
+    Args:
+        failures: how many judgments of predictions could not be read, by reason.
+    """
+    counts = []
+    keys = []
+    for step in LEVELS:
+        count = failures.get(f"{step}:too_long", 0)
+        if count:
+            counts.append(f"{count} {step}:too_long")
+            keys.append(f"judge.{step}_tokens")
+    if not keys:
         return None
-    keys = " and ".join(f"judge.{step}_tokens" for step in found)
-    told = ", ".join(f"{n} {step}:too_long" for step, n in found.items())
-    return f"{told}: a prompt and {keys} together exceed the model's context, so that it was not asked: lower {keys}"
+    joined = " and ".join(keys)
+    return (
+        f"{', '.join(counts)}: a prompt and {joined} together exceed the model's context, so that it was not asked: "
+        f"lower {joined}"
+    )
