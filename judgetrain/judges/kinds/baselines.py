@@ -16,13 +16,15 @@ from judgetrain.judges.method import BASELINE, Method
 from judgetrain.schema import Comparison, Verdict
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
     from judgetrain.judges.settings import ModelSettings
 
 
 FOLDS = 10
-"""Into how many parts the prompts fall: each is judged by what was fitted to the others."""
+"""The number of parts that prompts are put into: each is judged by what was fitted to the others."""
 
 STRENGTH = 0.1
 """Inverse strength of the L2 penalty, on features of unit variance, per 1,000 comparisons: see :func:`fitted`."""
@@ -45,28 +47,37 @@ class SurfaceJudge(Judge):
     name = "surface"
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons; nothing is drawn, ``seed`` has no use."""
+        """Return the verdicts on many comparisons; nothing is drawn, so that ``seed`` changes nothing."""
+        verdicts = [verdict_of(float(margin)) for margin in self._margins(comparisons)]
+        predictions = []
+        for comparison, verdict in zip(comparisons, verdicts, strict=True):
+            failures = {} if verdict else {"too_few_labels": 1}
+            predictions.append(Prediction.of(comparison, self.name, verdict, verdict, failures=failures))
+        return predictions
+
+    def _margins(self, comparisons: Sequence[Comparison]) -> NDArray[np.float64]:
+        """Return how far A is ahead [comparisons], log-odds; NaN where the other folds hold too few labels."""
         import numpy as np
         from sklearn.model_selection import GroupKFold
 
         features = differences(comparisons)
-        signs = np.array([{"A": 1, "B": -1}.get(c.label or "", 0) for c in comparisons])
+        signs = np.array([{"A": 1, "B": -1}.get(comparison.label or "", 0) for comparison in comparisons])
         margins = np.full(len(comparisons), np.nan)
-        asked = np.array([repr(c.dialogue.messages) for c in comparisons], dtype=object)  # else all are padded
-        prompts = np.unique(asked, return_inverse=True)[1]
-        if (folds := min(FOLDS, len(set(prompts)))) > 1:
-            for others, fold in GroupKFold(folds).split(features, groups=prompts):
-                learned = others[signs[others] != 0]
-                if len(learned) > 1:
-                    margins[fold] = features[fold] @ fitted(features[learned], signs[learned])
-        verdicts = [verdict_of(float(margin)) for margin in margins]
-        failures = [{} if verdict else {"too_few_labels": 1} for verdict in verdicts]
-        said = zip(comparisons, verdicts, failures, strict=True)
-        return [Prediction.of(c, self.name, verdict, verdict, failures=failure) for c, verdict, failure in said]
+        # As objects: NumPy would pad all texts to the length of the longest.
+        dialogues = np.array([repr(comparison.dialogue.messages) for comparison in comparisons], dtype=object)
+        prompts = np.unique(dialogues, return_inverse=True)[1]
+        folds = min(FOLDS, len(set(prompts)))
+        if folds < 2:
+            return margins
+        for others, fold in GroupKFold(folds).split(features, groups=prompts):
+            decided = others[signs[others] != 0]
+            if len(decided) > 1:
+                margins[fold] = features[fold] @ fitted(features[decided], signs[decided])
+        return margins
 
 
 def differences(comparisons: Sequence[Comparison]) -> csr_matrix:
-    """What response A has more of than B: float matrix [comparisons, features], each of unit mean square.
+    """Return what response A has more of than B: float matrix [comparisons, features], each of unit mean square.
 
     Features: how often each word and punctuation mark occurs, characters, words, sentences and lines.
     """
@@ -74,26 +85,34 @@ def differences(comparisons: Sequence[Comparison]) -> csr_matrix:
     from scipy.sparse import csr_matrix, diags, hstack
     from sklearn.feature_extraction.text import CountVectorizer
 
-    first, second = ([str(getattr(c, side)) for c in comparisons] for side in ("response_a", "response_b"))
+    texts_a = [str(comparison.response_a) for comparison in comparisons]
+    texts_b = [str(comparison.response_b) for comparison in comparisons]
     counter = CountVectorizer(token_pattern=_WORDS)
-    counter.fit([*first, *second, "."])  # a benchmark of empty answers has no words
-    lengths = [[_lengths(text) for text in side] for side in (first, second)]
-    words = counter.transform(first).astype(float) - counter.transform(second).astype(float)
-    found = csr_matrix(hstack([words, csr_matrix(np.array(lengths[0], float) - np.array(lengths[1], float))]))
-    scale = np.sqrt(np.asarray(found.power(2).mean(axis=0)).ravel())
-    return csr_matrix(found @ diags(1.0 / np.where(scale > 0, scale, 1.0)))
+    # A benchmark of empty answers has no words, without which the counter refuses to count.
+    counter.fit([*texts_a, *texts_b, "."])
+    words = counter.transform(texts_a).astype(float) - counter.transform(texts_b).astype(float)
+    lengths_a = np.array([_lengths(text) for text in texts_a], float)
+    lengths_b = np.array([_lengths(text) for text in texts_b], float)
+    features = csr_matrix(hstack([words, csr_matrix(lengths_a - lengths_b)]))
+
+    scale = np.sqrt(np.asarray(features.power(2).mean(axis=0)).ravel())
+    # A feature in which no pair differs stays 0.
+    return csr_matrix(features @ diags(1.0 / np.where(scale > 0, scale, 1.0)))
 
 
 def fitted(features: csr_matrix, signs: Sequence[int]) -> object:
-    """The weights of a logistic regression without intercept: float vector [features]; ``signs``: 1 for A, -1 for B.
+    """Return the weights of a logistic regression without intercept: float vector [features].
 
-    Each comparison is learned from both ways round, as nothing of the order in which responses were given is a
-    statistic of their texts. Without intercept both have one loss: each stands once, either way by turns, for two.
+    Args:
+        features: float matrix [comparisons, features].
+        signs: 1 for A, -1 for B [comparisons].
     """
     import numpy as np
     from scipy.sparse import diags
     from sklearn.linear_model import LogisticRegression
 
+    # Which response was shown first says nothing: each comparison would be learned from both ways round. Without an
+    # intercept both have one loss, so each stands once, either way by turns, and counts for two.
     targets = np.where(np.arange(len(signs)) % 2, 1.0, -1.0)
     strength = 2 * STRENGTH * 1000 / features.shape[0]
     model = LogisticRegression(C=strength, fit_intercept=False, solver="liblinear")
@@ -101,18 +120,21 @@ def fitted(features: csr_matrix, signs: Sequence[int]) -> object:
 
 
 def _lengths(text: str) -> list[int]:
-    return [len(text), len(text.split()), sum(text.count(mark) for mark in ".!?"), text.count("\n")]
+    """Return a text's characters, words, sentences and lines."""
+    sentences = sum(text.count(mark) for mark in ".!?")
+    return [len(text), len(text.split()), sentences, text.count("\n")]
 
 
 class Baseline(Judge):
     """A judge that looks at one comparison at a time: one verdict per order, at no cost."""
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        return [Prediction.of(c, self.name, *self.verdicts(c, seed)) for c in comparisons]
+        """Return the verdicts on many comparisons."""
+        return [Prediction.of(comparison, self.name, *self.verdicts(comparison, seed)) for comparison in comparisons]
 
     @abstractmethod
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
-        """The verdicts with the responses as they are and exchanged, both in the comparison's own order."""
+        """Return the verdicts of orders AB and BA, both with the comparison's own names of the responses."""
 
 
 class RandomJudge(Baseline):
@@ -121,16 +143,18 @@ class RandomJudge(Baseline):
     name = "random"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
+        """Return two throws of the coin, which follow from the seed and the comparison's id alone."""
         rng = random.Random(derive_seed(seed, "random", comparison.id))
         return rng.choice(("A", "B")), rng.choice(("A", "B"))
 
 
 class FirstJudge(Baseline):
-    """Always the response shown first."""
+    """The response shown first, always."""
 
     name = "first"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
+        """Return A for order AB and B for order BA."""
         return "A", "B"
 
 
@@ -140,6 +164,7 @@ class LongerJudge(Baseline):
     name = "longer"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
+        """Return the longer response for both orders."""
         return comparison.longer, comparison.longer
 
 

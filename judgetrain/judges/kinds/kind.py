@@ -1,7 +1,7 @@
 """The record of a kind of judge, and the registry of all kinds.
 
-A kind is all that the rest of the package knows of how its judges are named, checked, made and asked. Whoever adds one
-writes a :class:`Kind` and names it in the ``room.yaml`` of a room, of this package or of an installed one:
+A kind is all that the rest of the package knows of how its judges are named, checked, made and asked. To add one, write
+a :class:`Kind` and name it in the ``room.yaml`` of a room, of this package or of an installed one:
 
     kinds:
       words: judge_words.words:KIND
@@ -254,6 +254,7 @@ def later(code: str) -> Callable[..., Any]:
     A kind whose code is heavy to import is a light record by it: parsing a method's name reads the record alone.
     """
 
+    # By position alone, as all functions of a kind are called.
     def call(*arguments: Any) -> Any:
         return resolve_name(code)(*arguments)
 
@@ -271,8 +272,7 @@ def find_kind(name: str) -> Kind | None:
 
 def kinds() -> list[Kind]:
     """Return all kinds, the core's first."""
-    every = (find_kind(name) for name in rooms.kinds())
-    return [kind for kind in every if kind is not None]
+    return [kind for name in rooms.kinds() if (kind := find_kind(name)) is not None]
 
 
 def kind_of(method: Method, use: Use | None = None) -> Kind:
@@ -293,14 +293,14 @@ def judge_kind(method: Method, use: Use | None = None) -> Kind:
 
 def unknown(method: Method, use: Use | None = None) -> ConfigError:
     """Return the error for a method that is no judge there, with the forms that are and what may have been meant."""
-    every = kinds()
-    built = [kind.forms for kind in every if kind.build is not None]
+    # Kinds without a judge of their own are run by stage evaluate alone, on labelled comparisons.
+    built = [kind.forms for kind in kinds() if kind.build is not None]
     if use is None:
         forms = ", ".join(form.python or form.evaluate for form in built)
         return ConfigError(f"{method.text!r} is no judge; there are {forms}")
     near = meant(method.text)
     if use.labelled:
-        forms = ", ".join(kind.forms.evaluate for kind in every)
+        forms = ", ".join(kind.forms.evaluate for kind in kinds())
         return ConfigError(f"{use.key}: {method.text!r} is none of {forms}{near}")
     forms = ", ".join(form.unlabelled or form.evaluate for form in built)
     return ConfigError(f"{use.key}={method.text!r}: no judge of comparisons without labels; allowed are {forms}{near}")
@@ -310,9 +310,13 @@ def meant(text: str) -> str:
     """Return the end of a message about an unknown method: the likely name, or what may follow a judge's name."""
     from judgetrain.judges.method import OPTIONS, TARGETS
 
-    name, plus, _ = text.partition("+")
-    name = name.partition("@")[0]
+    head, plus, _ = text.partition("+")
+    name = head.partition("@")[0]
     if plus and name in TARGETS:
+        # The name is right, so that what stands behind it is not.
         options = ", ".join(f"+{option}" for option in OPTIONS)
         return f"; after a judge's name may stand {options}, and last @BRANCHES"
-    return did_you_mean(name, [*TARGETS, *(name for kind in kinds() for name in kind.names)])
+    names = list(TARGETS)
+    for kind in kinds():
+        names.extend(kind.names)
+    return did_you_mean(name, names)

@@ -17,13 +17,18 @@ from judgetrain.judges.prompting.verdicts import read_verdict
 
 
 class PairwiseJudge(PromptedJudge):
-    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``, or as the
-    prompt set says under ``reads``), once in each order."""
+    """Shows both responses and asks which is better, once in each order.
+
+    A reply ends with ``[[A]]``, ``[[B]]`` or ``[[C]]``, or as the prompt set says under ``reads``.
+    """
 
     dialect = "pairwise"
 
     def read(self) -> Read:
-        return self.prompts.reads.verdict if self.prompts.reads else read_verdict
+        """Return the reader of verdicts: the prompt set's, or the one of marks."""
+        if self.prompts.reads:
+            return self.prompts.reads.verdict
+        return read_verdict
 
 
 KIND = Kind(

@@ -22,7 +22,7 @@ from judgetrain.schema import Comparison
 
 
 class PointwiseJudge(PromptedJudge):
-    """The pointwise judge: rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
+    """Rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
 
     It sees no order: each response is rated once, both verdicts are the same, and its consistency of 100% (less what
     cannot be read) says nothing. A verdict costs both ratings.
@@ -31,22 +31,30 @@ class PointwiseJudge(PromptedJudge):
     dialect = "pointwise"
 
     def read(self) -> Read:
+        """Return the reader of ratings on the prompt set's scale: the set's, or the one of marks."""
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
         reader = self.prompts.reads.rating if self.prompts.reads else read_rating
         return partial(reader, lowest=lowest, highest=highest)
 
     def questions(self, comparison: Comparison, sides: str = "AB") -> list[Question]:
-        """How good the response on each of the sides is, on the prompt set's scale."""
+        """Return the questions that rate a comparison's responses, one for each of the ``sides``."""
         assert self.prompts.scale is not None
-        slots = slots_of(comparison) | dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
+        lowest, highest = self.prompts.scale
+        slots = slots_of(comparison)
+        slots["lowest"] = str(lowest)
+        slots["highest"] = str(highest)
         texts = {"A": comparison.response_a, "B": comparison.response_b}
-        return [Question(side, slots | {"response": texts[side]}) for side in sides]
+        return [Question(side, {**slots, "response": texts[side]}) for side in sides]
 
-    def rate(self, rated: Sequence[Comparison], seed: int = 0) -> list[Reply]:
-        """The rating of each comparison's first response alone, a reply each; ``answer`` is None if none was read."""
-        asked = self._ask([self.questions(c, "A") for c in rated], seed, [c.number for c in rated])
-        return [reply for replies in asked for reply in replies]
+    def rate(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Reply]:
+        """Return the rating of each comparison's first response alone, a reply each.
+
+        Its ``answer`` is None where no rating could be read.
+        """
+        questions = [self.questions(comparison, "A") for comparison in comparisons]
+        groups = self._ask(questions, seed, [comparison.number for comparison in comparisons])
+        return [reply for replies in groups for reply in replies]
 
 
 KIND = Kind(

@@ -1,4 +1,4 @@
-"""What kinds have in common whose judges are asked once, by one prompt: ``pairwise`` and ``pointwise``."""
+"""The common part of the kinds whose judges are asked once, by one prompt: ``pairwise`` and ``pointwise``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, in_own_order, verdict_of
 from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
 from judgetrain.judges.kinds.kind import Arguments, Outcome, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.settings import ModelSettings, check_model
-from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
+from judgetrain.schema import Comparison, Verdict, mirror
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PromptedJudge(Judge):
-    """What judges with a single prompt have in common.
+    """The common part of judges with a single prompt.
 
     Args:
         engine: generates the text.
@@ -45,15 +45,18 @@ class PromptedJudge(Judge):
         sampling: SamplingConfig | None = None,
         name: str | None = None,
     ) -> None:
-        self.engine, self.sampling = engine, sampling or OnceConfig().sampling
+        self.engine = engine
+        self.sampling = sampling or OnceConfig().sampling
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons, all of them one batch."""
-        asked = self.ask(comparisons, seed, [c.number for c in comparisons])
-        how = self.dialect, self.name
-        return [prediction_of(*how, c, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
+        """Return the verdicts on many comparisons, all of them one batch."""
+        groups = self.ask(comparisons, seed, [comparison.number for comparison in comparisons])
+        predictions = []
+        for comparison, replies in zip(comparisons, groups, strict=True):
+            predictions.append(prediction_of(self.dialect, self.name, comparison, replies, self.sampling))
+        return predictions
 
     def ask(
         self,
@@ -62,99 +65,132 @@ class PromptedJudge(Judge):
         numbers: Sequence[int] | None = None,
         examples: Sequence[Sequence[Comparison]] = (),
     ) -> list[list[Reply]]:
-        """The replies that each comparison's prediction is made of: one in each order, or one for each response.
+        """Return the replies that each comparison's prediction is made of: one in each order, or one a response.
 
-        ``numbers`` decide the comparisons' random numbers; None: those of their places in the call. ``examples``:
-        labelled pairs that each comparison's questions are asked after; a reply then ends at its mark, as theirs do.
+        Args:
+            comparisons: what to judge.
+            seed: of what is sampled.
+            numbers: what decides the comparisons' random numbers; None: their places in the call.
+            examples: by comparison the labelled pairs that are shown before its questions; empty: none. A reply then
+                ends at its mark, as theirs do.
         """
-        groups = list(map(self.questions, comparisons))
+        groups = [self.questions(comparison) for comparison in comparisons]
         if examples:
-            turns = [tuple(turn for i, c in enumerate(each) for turn in self._example(c, i)) for each in examples]
-            groups = [
-                [replace(q, examples=t, marked=bool(t)) for q in group] for group, t in zip(groups, turns, strict=True)
-            ]
+            for place, (questions, pairs) in enumerate(zip(groups, examples, strict=True)):
+                turns: list[Mapping[str, str]] = []
+                for number, pair in enumerate(pairs):
+                    turns.extend(self._example(pair, number))
+                groups[place] = [replace(q, examples=tuple(turns), marked=bool(turns)) for q in questions]
         return self._ask(groups, seed, numbers)
 
     def _example(self, comparison: Comparison, number: int) -> list[Mapping[str, str]]:
-        """A labelled pair as a question and its answer; right answers are A and B in turn."""
+        """Return a labelled pair as a question and its answer."""
+        # Right answers are A and B in turn, so that the examples favour neither.
         shown = comparison if comparison.label == "AB"[number % 2] else comparison.swapped()
         question = self.prompts.render(cast(Step, self.dialect), self.questions(shown)[0].slots)[-1]
         return [question, {"role": "assistant", "content": f"[[{shown.label}]]"}]
 
     def questions(self, comparison: Comparison) -> list[Question]:
-        """What is asked about a comparison."""
+        """Return the questions about a comparison."""
         return pairwise_questions(comparison)
 
     @abstractmethod
     def read(self) -> Read:
-        """What reads a reply."""
+        """Return the function that reads a reply."""
 
     def _ask(self, groups: Sequence[Sequence[Question]], seed: int, numbers: Sequence[int] | None) -> list[list[Reply]]:
+        """Return the replies to groups of questions."""
         asker = Asker(self.engine, self.prompts, self.sampling)
         return asker.ask(groups, cast(Step, self.dialect), self.read(), seed, numbers)
 
     def close(self) -> None:
+        """Free the model."""
         self.engine.close()
 
 
 def pairwise_questions(comparison: Comparison) -> list[Question]:
-    """Which response is better, with the two as they are and exchanged."""
+    """Return the question which response is better, with the two as they are and exchanged."""
 
     def slots(shown: Comparison) -> dict[str, str]:
         return slots_of(shown) | {"response_a": shown.response_a, "response_b": shown.response_b}
 
-    back = cast(Callable[[Any], str], mirror)
-    return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), back)]
+    # The answer to the exchanged question names the responses as shown.
+    translate = cast(Callable[[Any], str], mirror)
+    return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), translate)]
 
 
 def _reason(reply: Reply) -> Reason:
-    """A reply as the one reason that there is; a rating is of one response, in no order (AB)."""
-    answer, shown = reply.answer, reply.shown
-    rating = answer if isinstance(answer, (int, float)) else None
+    """Return a reply as the one reason that there is."""
+    rating = None
+    verdict = None
+    if isinstance(reply.answer, str):
+        verdict = cast(Verdict, reply.answer)
+    else:
+        rating = reply.answer
     return Reason(
-        order="BA" if shown == "BA" else "AB",
+        # A rating is of one response, in no order, and stands with AB.
+        order="BA" if reply.shown == "BA" else "AB",
         criterion="",
         guideline="",
-        text=in_own_order(reply.text, shown),
-        score_a=rating if shown == "A" else None,
-        score_b=rating if shown == "B" else None,
-        verdict=cast(Verdict, answer) if isinstance(answer, str) else None,
+        text=in_own_order(reply.text, reply.shown),
+        score_a=rating if reply.shown == "A" else None,
+        score_b=rating if reply.shown == "B" else None,
+        verdict=verdict,
         failure=reply.failure,
     )
 
 
 def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
-    """The readable verdicts given in one order, in the comparison's own order."""
-    return [cast(Verdict, r.answer) for r in replies if r.shown == order and r.answer is not None]
+    """Return the readable verdicts given in one order, in the comparison's own order."""
+    verdicts = []
+    for reply in replies:
+        if reply.shown == order and reply.answer is not None:
+            verdicts.append(cast(Verdict, reply.answer))
+    return verdicts
 
 
 def prediction_of(
     dialect: str, method: str, comparison: Comparison, replies: Sequence[Reply], sampling: SamplingConfig
 ) -> Prediction:
-    """The prediction of a judge that is asked once (``dialect``), from its replies on one comparison, so sampled.
+    """Return the prediction of a judge that is asked once.
 
     ``branches`` is 0, as for every method without. The margin is that of ratings; ``pairwise`` gives none.
+
+    Args:
+        dialect: ``pairwise`` or ``pointwise``.
+        method: the method's name.
+        comparison: what was judged.
+        replies: those on the comparison; of several in one order the last that could be read counts.
+        sampling: of the replies.
     """
-    margin = None
-    verdicts: list[Verdict | None] = [next(reversed(verdicts_in(replies, order)), None) for order in ORDERS]
-    pointwise = dialect == "pointwise"
-    if pointwise:
-        ratings = {r.shown: float(r.answer) for r in replies if r.answer is not None}
-        margin = ratings["A"] - ratings["B"] if len(ratings) == 2 else None
-        verdicts = [verdict_of(margin)] * 2
     tokens = tokens_of(replies)
-    spent = Cost(tokens["prompt_tokens"], tokens["generated_tokens"], len(replies))
+    cost = Cost(tokens["prompt_tokens"], tokens["generated_tokens"], len(replies))
+    margin = None
+    plan: Plan | None = None
+    if dialect == "pointwise":
+        ratings = {reply.shown: float(reply.answer) for reply in replies if reply.answer is not None}
+        if len(ratings) == 2:
+            margin = ratings["A"] - ratings["B"]
+        verdict_ab = verdict_of(margin)
+        verdict_ba = verdict_ab
+    else:
+        verdict_ab = next(reversed(verdicts_in(replies, "AB")), None)
+        verdict_ba = next(reversed(verdicts_in(replies, "BA")), None)
+        plan = "independent"
+        # A verdict takes the replies of one order; a rating's takes both.
+        cost = cost * 0.5
     return Prediction.of(
         comparison,
         method,
-        *verdicts,
+        verdict_ab,
+        verdict_ba,
         margin=margin,
-        cost=spent * (1.0 if pointwise else 0.5),  # a verdict takes the replies of one order, or both ratings
+        cost=cost,
         judgments=len(replies),
         failures=dict(failures_of(replies)),
         reasons=tuple(map(_reason, replies)),
         asked=sampling.shown,
-        plan=None if pointwise else "independent",
+        plan=plan,
     )
 
 
@@ -180,13 +216,14 @@ def prompts(method: Method, options: JudgeOptions, directory: Path | None, other
     """Return the prompts of a model's directory that has such a step, else those of the options."""
     assert options.once is not None
     dialect = cast(Dialect, method.kind)
+    # A trained judge's directory has a prompt set for branches, which such a question is none of.
     if method.is_directory and directory is not None and has_step(directory / FILE, dialect):
         return load_prompt_set(directory / FILE, dialect, method.text)
     return load_prompt_set(options.once.prompts, dialect, f"evaluate.{dialect}.prompts")
 
 
 def build_by(judge: type[PromptedJudge]) -> Callable[[Method, JudgeOptions, Parts], Judge]:
-    """Return what makes judges of a class."""
+    """Return a function that makes judges of a class."""
 
     def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
         assert options.once is not None
@@ -198,6 +235,7 @@ def build_by(judge: type[PromptedJudge]) -> Callable[[Method, JudgeOptions, Part
 
 def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return what replies depend on besides the model."""
+    # A directory's name is no part of it: its model's content is.
     name = None if method.is_directory else method.text
     return {"kind": method.kind, "name": name, "asked": getattr(models.settings, method.kind)}
 
@@ -211,16 +249,16 @@ def replies_shard(comparisons: Sequence[Comparison], replies: Sequence[Sequence[
     """Return a finished shard of the replies on each comparison."""
     rows = []
     failures: Counter[str] = Counter()
-    every: list[Reply] = []
+    all_replies: list[Reply] = []
     for comparison, of_comparison in zip(comparisons, replies, strict=True):
         rows.append({"comparison_id": comparison.id, "replies": [reply.to_row() for reply in of_comparison]})
         failures.update(f"reply:{reply.failure}" for reply in of_comparison if reply.failure)
-        every.extend(of_comparison)
-    return ShardResult(rows, len(rows), failures, **tokens_of(every))
+        all_replies.extend(of_comparison)
+    return ShardResult(rows, len(rows), failures, **tokens_of(all_replies))
 
 
 def read_by(dialect: Dialect) -> Callable[..., Outcome]:
-    """Return what reads the rows of :func:`replies_shard`."""
+    """Return a function that reads the rows of :func:`replies_shard`."""
 
     def read(
         rows: Sequence[Mapping[str, Any]],
@@ -231,11 +269,11 @@ def read_by(dialect: Dialect) -> Callable[..., Outcome]:
     ) -> Outcome:
         assert options.once is not None
         predictions = []
-        every: list[Reply] = []
+        all_replies: list[Reply] = []
         for row, comparison in zip(rows, comparisons, strict=True):
             replies = [Reply(**reply) for reply in row["replies"]]
             predictions.append(prediction_of(dialect, name, comparison, replies, options.once.sampling))
-            every.extend(replies)
-        return Outcome(predictions={0: predictions}, message=errors_told(every))
+            all_replies.extend(replies)
+        return Outcome(predictions={0: predictions}, message=errors_told(all_replies))
 
     return read
