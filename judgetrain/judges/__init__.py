@@ -21,7 +21,7 @@ __all__ = ["BASELINES", "BranchingJudge", "Comparison", "Judge", "LongerJudge", 
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: the command line needs none of it."""
+    """Import a public name of the package at its first use, since the command line needs none of them."""
     for place, names in _PLACES.items():
         if name in names:
             return getattr(import_module(f"judgetrain.{place}"), name)

@@ -1,7 +1,7 @@
 """Evaluation trees as self-contained pages: one a tree, and an index of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,29 @@ from typing import Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode, prune
+from judgetrain.schema import Verdict
 
 DIRECTORY = "view"
 """Where in a stage's directory its pages are."""
 INDEX = "index.html"
 _TEMPLATES = Path(__file__).with_name("templates")
 
+VERDICTS: tuple[Verdict, ...] = ("A", "tie", "B")
+"""The verdicts in the order of the page's bars."""
+
 Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class View:
-    """A tree and what is known of it.
+    """A tree and the rows about it, all of which may be missing.
 
-    ``label`` is its row of ``labels.jsonl``; ``sft`` and ``pairs`` are the rows made of it; ``facts`` stand at the
-    top, in order. All may be missing.
+    Args:
+        tree: the tree.
+        label: its row of ``labels.jsonl``.
+        sft: the examples made of it.
+        pairs: the preference pairs made of it.
+        facts: what stands at the top of the page, in order.
     """
 
     tree: EvaluationTree
@@ -34,39 +42,59 @@ class View:
 
 
 def views(trees: Iterable[EvaluationTree], labels: Rows = (), sft: Rows = (), pairs: Rows = ()) -> list[View]:
-    """The trees, each with its own label, examples and pairs out of rows of many trees (by ``comparison_id``)."""
-    shown = [(tree.comparison.id, tree) for tree in trees]  # with independent plans a comparison has two
-    made: dict[str, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {i: ([], []) for i, _ in shown}
-    known = {row["comparison_id"]: row for row in labels if row["comparison_id"] in made}
-    for kind, rows in enumerate((sft, pairs)):
-        for row in rows:
-            if row["comparison_id"] in made:
-                made[row["comparison_id"]][kind].append(row)
-    return [View(tree, known.get(i), *made[i]) for i, tree in shown]
+    """Return trees with their labels, examples and pairs, which are found in rows of many trees.
+
+    Args:
+        trees: the trees to show.
+        labels: rows of ``labels.jsonl``.
+        sft: rows of examples.
+        pairs: rows of preference pairs.
+    """
+    shown = list(trees)
+    names = {tree.comparison.id for tree in shown}
+    label_of = {row["comparison_id"]: row for row in labels if row["comparison_id"] in names}
+    sft_of = _by_comparison(sft, names)
+    pairs_of = _by_comparison(pairs, names)
+    # With independent plans a comparison has two trees, which share its rows.
+    result = []
+    for tree in shown:
+        name = tree.comparison.id
+        result.append(View(tree, label_of.get(name), sft_of.get(name, ()), pairs_of.get(name, ())))
+    return result
 
 
-def write_views(found: Sequence[View], directory: Path, title: str) -> Path:
-    """Write a page per tree (``00001.html``, ...) and ``index.html``, whose path is given; older pages are removed."""
+def _by_comparison(rows: Rows, names: Set[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rows of some comparisons by the comparison's id."""
+    by_comparison: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        # The rows of all trees need not fit into memory.
+        if row["comparison_id"] in names:
+            by_comparison.setdefault(row["comparison_id"], []).append(row)
+    return by_comparison
+
+
+def write_views(pages: Sequence[View], directory: Path, title: str) -> Path:
+    """Write a page per tree (``00001.html``, ...) and an index, and return the index's path; older pages go."""
     for stale in directory.glob("[0-9]" * 5 + ".html"):
         stale.unlink(missing_ok=True)
-    names = [f"{number:05d}.html" for number in range(1, len(found) + 1)]
-    for name, view in zip(names, found, strict=True):
+    names = [f"{number:05d}.html" for number in range(1, len(pages) + 1)]
+    for name, view in zip(names, pages, strict=True):
         write_text_atomic(directory / name, tree_page(view, INDEX))
-    page = render(_TEMPLATES / "index.html", title=title, views=found, names=names)
-    write_text_atomic(directory / INDEX, page)
+    index = render(_TEMPLATES / "index.html", title=title, views=pages, names=names)
+    write_text_atomic(directory / INDEX, index)
     return directory / INDEX
 
 
 def tree_page(view: View, index: str | None = None) -> str:
-    """The page of one tree; ``index`` is the address of the page of all trees, linked at the top."""
+    """Return the page of one tree; ``index`` is the address of the page of all trees, linked at the top."""
     branches = prune(view.tree)
-    given = view.label.get("verdict") if view.label else None
+    verdict = view.label.get("verdict") if view.label else None
     reasons = Counter(branch.reason for branch in branches.values())
     return render(
         _TEMPLATES / "tree.html",
         title=f"Tree of {view.tree.comparison.id}",
         view=view,
-        given=given,
+        given=verdict,
         judgments=[judgment for _, _, judgment in view.tree.judgments()],
         numbers=_numbers(view.tree),
         branches=branches,
@@ -78,17 +106,21 @@ def tree_page(view: View, index: str | None = None) -> str:
 
 
 def _numbers(tree: EvaluationTree) -> dict[str, str]:
-    """Of every node, by its id: ``2``, ``2.1`` and ``2.1.4`` are a criterion, its guideline and its judgment."""
-    found = {}
+    """Return the number of every node by its id: ``2``, ``2.1`` and ``2.1.4`` of criterion, guideline and judgment."""
+    numbers = {}
     for criterion in tree.criteria:
-        number = found[criterion.id] = str(criterion.rank + 1)
-        for k, guideline in enumerate(criterion.guidelines, start=1):
-            found[guideline.id] = f"{number}.{k}"
-            found |= {j.id: f"{number}.{k}.{n}" for n, j in enumerate(guideline.judgments, start=1)}
-    return found
+        criterion_number = str(criterion.rank + 1)
+        numbers[criterion.id] = criterion_number
+        for place, guideline in enumerate(criterion.guidelines, start=1):
+            guideline_number = f"{criterion_number}.{place}"
+            numbers[guideline.id] = guideline_number
+            for index, judgment in enumerate(guideline.judgments, start=1):
+                numbers[judgment.id] = f"{guideline_number}.{index}"
+    return numbers
 
 
 def _tally(judgments: Sequence[JudgmentNode]) -> list[tuple[str, str, int]]:
-    """Class, words and number of each verdict."""
-    count = Counter(j.verdict for j in judgments)
-    return [(k, k, count[k]) for k in ("A", "tie", "B")] + [("none", "unreadable", count[None])]
+    """Return the class, the word and the number of each verdict."""
+    counts = Counter(judgment.verdict for judgment in judgments)
+    rows = [(verdict, verdict, counts[verdict]) for verdict in VERDICTS]
+    return [*rows, ("none", "unreadable", counts[None])]
