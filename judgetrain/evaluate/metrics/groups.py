@@ -1,4 +1,4 @@
-"""Agreement by group, and how it goes with length: the longer response is the better one more often than not."""
+"""Agreement by group, and its relation to length: the longer response is the better one more often than not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,20 +19,32 @@ class Group:
 
 
 def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, Group]:
-    """Agreement, bool [n], over the items of each name, sorted; items without a name are left out."""
-    masks = {name: np.array([n == name for n in names]) for name in sorted({n for n in names if n is not None})}
-    return {name: Group(int(m.sum()), mean(agreed[m])) for name, m in masks.items()}
+    """Return the agreement on the items of each name, by name in order; items without a name are left out.
+
+    Args:
+        names: of the items [n].
+        agreed: bool [n].
+    """
+    groups = {}
+    for name in sorted({name for name in names if name is not None}):
+        mask = np.array([other == name for other in names])
+        groups[name] = Group(int(mask.sum()), mean(agreed[mask]))
+    return groups
 
 
 _NUMBER = {"A": 1.0, "tie": 0.0, "B": -1.0}
 
 
 def length_balanced(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> float | None:
-    """The mean of two agreements: where the better response is the longer one, and where it is the shorter one.
+    """Return the mean of two agreements: where the better response is the longer one, and where it is the shorter one.
 
     A judge that goes by length alone is right on all of one half and wrong on all of the other: 0.5. Items whose label
-    is a tie, or whose responses are equally long (``longer``: A, B or tie), are in neither half; None where one is
-    empty.
+    is a tie, or whose responses are equally long, are in neither half; None where one half is empty.
+
+    Args:
+        agreed: bool [n].
+        labels: A, B or tie [n].
+        longer: the longer response: A, B or tie [n].
     """
     return _defined(_balanced(_halves(agreed, labels, longer).sum(axis=0)))
 
@@ -40,16 +52,16 @@ def length_balanced(agreed: Bools, labels: Sequence[str], longer: Sequence[str])
 def length_balanced_interval(
     agreed: Bools, labels: Sequence[str], longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
 ) -> Interval | None:
-    """95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
-    kept = without_ties(labels) & without_ties(longer)
-    columns = _halves(agreed, labels, longer)[kept]
-    return resampled_interval(columns, _balanced, _only(kept, clusters), resamples, seed, lowest=0.0)
+    """Return the 95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
+    mask = without_ties(labels) & without_ties(longer)
+    columns = _halves(agreed, labels, longer)[mask]
+    return resampled_interval(columns, _balanced, _masked(mask, clusters), resamples, seed, lowest=0.0)
 
 
 def length_correlation(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
-    """Pearson's r of verdicts (A 1, tie or orders in conflict 0, B -1) with which response is longer (the same way).
+    """Return Pearson's r of the verdicts with the longer response; None where one of the two is constant.
 
-    Unreadable items are left out; None where one of the two is the same throughout.
+    Both are numbers: A 1, B -1, and 0 for a tie or orders in conflict. Unreadable items are left out.
     """
     return _defined(_pearson(_moments(ab, ba, longer).sum(axis=0)))
 
@@ -57,46 +69,74 @@ def length_correlation(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> flo
 def length_correlation_interval(
     ab: Verdicts, ba: Verdicts, longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
 ) -> Interval | None:
-    """95% percentile bootstrap interval of :func:`length_correlation`; clusters are resampled whole."""
-    kept = ~unreadable(merged(ab, ba))
-    columns = _moments(ab, ba, longer)[kept]
-    return resampled_interval(columns, _pearson, _only(kept, clusters), resamples, seed, lowest=-1.0)
+    """Return the 95% percentile bootstrap interval of :func:`length_correlation`; clusters are resampled whole."""
+    mask = ~unreadable(merged(ab, ba))
+    columns = _moments(ab, ba, longer)[mask]
+    return resampled_interval(columns, _pearson, _masked(mask, clusters), resamples, seed, lowest=-1.0)
 
 
-def _only(kept: Bools, clusters: Clusters) -> Clusters:
-    return None if clusters is None else [name for name, there in zip(clusters, kept, strict=True) if there]
+def _masked(mask: Bools, clusters: Clusters) -> Clusters:
+    """Return the clusters of the items that a mask [n] holds."""
+    if clusters is None:
+        return None
+    return [cluster for cluster, is_in_mask in zip(clusters, mask, strict=True) if is_in_mask]
+
+
+# Statistics are computed from sums over items, so that a resample of clusters is a sum of theirs.
 
 
 def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floats:
-    """[n, 4]: right where the longer response is better, such an item, and both again for the shorter one."""
+    """Return the sums that :func:`_balanced` needs, by item: float [n, 4].
+
+    The columns are 1 where the longer response is better and the judge is right, where the longer one is better, and
+    both again for the shorter one.
+    """
     decided = without_ties(labels) & without_ties(longer)
-    same = np.array([y == side for y, side in zip(labels, longer, strict=True)], dtype=bool)
-    long, short = decided & same, decided & ~same
+    is_longer = np.array([label == side for label, side in zip(labels, longer, strict=True)], dtype=bool)
+    long = decided & is_longer
+    short = decided & ~is_longer
     return np.column_stack([agreed & long, long, agreed & short, short]).astype(float)
 
 
 def _balanced(totals: Floats) -> Floats:
+    """Return the mean of two shares out of their sums [4, ...]; NaN where a half is empty."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((totals[0] / totals[1] + totals[2] / totals[3]) / 2)
 
 
 def _moments(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> Floats:
-    """[n, 6]: an item, x, y, x², y² and xy; zeros of one that could not be read."""
-    said = [v and (_NUMBER[v], _NUMBER[side]) for v, side in zip(merged(ab, ba), longer, strict=True)]
-    return np.array([[0.0] * 6 if not s else [1.0, *s, s[0] ** 2, s[1] ** 2, s[0] * s[1]] for s in said])
+    """Return the moments that :func:`_pearson` needs, by item: float [n, 6] of 1, x, y, x², y² and xy.
+
+    x is the verdict and y the longer response. An item that could not be read has zeros, and adds nothing.
+    """
+    rows = []
+    for verdict, side in zip(merged(ab, ba), longer, strict=True):
+        if verdict is None:
+            rows.append([0.0] * 6)
+            continue
+        x = _NUMBER[verdict]
+        y = _NUMBER[side]
+        rows.append([1.0, x, y, x**2, y**2, x * y])
+    return np.array(rows)
 
 
 def _pearson(totals: Floats) -> Floats:
+    """Return Pearson's r out of summed moments [6, ...]; NaN where x or y is constant."""
     n, x, y, xx, yy, xy = totals
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((n * xy - x * y) / np.sqrt((n * xx - x * x) * (n * yy - y * y)))
 
 
 def _defined(value: Floats) -> float | None:
-    return round(float(value), 6) if np.isfinite(value) else None
+    """Return a number to six decimals; None where it is not defined."""
+    if not np.isfinite(value):
+        return None
+    return round(float(value), 6)
 
 
 def mean(values: Any) -> float | None:
-    """The mean, to six decimals; None without values or where one of them is not known (NaN)."""
+    """Return the mean, to six decimals; None without values or where one of them is not known (NaN)."""
     array = np.asarray(values, dtype=float)
-    return round(float(array.mean()), 6) if len(array) and not np.isnan(array).any() else None
+    if len(array) == 0 or np.isnan(array).any():
+        return None
+    return round(float(array.mean()), 6)

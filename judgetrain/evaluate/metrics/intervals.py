@@ -19,25 +19,33 @@ Floats = NDArray[np.float64]
 ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 """The percentiles that 95% of the resamples lie between."""
 FEWEST = 10
-"""Clusters (prompts) below which resamples give no interval: they say nothing of what was not asked."""
+"""Clusters (prompts) below which there is no interval: resamples of so few tell nothing of other prompts."""
 BATCH = 4_000_000
 """Counts drawn at a time, to bound memory on large benchmarks."""
 SLOW_RESAMPLES = 200
-"""At most so many resamples of rank correlations, which are slow."""
+"""The most resamples of rank correlations, which are slow."""
 Z = 1.959963984540054
 """The normal quantile of 97.5%."""
 
 
 def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> Interval | None:
-    """95% percentile bootstrap interval of the mean of ``values`` [n], from 0 to 1 (ValueError: not one cluster an
-    item).
+    """Return the 95% percentile bootstrap interval of a mean.
 
     Where the items, or the means of all clusters, are the same, as at 0% and 100%, so is every resample; the interval
     is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None without
     items, or with fewer than :data:`FEWEST` clusters of items that differ.
+
+    Args:
+        values: from 0 to 1 [n].
+        resamples: how many are drawn.
+        seed: of the draws.
+        clusters: of the items [n].
+
+    Raises:
+        ValueError: not one cluster an item.
     """
-    found = resampled_means(values, clusters, resamples, seed)
-    return None if found is None else found.interval
+    resampled = resampled_means(values, clusters, resamples, seed)
+    return None if resampled is None else resampled.interval
 
 
 @dataclass(frozen=True)
@@ -52,20 +60,25 @@ class Resampled:
 def resampled_means(
     values: ArrayLike, clusters: Clusters, resamples: int, seed: int, lowest: float = 0.0
 ) -> Resampled | None:
-    """The mean of ``values``, from ``lowest`` to 1, in resamples of whole clusters; None as
-    :func:`bootstrap_interval`."""
+    """Return the mean of ``values``, from ``lowest`` to 1, in resamples of whole clusters.
+
+    None where :func:`bootstrap_interval` is, whose arguments these are.
+    """
     array = np.asarray(values, dtype=float)
     sums = _by_cluster(np.column_stack([array, np.ones_like(array)]), clusters)
-    each = sums[:, 0] / sums[:, 1]
-    if not len(each) or (len(each) < FEWEST and np.ptp(array) > 0):
+    cluster_means = sums[:, 0] / sums[:, 1]
+    number = len(cluster_means)
+    if number == 0 or (number < FEWEST and np.ptp(array) > 0):
         return None
-    if np.ptp(each) == 0:
-        ends = _around(float(each[0]), unseen(len(each)), lowest)
-        return Resampled(np.full(resamples, each[0]), ends, len(each))
-    total, n = _drawn(sums, resamples, seed)
-    means = total / n
+    if np.ptp(cluster_means) == 0:
+        # Resamples of equal clusters are all alike, and would give an interval without width.
+        ends = _around(float(cluster_means[0]), unseen(number), lowest)
+        return Resampled(np.full(resamples, cluster_means[0]), ends, number)
+
+    totals, sizes = _drawn(sums, resamples, seed)
+    means = totals / sizes
     low, high = np.percentile(means, ENDS)
-    return Resampled(means, (float(low), float(high)), len(each))
+    return Resampled(means, (float(low), float(high)), number)
 
 
 def resampled_interval(
@@ -76,52 +89,71 @@ def resampled_interval(
     seed: int,
     lowest: float = 0.0,
 ) -> Interval | None:
-    """95% percentile bootstrap interval of a statistic, from ``lowest`` to 1, of the sums of ``columns`` [n, columns].
+    """Return the 95% percentile bootstrap interval of a statistic of sums.
 
-    The statistic is given sums [columns, resamples] over whole clusters; where it is not defined (NaN) a resample is
-    left out. None without any, and with fewer than :data:`FEWEST` clusters. Where all resamples are alike, the interval
-    reaches as far as there may be other clusters among as many (:func:`unseen`).
+    A resample in which the statistic is not defined (NaN) is left out. None without any, and with fewer than
+    :data:`FEWEST` clusters. Where all resamples are alike, the interval reaches as far as there may be other clusters
+    among as many (:func:`unseen`).
+
+    Args:
+        columns: what is summed [n, columns].
+        statistic: given sums [columns, resamples] over whole clusters, returns values [resamples], ``lowest`` to 1.
+        clusters: of the items [n].
+        resamples: how many are drawn.
+        seed: of the draws.
+        lowest: the least value of the statistic.
     """
     sums = _by_cluster(columns, clusters)
-    drawn = statistic(_drawn(sums, resamples, seed)) if len(sums) >= FEWEST else np.empty(0)
-    known = drawn[np.isfinite(drawn)]
-    if len(known) and np.ptp(known) < 1e-12:
-        return _around(float(known[0]), (1 - lowest) * unseen(len(sums)), lowest)
-    return _percentiles(known.tolist())
+    if len(sums) < FEWEST:
+        return None
+    values = statistic(_drawn(sums, resamples, seed))
+    defined = values[np.isfinite(values)]
+    # Equal resamples differ in their last digits where sums were rounded.
+    if len(defined) and np.ptp(defined) < 1e-12:
+        return _around(float(defined[0]), (1 - lowest) * unseen(len(sums)), lowest)
+    return _percentiles(defined.tolist())
 
 
 def _by_cluster(items: Floats, clusters: Clusters) -> Floats:
-    """The sums over each cluster [clusters, columns] of items [n, columns]."""
+    """Return the sums over each cluster [clusters, columns] of items [n, columns]."""
     index = cluster_index(clusters, len(items))
     return np.column_stack([np.bincount(index, weights=column) for column in items.T])
 
 
 def _drawn(sums: Floats, resamples: int, seed: int) -> Floats:
-    """The totals [columns, resamples] of clusters' sums, drawn with replacement as often as there are clusters.
+    """Return the totals [columns, resamples] of clusters' sums, drawn with replacement.
 
-    Clusters that say the same are drawn together, as one count of a multinomial: most items have few values.
+    Each resample has as many clusters as there are.
     """
-    kinds, counts = np.unique(sums, axis=0, return_counts=True)
-    rng, most = np.random.default_rng(seed), max(1, BATCH // len(kinds))
-    sizes = [min(most, resamples - done) for done in range(0, resamples, most)]
-    totals = [rng.multinomial(len(sums), counts / len(sums), size) @ kinds for size in sizes]
+    # Clusters with equal sums are drawn together, as one count of a multinomial: most items have few values.
+    distinct, counts = np.unique(sums, axis=0, return_counts=True)
+    shares = counts / len(sums)
+    batch = max(1, BATCH // len(distinct))
+    rng = np.random.default_rng(seed)
+    totals = []
+    for done in range(0, resamples, batch):
+        size = min(batch, resamples - done)
+        totals.append(rng.multinomial(len(sums), shares, size) @ distinct)
     return np.concatenate(totals).T
 
 
 def _around(value: float, reach: float, lowest: float = 0.0) -> Interval:
+    """Return the interval that reaches so far on either side of a value, between ``lowest`` and 1."""
     return max(lowest, value - reach), min(1.0, value + reach)
 
 
 def unseen(trials: int) -> float:
-    """The largest share of others that there may be where ``trials`` are all alike (Clopper and Pearson, 95%)."""
+    """Return the largest share of others that there may be where all trials are alike (Clopper and Pearson, 95%)."""
     from scipy import stats
 
     return float(stats.binomtest(0, trials).proportion_ci(0.95, method="exact").high)
 
 
 def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
-    """The number of each of ``n`` items' cluster; clusters are numbered as they first occur (ValueError: not one
-    cluster an item)."""
+    """Return the number of each item's cluster [n]; clusters are numbered as they first occur.
+
+    A ValueError is raised unless there is one cluster an item.
+    """
     if clusters is None:
         return np.arange(n, dtype=np.intp)
     if len(clusters) != n:
@@ -131,7 +163,7 @@ def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
 
 
 def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | None:
-    """95% interval of the share of ``values`` [n] that are true (Wilson 1927); None without items.
+    """Return the 95% interval of the share of ``values`` [n] that are true (Wilson 1927); None without items.
 
     In place of n stand as many independent items as tell as much: n over the design effect, the variance of the share
     over clusters by that over items (Kish 1965), never below 1. Where all values are the same the effect is not known,
@@ -140,36 +172,49 @@ def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | 
     array = np.asarray(values, dtype=float)
     if not len(array):
         return None
-    share, trials, z = float(array.mean()), _effective(array, clusters), Z
+    share = float(array.mean())
+    trials = _effective(array, clusters)
+    z = Z
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    # Rounding may put the share itself just outside at 0 and 1.
     return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 
 def _effective(values: Floats, clusters: Clusters) -> float:
-    """So many independent items tell as much as these."""
+    """Return how many independent items would tell as much as these values [n]."""
     if clusters is None:
         return float(len(values))
-    index, n, share = cluster_index(clusters, len(values)), len(values), values.mean()
-    counts = np.bincount(index)
-    if len(counts) == 1 or share in (0.0, 1.0):
-        return float(len(counts))
-    off = np.bincount(index, weights=values) - share * counts
-    of_clusters = float(off @ off) * len(counts) / (len(counts) - 1) / n**2
-    return n / max(1.0, of_clusters / (share * (1 - share) / n))
+    n = len(values)
+    share = values.mean()
+    index = cluster_index(clusters, n)
+    sizes = np.bincount(index)
+    number = len(sizes)
+    # Without variance, or with one cluster, there is nothing to measure the effect by.
+    if number == 1 or share in (0.0, 1.0):
+        return float(number)
+    deviations = np.bincount(index, weights=values) - share * sizes
+    variance_by_clusters = float(deviations @ deviations) * number / (number - 1) / n**2
+    variance_by_items = share * (1 - share) / n
+    return n / max(1.0, variance_by_clusters / variance_by_items)
 
 
 def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
-    """The correlations of two float arrays [n] by name, and their 95% percentile bootstrap intervals as ``..._ci``.
+    """Return the correlations of two float arrays [n] by name, and their 95% intervals as ``..._ci``.
 
-    Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any, and
-    with fewer than :data:`FEWEST` clusters.
+    Intervals are percentile bootstrap ones. Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not
+    defined are left out; None without any, and with fewer than :data:`FEWEST` clusters.
     """
-    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    rows = _rows(cluster_index(clusters, len(first)), resamples, seed)
-    drawn = [correlations(first[each], second[each]) for each in rows]
-    found = correlations(x, y)
-    return {**found, **{f"{name}_ci": _percentiles([each[name] for each in drawn]) for name in found}}
+    first = np.asarray(x, dtype=float)
+    second = np.asarray(y, dtype=float)
+    in_resamples = []
+    for items in _rows(cluster_index(clusters, len(first)), resamples, seed):
+        in_resamples.append(correlations(first[items], second[items]))
+
+    values: dict[str, Any] = dict(correlations(x, y))
+    for name in list(values):
+        values[f"{name}_ci"] = _percentiles([in_resample[name] for in_resample in in_resamples])
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,26 +232,42 @@ class Correlations:
 def margin_correlations(
     margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
 ) -> Correlations:
-    """Of the items [n] that have a margin; intervals resample prompts whole."""
+    """Return the correlations of margins with labels over the items [n] that have a margin.
+
+    Intervals resample prompts whole.
+    """
     number = {"A": 1.0, "tie": 0.0, "B": -1.0}
-    kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
-    x, truth, clusters = zip(*kept, strict=True)
-    return Correlations(**with_intervals(x, truth, resamples, seed, clusters))
+    known_margins = []
+    truth = []
+    clusters = []
+    for margin, label, prompt in zip(margins, labels, prompts, strict=True):
+        if margin is not None:
+            known_margins.append(margin)
+            truth.append(number[label])
+            clusters.append(prompt)
+    return Correlations(**with_intervals(known_margins, truth, resamples, seed, clusters))
 
 
 def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
-    """The items of each resample of whole clusters, for statistics that are slow; nothing of too few clusters."""
+    """Yield the items of each resample of whole clusters, for statistics that are slow.
+
+    With fewer than :data:`FEWEST` clusters nothing is yielded.
+    """
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    rng, n = np.random.default_rng(seed), len(members)
-    for _ in range(min(resamples, SLOW_RESAMPLES) if n >= FEWEST else 0):
-        yield np.concatenate([members[i] for i in rng.integers(n, size=n)])
+    number = len(members)
+    if number < FEWEST:
+        return
+    rng = np.random.default_rng(seed)
+    for _ in range(min(resamples, SLOW_RESAMPLES)):
+        yield np.concatenate([members[cluster] for cluster in rng.integers(number, size=number)])
 
 
 def _percentiles(values: Sequence[float | None]) -> Interval | None:
-    found = [value for value in values if value is not None]
-    if not found:
+    """Return the ends of the middle 95% of the values that are defined; None without any."""
+    defined = [value for value in values if value is not None]
+    if not defined:
         return None
-    low, high = np.percentile(found, ENDS)
+    low, high = np.percentile(defined, ENDS)
     return float(low), float(high)
 
 
@@ -214,7 +275,10 @@ def _percentiles(values: Sequence[float | None]) -> Interval | None:
 class Difference:
     """How much better one method is than another on the same items.
 
-    Mean difference, its 95% interval and p: twice the share of resampled differences on the far side of zero.
+    Args:
+        mean: of the differences.
+        interval: its 95% interval.
+        p: twice the share of resampled differences on the far side of zero.
     """
 
     mean: float
@@ -225,24 +289,36 @@ class Difference:
 def paired_difference(
     first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
 ) -> Difference | None:
-    """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items (ValueError: arrays
-    of unequal length).
+    """Return the difference of two methods on the same items, first minus second; None without items.
 
     The percentile bootstrap keeps each item's two answers together; where the difference is the same in all clusters,
-    the interval is as in :func:`bootstrap_interval`. None without items.
+    the interval is as in :func:`bootstrap_interval`.
+
+    Args:
+        first: whether a method's answers are right, bool [n].
+        second: whether the other method's are.
+        resamples: how many are drawn.
+        seed: of the draws.
+        clusters: of the items [n].
+
+    Raises:
+        ValueError: arrays of unequal length.
     """
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
-    if not len(a):
+    first_right = np.asarray(first, dtype=bool)
+    second_right = np.asarray(second, dtype=bool)
+    if first_right.ndim != 1 or first_right.shape != second_right.shape:
+        raise ValueError(f"two arrays over the same items are needed, not {first_right.shape} and {second_right.shape}")
+    if not len(first_right):
         return None
-    differences = a.astype(float) - b.astype(float)
+    differences = first_right.astype(float) - second_right.astype(float)
     mean = float(differences.mean())
-    found = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
-    if found is None:
+    resampled = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
+    if resampled is None:
         return Difference(mean, None, None)
-    # One is added to each count, so that p is never below what the number of resamples can tell; nor is it below what
-    # the clusters can tell, all of which favour one method by chance as often as coins fall alike.
-    far = min((found.means <= 0).sum(), (found.means >= 0).sum()) + 1
-    p = float(min(1.0, max(2 * far / (resamples + 1), 2.0 ** (1 - found.clusters))))
-    return Difference(mean, found.interval, p)
+
+    # One is added to each count, so that p is never below what the number of resamples can tell.
+    far_side = min((resampled.means <= 0).sum(), (resampled.means >= 0).sum()) + 1
+    # Nor is it below what the clusters can tell: all favour one method by chance as often as coins fall alike.
+    least = 2.0 ** (1 - resampled.clusters)
+    p = float(min(1.0, max(2 * far_side / (resamples + 1), least)))
+    return Difference(mean, resampled.interval, p)

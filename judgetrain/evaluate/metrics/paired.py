@@ -1,7 +1,7 @@
 """Methods and numbers of branches beside each other: paired differences, and the development split."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -34,88 +34,152 @@ class PairedComparison:
 def paired_comparisons(
     benchmark: Benchmark, results: Sequence[Sequence[Prediction]], resamples: int, seed: int
 ) -> Iterator[PairedComparison]:
-    """Paired differences between the methods of a benchmark.
+    """Yield the paired differences between the methods of a benchmark that a reader asks about.
 
-    Branching judges that are asked in one way: each against the one before it in ``evaluate.methods`` at the same
-    number of branches; each with the most branches against itself with the fewest; the last with the fewest against the
-    first with the most. One judge asked in several ways (``dpo``, ``dpo+sampled``): each way against the first, at the
-    same number of branches. All other methods (asked once, baselines, the kinds of extras): against the last
-    branching judge that is asked in the first way, with the most branches, or where there is none, against the first
-    method.
+    - Branching judges that are asked in one way: each against the one before it in ``evaluate.methods`` at the same
+      number of branches; each with the most branches against itself with the fewest; the last with the fewest against
+      the first with the most.
+    - One judge asked in several ways (``dpo``, ``dpo+sampled``): each way against the first, at the same number of
+      branches.
+    - All other methods (asked once, baselines, the kinds of extras): against the last branching judge that is asked in
+      the first way, with the most branches, or where there is none, against the first method.
+
+    Args:
+        benchmark: the benchmark.
+        results: by method and number of branches the predictions, in the benchmark's order.
+        resamples: how many are drawn for intervals.
+        seed: of the draws.
     """
-    labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
-    prompts = [benchmark.prompt_of(benchmark.comparisons[i]) for i in labelled]
-    labels = [str(benchmark.comparisons[i].label) for i in labelled]
-    agreed = {
-        MethodKey(r[0].method, r[0].branches): agreement(
-            [r[i].decided[0] for i in labelled], [r[i].decided[1] for i in labelled], labels
-        )
-        for r in results
-    }
+    places = [place for place, comparison in enumerate(benchmark.comparisons) if comparison.label is not None]
+    labelled = [benchmark.comparisons[place] for place in places]
+    prompts = [benchmark.prompt_of(comparison) for comparison in labelled]
+    labels = [str(comparison.label) for comparison in labelled]
+    agreed = {}
+    for predictions in results:
+        decided = [predictions[place].decided for place in places]
+        verdicts_ab = [verdict_ab for verdict_ab, _ in decided]
+        verdicts_ba = [verdict_ba for _, verdict_ba in decided]
+        key = MethodKey(predictions[0].method, predictions[0].branches)
+        agreed[key] = agreement(verdicts_ab, verdicts_ba, labels)
+
     for first, second in _pairs(list(agreed)):
-        found = paired_difference(agreed[first], agreed[second], resamples, seed, prompts)
-        if found is not None:
+        difference = paired_difference(agreed[first], agreed[second], resamples, seed, prompts)
+        if difference is not None:
             yield PairedComparison(
                 benchmark=benchmark.name,
                 first=first,
                 second=second,
-                agreement_difference=round(found.mean, 6),
-                agreement_difference_ci=found.interval,
-                bootstrap_p=found.p,
+                agreement_difference=round(difference.mean, 6),
+                agreement_difference_ci=difference.interval,
+                bootstrap_p=difference.p,
             )
 
 
 def _pairs(keys: Sequence[MethodKey]) -> list[tuple[MethodKey, MethodKey]]:
-    """Which pairs a reader asks about; see :func:`paired_comparisons`."""
-    counts: dict[str, list[int]] = {}
-    for key in sorted((k for k in keys if k.branches), key=lambda k: k.branches):
-        counts.setdefault(key.method, []).append(key.branches)
-    names = [name for name in dict.fromkeys(key.method for key in keys) if name in counts]
+    """Return the pairs of :func:`paired_comparisons`, each first minus second."""
+    branches = _branches_by_method(keys)
+    # By the options behind a judge's name, and by the judge itself: methods of one way, and ways of one judge.
     ways: dict[tuple[str, ...], list[str]] = {}
     judges: dict[str, list[str]] = {}
-    for name in names:
-        method = Method.parse(name)
-        ways.setdefault(method.options, []).append(name)
-        judges.setdefault(name.removesuffix("".join(f"+{o}" for o in method.options)), []).append(name)
+    for name in branches:
+        options = Method.parse(name).options
+        judge = name.removesuffix("".join(f"+{option}" for option in options))
+        ways.setdefault(options, []).append(name)
+        judges.setdefault(judge, []).append(name)
+
     pairs: list[tuple[MethodKey, MethodKey]] = []
-    for same in ways.values():
-        pairs += [(MethodKey(b, k), MethodKey(a, k)) for a, b in pairwise(same) for k in counts[b]]
-        pairs += [(MethodKey(name, counts[name][-1]), MethodKey(name, counts[name][0])) for name in same]
-        if len(same) > 1 and len(counts[same[0]]) > 1:
-            pairs.append((MethodKey(same[-1], counts[same[-1]][0]), MethodKey(same[0], counts[same[0]][-1])))
+    for names in ways.values():
+        pairs.extend(_pairs_of_one_way(names, branches))
     for first, *others in judges.values():
-        pairs += [(MethodKey(name, k), MethodKey(first, k)) for name in others for k in counts[name]]
-    last = next(iter(ways.values()))[-1] if ways else None
-    reference = MethodKey(last, counts[last][-1]) if last else next(iter(keys), None)
-    pairs += [(reference, key) for key in keys if reference and not key.branches and key != reference]
-    pairs = [(first, second) for first, second in pairs if first != second]
-    return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
+        for name in others:
+            pairs.extend((MethodKey(name, k), MethodKey(first, k)) for k in branches[name])
+
+    reference = _reference(keys, ways, branches)
+    if reference is not None:
+        pairs.extend((reference, key) for key in keys if not key.branches)
+    # Not every judge has every number of branches, and the reference may itself have none.
+    return [(first, second) for first, second in pairs if first != second and first in keys and second in keys]
 
 
-DEVELOPMENT = "development"  # the name of the split to choose by
+def _branches_by_method(keys: Sequence[MethodKey]) -> dict[str, list[int]]:
+    """Return the numbers of branches, the smallest first, of each method that has branches, in the methods' order."""
+    branches: dict[str, list[int]] = {}
+    for key in keys:
+        if key.branches:
+            branches.setdefault(key.method, []).append(key.branches)
+    return {name: sorted(numbers) for name, numbers in branches.items()}
+
+
+def _pairs_of_one_way(
+    names: Sequence[str], branches: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[MethodKey, MethodKey]]:
+    """Yield the pairs among branching judges that are asked in one way."""
+    for before, after in pairwise(names):
+        for k in branches[after]:
+            yield MethodKey(after, k), MethodKey(before, k)
+    for name in names:
+        yield MethodKey(name, branches[name][-1]), MethodKey(name, branches[name][0])
+    first = names[0]
+    last = names[-1]
+    if first != last and len(branches[first]) > 1:
+        yield MethodKey(last, branches[last][0]), MethodKey(first, branches[first][-1])
+
+
+def _reference(
+    keys: Sequence[MethodKey], ways: Mapping[tuple[str, ...], Sequence[str]], branches: Mapping[str, Sequence[int]]
+) -> MethodKey | None:
+    """Return the method that those without branches are compared with; None without any method."""
+    for names in ways.values():
+        last = names[-1]
+        return MethodKey(last, branches[last][-1])
+    return next(iter(keys), None)
+
+
+DEVELOPMENT = "development"
+"""The name of the split to choose by."""
 
 
 def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchmark]:
-    """The development split (None for a share of 0) and the test split; a query is on one side only (DataError: one of
-    the two would have no labelled comparison).
+    """Return the development split (None for a share of 0) and the test split.
 
-    On which depends on the query alone, not on the run's seed: what was chosen on in one run is reported in none.
+    A query is on one side only. On which depends on the query alone, not on the run's seed: what was chosen on in one
+    run is reported in none.
+
+    Args:
+        benchmark: the whole benchmark.
+        share: of the comparisons that go to the development split, 0 to 1.
+
+    Raises:
+        DataError: one of the two would have no labelled comparison.
     """
     if not share:
         return None, benchmark
-    sizes, taken, dev = Counter(map(benchmark.prompt_of, benchmark.comparisons)), 0, set[str]()
+    sizes = Counter(map(benchmark.prompt_of, benchmark.comparisons))
+    development_queries: set[str] = set()
+    size = 0
     for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
-        if taken < share * len(benchmark.comparisons):
-            dev.add(query)
-            taken += sizes[query]
-    sides = [[c for c in benchmark.comparisons if (benchmark.prompt_of(c) in dev) == side] for side in (True, False)]
-    if not all(any(c.label is not None for c in side) for side in sides):
-        told = f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries"
-        raise DataError(f"{told}, too few for a development and a test split")
-    return replace(benchmark, comparisons=sides[0], split=DEVELOPMENT), replace(benchmark, comparisons=sides[1])
+        if size >= share * len(benchmark.comparisons):
+            break
+        development_queries.add(query)
+        size += sizes[query]
+
+    development = []
+    test = []
+    for comparison in benchmark.comparisons:
+        if benchmark.prompt_of(comparison) in development_queries:
+            development.append(comparison)
+        else:
+            test.append(comparison)
+    for comparisons in (development, test):
+        if all(comparison.label is None for comparison in comparisons):
+            raise DataError(
+                f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries, "
+                "too few for a development and a test split"
+            )
+    return replace(benchmark, comparisons=development, split=DEVELOPMENT), replace(benchmark, comparisons=test)
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:
-    """The predictions on a part of a benchmark, in its order."""
-    by_id = {p.comparison_id: p for p in predictions}
-    return [by_id[c.id] for c in benchmark.comparisons]
+    """Return the predictions on a part of a benchmark, in its order."""
+    by_id = {prediction.comparison_id: prediction for prediction in predictions}
+    return [by_id[comparison.id] for comparison in benchmark.comparisons]

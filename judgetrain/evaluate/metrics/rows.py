@@ -1,5 +1,7 @@
-"""Rows of ``metrics.json``: what metrics are computed from, and every one of a method on a benchmark. A metric is
-registered by its field in :class:`MetricRow`."""
+"""Rows of ``metrics.json``: every metric of a method on a benchmark, and the sample that it is computed from.
+
+A metric is registered by its field in :class:`MetricRow`.
+"""
 
 import math
 from collections import Counter
@@ -23,38 +25,63 @@ from judgetrain.judges.base import Prediction
 
 
 def read_record(kind: Any, value: Any) -> Any:
-    """A dataclass, or a tuple, list or mapping of some, out of plain data.
+    """Return a dataclass, or a tuple, list or mapping of some, out of plain data.
 
-    Names that the dataclass does not have are left out; those that the data does not have keep their defaults, or are
-    None.
+    Files of other versions can be read: names that the dataclass does not have are left out, and those that the data
+    does not have keep their defaults, or are None.
+
+    Args:
+        kind: the type to make.
+        value: as JSON has it.
     """
     if value is None:
         return None
     if isinstance(kind, type) and is_dataclass(kind):
-        needed = {f.name: None for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-        found = {name: read_record(hint, value[name]) for name, hint in _hints(kind).items() if name in value}
-        return kind(**needed | found)
-    origin, parts = get_origin(kind), get_args(kind)
+        arguments: dict[str, Any] = {}
+        for item in fields(kind):
+            if item.default is MISSING and item.default_factory is MISSING:
+                arguments[item.name] = None
+        for name, hint in _hints(kind).items():
+            if name in value:
+                arguments[name] = read_record(hint, value[name])
+        return kind(**arguments)
+
+    origin = get_origin(kind)
+    parts = get_args(kind)
     if origin in (Union, UnionType):
         return read_record(next(part for part in parts if part is not NoneType), value)
+    if origin is tuple and parts[-1] is ...:
+        return tuple(read_record(parts[0], item) for item in value)
     if origin is tuple:
-        return tuple(read_record(parts[0], each) for each in value) if parts[-1] is ... else tuple(value)
+        return tuple(value)
     if isinstance(value, Mapping) and len(parts) == 2:
-        return {parts[0](key): read_record(parts[1], each) for key, each in value.items()}
+        key_kind, item_kind = parts
+        return {key_kind(key): read_record(item_kind, item) for key, item in value.items()}
     return value
 
 
+# Resolving a class's annotations is slow, and a report reads many rows.
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
+    """Return the types of a class's fields."""
     return get_type_hints(kind)
 
 
 class Sample:
-    """One method's predictions on a benchmark, in its order, and what several metrics need of them (ValueError:
-    predictions of other comparisons or in another order).
+    """One method's predictions on a benchmark, and what several metrics need of them.
 
     Arrays and lists [n] are over the comparisons with a label. What the data does not have is None, and so is every
     metric that needs it.
+
+    Args:
+        benchmark: the benchmark.
+        predictions: in its order.
+        seconds: those that a verdict took; NaN where it is not known.
+        resamples: how many are drawn for intervals.
+        seed: of the draws.
+
+    Raises:
+        ValueError: predictions of other comparisons or in another order.
     """
 
     def __init__(
@@ -62,49 +89,66 @@ class Sample:
     ) -> None:
         if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
             raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
-        pairs = list(zip(benchmark.comparisons, predictions, strict=True))
-        comparisons = [c for c, _ in pairs if c.label is not None]
-        self.labelled = [p for c, p in pairs if c.label is not None]
-        self.labels = [str(c.label) for c in comparisons]
-        # What each order counts for, as the comparison has it, and what it says, where both are not stored as one.
-        self.ab: Verdicts = [p.decided[0] for p in self.labelled]
-        self.ba: Verdicts = [p.decided[1] for p in self.labelled]
-        said: list[Verdicts] = [[p.verdict_ab for p in self.labelled], [p.verdict_ba for p in self.labelled]]
-        merged = any(p.merged for p in self.labelled)
-        self.single_ab, self.single_ba = (None if merged else each for each in said)
-        self.agreed, self.consistent = verdicts.agreement(self.ab, self.ba, self.labels), verdicts.consistency(*said)
+        comparisons = []
+        self.labelled: list[Prediction] = []
+        for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
+            if comparison.label is not None:
+                comparisons.append(comparison)
+                self.labelled.append(prediction)
+        self.labels = [str(comparison.label) for comparison in comparisons]
+
+        # The verdicts that count, which fitted weights may decide over both orders.
+        self.ab: Verdicts = [prediction.decided[0] for prediction in self.labelled]
+        self.ba: Verdicts = [prediction.decided[1] for prediction in self.labelled]
+        # The verdicts of the single orders, which are not known where both are stored as one.
+        verdicts_ab = [prediction.verdict_ab for prediction in self.labelled]
+        verdicts_ba = [prediction.verdict_ba for prediction in self.labelled]
+        are_merged = any(prediction.merged for prediction in self.labelled)
+        self.single_ab: Verdicts | None = None if are_merged else verdicts_ab
+        self.single_ba: Verdicts | None = None if are_merged else verdicts_ba
+
+        self.agreed = verdicts.agreement(self.ab, self.ba, self.labels)
+        self.consistent = verdicts.consistency(verdicts_ab, verdicts_ba)
+        # Items whose label is A or B, and of these the ones that the verdict gives to A or B, too.
         self.without_ties = verdicts.without_ties(self.labels)
-        """Items whose label is A or B."""
         self.decided = verdicts.decided(self.ab, self.ba, self.labels)
-        """Those that the verdict gives to A or B, too."""
-        margins = [p.margin for p in self.labelled]
-        self.single_margins = None if predictions[0].branches or set(margins) <= {None} else margins
-        """Score of A minus that of B by a method without branches, such as a scorer."""
-        self.longer = [c.longer for c in comparisons]
-        """The response with more characters, A, B or tie."""
-        self.prompts = [benchmark.prompt_of(c) for c in comparisons]
-        """What intervals resample whole."""
-        self.groups = [c.group for c in comparisons]
-        self.domains = [benchmark.domains.get(c.group or "") for c in comparisons]
-        failures: Counter[str] = sum((Counter(p.failures) for p in self.labelled), Counter())
+
+        # Score of A minus that of B by a method without branches, such as a scorer.
+        margins = [prediction.margin for prediction in self.labelled]
+        has_margins = not predictions[0].branches and any(margin is not None for margin in margins)
+        self.single_margins = margins if has_margins else None
+
+        # The response with more characters: A, B or tie.
+        self.longer = [comparison.longer for comparison in comparisons]
+        # Intervals resample prompts whole.
+        self.prompts = [benchmark.prompt_of(comparison) for comparison in comparisons]
+        self.groups = [comparison.group for comparison in comparisons]
+        self.domains = [benchmark.domains.get(comparison.group or "") for comparison in comparisons]
+
+        # Unreadable judgments by reason; a reason with a colon ended a branch before its judgment.
+        failures: Counter[str] = Counter()
+        for prediction in self.labelled:
+            failures.update(prediction.failures)
         self.failures = dict(sorted(failures.items()))
-        """Unreadable judgments by reason; a reason with a colon ended a branch before its judgment."""
         self.seconds = None if math.isnan(seconds) else seconds
-        """Of a verdict."""
-        self.resamples, self.seed = resamples, seed
+        self.resamples = resamples
+        self.seed = seed
 
 
 Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "thousandths", "seconds"]
-"""How a value is shown: a share in percent, a difference of shares in points, a number to so many decimals."""
+"""The unit that a value is shown in: a share in percent, a difference of shares in points, a number with decimals."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table of the report.
 
-    ``table`` is the title of a table whose rows are methods, a new one if there is none of this name. A ``sparse``
-    column is left out where no method has a value. Columns stand in their ``order``, equal ones as they are
-    registered.
+    Args:
+        table: the title of a table whose rows are methods, a new one if there is none of this name.
+        header: the column's.
+        unit: of its values.
+        sparse: True: the column is left out where no method has a value.
+        order: where it stands among the columns, equal ones as they are registered.
     """
 
     table: str
@@ -116,21 +160,34 @@ class Column:
 
 @dataclass(frozen=True)
 class Metric:
-    """A function, what it is called with, and the column that shows its value, if any."""
+    """A metric of a method on a benchmark.
+
+    Args:
+        compute: the function.
+        needs: the attributes of a :class:`Sample` that it is called with.
+        column: of the report; None: there is none.
+    """
 
     compute: Callable[..., Any]
     needs: tuple[str, ...]
     column: Column | None
 
     def of(self, sample: Sample) -> Any:
-        """The value; the mean over items where the function gives an array. None where something needed is None."""
-        arguments = [getattr(sample, need) for need in self.needs]
-        value = None if any(argument is None for argument in arguments) else self.compute(*arguments)
-        return mean(value) if isinstance(value, np.ndarray) else value
+        """Return the value, which is the mean over items where the function gives an array.
+
+        It is None where something that it needs is None.
+        """
+        arguments = [getattr(sample, name) for name in self.needs]
+        if any(argument is None for argument in arguments):
+            return None
+        value = self.compute(*arguments)
+        if isinstance(value, np.ndarray):
+            return mean(value)
+        return value
 
 
 def metric(compute: Callable[..., Any], needs: str, column: Column | None = None) -> Any:
-    """A field of :class:`~judgetrain.evaluate.metrics.rows.MetricRow` that is computed for every method.
+    """Return a field of :class:`~judgetrain.evaluate.metrics.rows.MetricRow` that is computed for every method.
 
     Args:
         compute: called with what it needs, in that order; returns a JSON-ready value or a dataclass, None where the
@@ -142,8 +199,12 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
 
 
 _OPTIONAL = ("asked", "plan", "learned", "money", "run")
-DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
-"""Tables of the report whose columns are declared here."""
+"""Fields that a row of ``metrics.json`` has only where they have a value."""
+
+# The tables of the report whose columns are declared here.
+DEFINITIONS = "Definitions"
+BIASES = "Biases"
+COST = "Cost"
 
 
 @dataclass(frozen=True)
@@ -158,28 +219,81 @@ class MethodKey:
 
 
 def _where(values: Bools, mask: Bools) -> Bools:
+    """Return the values [n] where a mask holds."""
     return values[mask]
 
 
 def _count(mask: Bools) -> int:
+    """Return how many items a mask holds."""
     return int(mask.sum())
 
 
+def _count_flips(ab: Verdicts, ba: Verdicts) -> int:
+    """Return how many verdicts flip with the order."""
+    return _count(verdicts.flips(ab, ba))
+
+
+def _count_unreadable(ab: Verdicts, ba: Verdicts) -> int:
+    """Return how many of the 2n verdicts could not be read."""
+    return _count(verdicts.unreadable([*ab, *ba]))
+
+
+def _count_judgments(predictions: Sequence[Prediction]) -> int:
+    """Return how many judgments were sampled."""
+    return sum(prediction.judgments for prediction in predictions)
+
+
+def _count_asked_again(predictions: Sequence[Prediction]) -> int:
+    """Return how often comparisons were asked about anew."""
+    return sum(prediction.asked_again for prediction in predictions)
+
+
+def _count_parse_failures(failures: Mapping[str, int]) -> int:
+    """Return how many judgments could not be read, without what ended a branch before its judgment."""
+    return sum(number for reason, number in failures.items() if ":" not in reason)
+
+
+def _count_different(names: Sequence[str]) -> int:
+    """Return how many different names there are."""
+    return len(set(names))
+
+
 def _mean_of(name: str) -> Callable[[Sequence[Prediction]], float | None]:
-    return lambda found: mean([value for value in map(attrgetter(name), found) if value is not None])
+    """Return a function that returns the mean of an attribute (``a.b``) of predictions, without those of None."""
+    attribute = attrgetter(name)
+
+    def compute(predictions: Sequence[Prediction]) -> float | None:
+        values = map(attribute, predictions)
+        return mean([value for value in values if value is not None])
+
+    return compute
 
 
-def _position_interval(ab: verdicts.Verdicts, ba: verdicts.Verdicts, prompts: Sequence[str]) -> Interval | None:
-    decides = verdicts.flips(ab, ba)
-    first = [verdict == "A" for verdict, there in zip(ab, decides, strict=True) if there]
-    of = [prompt for prompt, there in zip(prompts, decides, strict=True) if there]
-    return intervals.wilson_interval(first, of if len(set(of)) < len(of) else None)
+def _position_interval(ab: Verdicts, ba: Verdicts, prompts: Sequence[str]) -> Interval | None:
+    """Return the 95% interval of :func:`~judgetrain.evaluate.metrics.verdicts.position_bias`; None without flips."""
+    first_wins = []
+    clusters = []
+    for verdict, prompt, flipped in zip(ab, prompts, verdicts.flips(ab, ba), strict=True):
+        if flipped:
+            first_wins.append(verdict == "A")
+            clusters.append(prompt)
+    # Where no prompt comes twice, items are independent.
+    has_repeats = len(set(clusters)) < len(clusters)
+    return intervals.wilson_interval(first_wins, clusters if has_repeats else None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a method without training learned from: ``labels`` labelled pairs, and what it took, once, before the first
-    verdict."""
+    """The labelled pairs that a method without training learned from, and the cost of learning, paid once.
+
+    Args:
+        labels: number of pairs.
+        calls: requests.
+        prompt_tokens: tokens read.
+        generated_tokens: tokens written.
+        seconds: that it took.
+        money: in the currency of the engine's price; None: there is none.
+    """
 
     labels: int
     calls: int = 0
@@ -229,9 +343,7 @@ class MetricRow:
     )
     n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "integer", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
-    n_flips: int | None = metric(
-        lambda ab, ba: _count(verdicts.flips(ab, ba)), "single_ab single_ba", Column(BIASES, "n by order", "integer")
-    )
+    n_flips: int | None = metric(_count_flips, "single_ab single_ba", Column(BIASES, "n by order", "integer"))
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
     position_bias_ci: Interval | None = metric(_position_interval, "single_ab single_ba prompts")
     length_correlation: float | None = metric(
@@ -249,12 +361,10 @@ class MetricRow:
     correlations: Correlations | None = metric(
         intervals.margin_correlations, "single_margins labels prompts resamples seed"
     )
-    judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
-    parse_failures: int | None = metric(
-        lambda failures: sum(n for reason, n in failures.items() if ":" not in reason), "failures"
-    )
+    judgments: int | None = metric(_count_judgments, "labelled")
+    parse_failures: int | None = metric(_count_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
-    unreadable_verdicts: int | None = metric(lambda ab, ba: _count(verdicts.unreadable([*ab, *ba])), "ab ba")
+    unreadable_verdicts: int | None = metric(_count_unreadable, "ab ba")
     prompt_tokens: float | None = metric(
         _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
     )
@@ -262,13 +372,11 @@ class MetricRow:
         _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "integer")
     )
     calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "tenths"))
-    asked_again: int | None = metric(
-        lambda found: sum(p.asked_again for p in found), "labelled", Column(COST, "asked again", "integer")
-    )
+    asked_again: int | None = metric(_count_asked_again, "labelled", Column(COST, "asked again", "integer"))
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
     groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed")
     domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed")
-    n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
+    n_prompts: int | None = metric(_count_different, "prompts")
     asked: str | None = None
     plan: str | None = None
     learned: Learned | None = None
@@ -278,52 +386,61 @@ class MetricRow:
 
     @property
     def key(self) -> MethodKey:
-        """The method with its number of branches."""
+        """Return the method with its number of branches."""
         return MethodKey(self.method, self.branches)
 
     @property
     def money_of_1000(self) -> float | None:
-        """What 1,000 verdicts cost."""
+        """Return the price of 1,000 verdicts; None where the engine has no price."""
         return None if self.money is None else 1000 * self.money
 
     @property
     def labels(self) -> int | None:
-        """The labelled pairs that a method without training learned from."""
+        """Return how many labelled pairs a method without training learned from; None for other methods."""
         return self.learned.labels if self.learned else None
 
     @property
     def unreadable(self) -> float | None:
-        """The share of judgments without readable scores; None where there are no judgments, or it is not known."""
-        return self.parse_failures / self.judgments if self.judgments and self.parse_failures is not None else None
+        """Return the share of judgments without readable scores; None without judgments, or where it is not known."""
+        if not self.judgments or self.parse_failures is None:
+            return None
+        return self.parse_failures / self.judgments
 
     @property
     def no_verdict(self) -> float | None:
-        """The share of verdicts in which no branch could be read; None where it is not known."""
-        return None if self.unreadable_verdicts is None else self.unreadable_verdicts / (2 * self.n)
+        """Return the share of verdicts in which no branch could be read; None where it is not known."""
+        if self.unreadable_verdicts is None:
+            return None
+        return self.unreadable_verdicts / (2 * self.n)
 
     def to_row(self) -> dict[str, Any]:
-        """The JSON-ready row; correlations and extras' columns stand beside the metrics, where there are any."""
+        """Return the JSON-ready row; correlations and extras' columns stand beside the metrics, if there are any."""
         row: dict[str, Any] = {}
         for name, value in asdict(self).items():
             if name in ("correlations", "extras"):
-                row |= value or {}
+                row.update(value or {})
             elif value is not None or name not in _OPTIONAL:
                 row[name] = value
         return row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A row as it was written."""
-        columns = {e.name: resolved(e.column) for e in extras() if e.column and row.get(e.name)}
-        found = {name: read_record(kind, row[name]) for name, kind in columns.items()}
+        """Return the row that :meth:`to_row` wrote."""
+        columns = {}
+        for extra in extras():
+            if extra.column and row.get(extra.name):
+                columns[extra.name] = read_record(resolved(extra.column), row[extra.name])
+        # Correlations stand among the metrics, all of them or none.
         correlated = row if "pearson" in row else None
-        read: Self = read_record(cls, {**row, "correlations": correlated, "extras": found})
-        return read
+        result: Self = read_record(cls, {**row, "correlations": correlated, "extras": columns})
+        return result
 
 
-METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(MetricRow) if "metric" in f.metadata}
+METRICS: Mapping[str, Metric] = {
+    item.name: item.metadata["metric"] for item in fields(MetricRow) if "metric" in item.metadata
+}
 """Every metric by its name in ``metrics.json``."""
-_COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {
+_COLUMNS = {name: registered.column for name, registered in METRICS.items() if registered.column} | {
     "labels": Column(COST, "labels used", "integer", sparse=True),
     "money_of_1000": Column(COST, "money per 1,000", "hundredths", sparse=True),
 }
@@ -334,8 +451,7 @@ COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 def metric_row(
     benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
 ) -> MetricRow:
-    """Every registered metric of one method with one number of branches, by predictions in the benchmark's order (else
-    a ValueError); ``seconds``: what a verdict took, NaN where it is not known."""
+    """Return every registered metric of one method with one number of branches; arguments as of :class:`Sample`."""
     sample = Sample(benchmark, predictions, seconds, resamples, seed)
     return MetricRow(
         method=predictions[0].method,
@@ -345,5 +461,5 @@ def metric_row(
         n=len(sample.labels),
         asked=predictions[0].asked,
         plan=predictions[0].plan,
-        **{name: found.of(sample) for name, found in METRICS.items()},
+        **{name: registered.of(sample) for name, registered in METRICS.items()},
     )
