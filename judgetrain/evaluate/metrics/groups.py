@@ -32,6 +32,7 @@ def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, G
     return groups
 
 
+# Symmetric, so that exchanging the responses changes the sign alone.
 _NUMBER = {"A": 1.0, "tie": 0.0, "B": -1.0}
 
 
@@ -53,6 +54,7 @@ def length_balanced_interval(
     agreed: Bools, labels: Sequence[str], longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
+    # Items in neither half are left out, so that every cluster that is drawn has one that counts.
     mask = without_ties(labels) & without_ties(longer)
     columns = _halves(agreed, labels, longer)[mask]
     return resampled_interval(columns, _balanced, _masked(mask, clusters), resamples, seed, lowest=0.0)
@@ -70,6 +72,7 @@ def length_correlation_interval(
     ab: Verdicts, ba: Verdicts, longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`length_correlation`; clusters are resampled whole."""
+    # Likewise without the items that add nothing.
     mask = ~unreadable(merged(ab, ba))
     columns = _moments(ab, ba, longer)[mask]
     return resampled_interval(columns, _pearson, _masked(mask, clusters), resamples, seed, lowest=-1.0)
@@ -100,6 +103,7 @@ def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floa
 
 def _balanced(totals: Floats) -> Floats:
     """Return the mean of two shares out of their sums [4, ...]; NaN where a half is empty."""
+    # A resample may lack one of the halves: NaN says so.
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((totals[0] / totals[1] + totals[2] / totals[3]) / 2)
 

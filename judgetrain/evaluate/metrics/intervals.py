@@ -16,6 +16,7 @@ Interval = tuple[float, float]
 """The ends of a 95% interval."""
 Floats = NDArray[np.float64]
 
+# 2.5 and 97.5.
 ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 """The percentiles that 95% of the resamples lie between."""
 FEWEST = 10
@@ -65,6 +66,7 @@ def resampled_means(
     None where :func:`bootstrap_interval` is, whose arguments these are.
     """
     array = np.asarray(values, dtype=float)
+    # A cluster's sum and its size: resampled means are ratios of the two.
     sums = _by_cluster(np.column_stack([array, np.ones_like(array)]), clusters)
     cluster_means = sums[:, 0] / sums[:, 1]
     number = len(cluster_means)
@@ -117,6 +119,7 @@ def resampled_interval(
 def _by_cluster(items: Floats, clusters: Clusters) -> Floats:
     """Return the sums over each cluster [clusters, columns] of items [n, columns]."""
     index = cluster_index(clusters, len(items))
+    # NumPy's bincount takes one column of weights at a time.
     return np.column_stack([np.bincount(index, weights=column) for column in items.T])
 
 
@@ -128,6 +131,7 @@ def _drawn(sums: Floats, resamples: int, seed: int) -> Floats:
     # Clusters with equal sums are drawn together, as one count of a multinomial: most items have few values.
     distinct, counts = np.unique(sums, axis=0, return_counts=True)
     shares = counts / len(sums)
+    # As many resamples at a time as counts fit into the bound.
     batch = max(1, BATCH // len(distinct))
     rng = np.random.default_rng(seed)
     totals = []
@@ -144,6 +148,7 @@ def _around(value: float, reach: float, lowest: float = 0.0) -> Interval:
 
 def unseen(trials: int) -> float:
     """Return the largest share of others that there may be where all trials are alike (Clopper and Pearson, 95%)."""
+    # Slow to import, and needed only where all clusters are alike.
     from scipy import stats
 
     return float(stats.binomtest(0, trials).proportion_ci(0.95, method="exact").high)
@@ -154,6 +159,7 @@ def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
 
     A ValueError is raised unless there is one cluster an item.
     """
+    # Every item is a cluster of its own.
     if clusters is None:
         return np.arange(n, dtype=np.intp)
     if len(clusters) != n:
@@ -196,6 +202,7 @@ def _effective(values: Floats, clusters: Clusters) -> float:
     deviations = np.bincount(index, weights=values) - share * sizes
     variance_by_clusters = float(deviations @ deviations) * number / (number - 1) / n**2
     variance_by_items = share * (1 - share) / n
+    # Below 1 the clusters would tell more than their items, which is chance.
     return n / max(1.0, variance_by_clusters / variance_by_items)
 
 
@@ -207,6 +214,7 @@ def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, cluste
     """
     first = np.asarray(x, dtype=float)
     second = np.asarray(y, dtype=float)
+    # Rank correlations are no function of sums, so that each resample is computed anew.
     in_resamples = []
     for items in _rows(cluster_index(clusters, len(first)), resamples, seed):
         in_resamples.append(correlations(first[items], second[items]))
@@ -237,6 +245,7 @@ def margin_correlations(
     Intervals resample prompts whole.
     """
     number = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    # What could not be read has no margin.
     known_margins = []
     truth = []
     clusters = []
@@ -253,6 +262,7 @@ def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArra
 
     With fewer than :data:`FEWEST` clusters nothing is yielded.
     """
+    # The items of each cluster, in their order.
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
     number = len(members)
     if number < FEWEST:
@@ -273,7 +283,7 @@ def _percentiles(values: Sequence[float | None]) -> Interval | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better one method is than another on the same items.
+    """The difference between two methods on the same items.
 
     Args:
         mean: of the differences.
@@ -310,6 +320,7 @@ def paired_difference(
         raise ValueError(f"two arrays over the same items are needed, not {first_right.shape} and {second_right.shape}")
     if not len(first_right):
         return None
+    # Of each item by itself, so that what is hard for both methods cancels.
     differences = first_right.astype(float) - second_right.astype(float)
     mean = float(differences.mean())
     resampled = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)

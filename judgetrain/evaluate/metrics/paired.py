@@ -19,8 +19,13 @@ from judgetrain.judges.method import Method
 class PairedComparison:
     """A row of ``paired.json``: the difference in strict agreement on the same items, first minus second.
 
-    Interval and ``bootstrap_p`` resample whole prompts where comparisons share one; the p is not corrected for the
-    number of pairs.
+    Args:
+        benchmark: the benchmark's name.
+        first: a method.
+        second: the other one.
+        agreement_difference: from -1 to 1.
+        agreement_difference_ci: its 95% interval, by resamples of whole prompts where comparisons share one.
+        bootstrap_p: by the same resamples; it is not corrected for the number of pairs.
     """
 
     benchmark: str
@@ -50,6 +55,7 @@ def paired_comparisons(
         resamples: how many are drawn for intervals.
         seed: of the draws.
     """
+    # Agreement is over comparisons with a label.
     places = [place for place, comparison in enumerate(benchmark.comparisons) if comparison.label is not None]
     labelled = [benchmark.comparisons[place] for place in places]
     prompts = [benchmark.prompt_of(comparison) for comparison in labelled]
@@ -90,6 +96,7 @@ def _pairs(keys: Sequence[MethodKey]) -> list[tuple[MethodKey, MethodKey]]:
     pairs: list[tuple[MethodKey, MethodKey]] = []
     for names in ways.values():
         pairs.extend(_pairs_of_one_way(names, branches))
+    # One judge in several ways: the way that stands first is the usual one.
     for first, *others in judges.values():
         for name in others:
             pairs.extend((MethodKey(name, k), MethodKey(first, k)) for k in branches[name])
@@ -116,12 +123,15 @@ def _pairs_of_one_way(
     """Yield the pairs among branching judges that are asked in one way."""
     for before, after in pairwise(names):
         for k in branches[after]:
+            # What training gains: judges usually stand in the order in which they are trained.
             yield MethodKey(after, k), MethodKey(before, k)
     for name in names:
+        # What more branches gain.
         yield MethodKey(name, branches[name][-1]), MethodKey(name, branches[name][0])
     first = names[0]
     last = names[-1]
     if first != last and len(branches[first]) > 1:
+        # Whether training gains more than branches: the cheapest of the last against the dearest of the first.
         yield MethodKey(last, branches[last][0]), MethodKey(first, branches[first][-1])
 
 
@@ -157,6 +167,7 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     sizes = Counter(map(benchmark.prompt_of, benchmark.comparisons))
     development_queries: set[str] = set()
     size = 0
+    # In an order that hangs on each query alone: seed 0, whatever the run's seed is.
     for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
         if size >= share * len(benchmark.comparisons):
             break

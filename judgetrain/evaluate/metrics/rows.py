@@ -40,6 +40,7 @@ def read_record(kind: Any, value: Any) -> Any:
         arguments: dict[str, Any] = {}
         for item in fields(kind):
             if item.default is MISSING and item.default_factory is MISSING:
+                # A metric that an older version did not have.
                 arguments[item.name] = None
         for name, hint in _hints(kind).items():
             if name in value:
@@ -49,11 +50,13 @@ def read_record(kind: Any, value: Any) -> Any:
     origin = get_origin(kind)
     parts = get_args(kind)
     if origin in (Union, UnionType):
+        # Of a union only "X | None" is used.
         return read_record(next(part for part in parts if part is not NoneType), value)
     if origin is tuple and parts[-1] is ...:
         return tuple(read_record(parts[0], item) for item in value)
     if origin is tuple:
         return tuple(value)
+    # JSON has text alone for keys.
     if isinstance(value, Mapping) and len(parts) == 2:
         key_kind, item_kind = parts
         return {key_kind(key): read_record(item_kind, item) for key, item in value.items()}
@@ -108,6 +111,7 @@ class Sample:
         self.single_ba: Verdicts | None = None if are_merged else verdicts_ba
 
         self.agreed = verdicts.agreement(self.ab, self.ba, self.labels)
+        # Of the orders themselves: fitted weights give both the same verdict, which is no consistency.
         self.consistent = verdicts.consistency(verdicts_ab, verdicts_ba)
         # Items whose label is A or B, and of these the ones that the verdict gives to A or B, too.
         self.without_ties = verdicts.without_ties(self.labels)
@@ -123,6 +127,7 @@ class Sample:
         # Intervals resample prompts whole.
         self.prompts = [benchmark.prompt_of(comparison) for comparison in comparisons]
         self.groups = [comparison.group for comparison in comparisons]
+        # A domain is a set of groups; a comparison without a group is in none.
         self.domains = [benchmark.domains.get(comparison.group or "") for comparison in comparisons]
 
         # Unreadable judgments by reason; a reason with a colon ended a branch before its judgment.
@@ -130,6 +135,7 @@ class Sample:
         for prediction in self.labelled:
             failures.update(prediction.failures)
         self.failures = dict(sorted(failures.items()))
+        # JSON has no NaN.
         self.seconds = None if math.isnan(seconds) else seconds
         self.resamples = resamples
         self.seed = seed
@@ -307,18 +313,26 @@ class Learned:
 class MetricRow:
     """A method with a number of branches (0: it has none) on a benchmark, over its ``n`` comparisons with a label.
 
-    Shares are from 0 to 1; ``..._ci`` are 95% intervals over items, or over the ``n_prompts`` prompts where
-    comparisons share one; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are
-    per verdict in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without
-    readable scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment
-    (``guideline:...``, ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
-    read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
-    list of criteria and its guidelines, or ``independent``. ``learned``: what a method without training learned
-    from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their names
-    (:mod:`judgetrain.evaluate.hooks`).
-    ``run``: in a merged report, its run.
-    ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
-    A metric is None where it is not defined.
+    Shares are from 0 to 1. A metric is None where it is not defined. Names that end alike mean:
+
+    - ``..._ci``: 95% intervals over items, or over the ``n_prompts`` prompts where comparisons share one.
+    - ``..._wo_tie``: over the items whose label is no tie.
+    - ``..._decided``: over the items that both label and verdict decide for A or B.
+
+    Tokens, calls, seconds and money are per verdict in one order, mean over items and orders.
+
+    Args:
+        judgments: how many were sampled.
+        parse_failures: how many of them have no readable scores.
+        failures: by reason; also what ended a branch before its judgment (``guideline:...``, ``criteria:...``).
+        unreadable_verdicts: how many verdicts (of 2n) have no branch that could be read.
+        asked_again: how often a comparison was asked about anew, since its first branch could not be read.
+        asked: how the judge was asked (``greedy``, ``T=1``).
+        plan: ``shared``: both orders were judged by one list of criteria and its guidelines; or ``independent``.
+        learned: what a method without training learned from.
+        money: in the currency of the engine's price; None: it has none.
+        extras: the columns of extras by their names (:mod:`judgetrain.evaluate.hooks`).
+        run: in a merged report, the row's run.
     """
 
     method: str
@@ -326,6 +340,7 @@ class MetricRow:
     split: str
     branches: int
     n: int
+    # Metrics stand in the order of ``metrics.json``; each is computed from the attributes of Sample that it names.
     agreement: float | None = metric(np.asarray, "agreed")
     agreement_ci: Interval | None = metric(bootstrap_interval, "agreed resamples seed prompts")
     consistency: float | None = metric(np.asarray, "consistent")
@@ -417,6 +432,7 @@ class MetricRow:
         """Return the JSON-ready row; correlations and extras' columns stand beside the metrics, if there are any."""
         row: dict[str, Any] = {}
         for name, value in asdict(self).items():
+            # Their own names are the columns of the file.
             if name in ("correlations", "extras"):
                 row.update(value or {})
             elif value is not None or name not in _OPTIONAL:
@@ -444,6 +460,7 @@ _COLUMNS = {name: registered.column for name, registered in METRICS.items() if r
     "labels": Column(COST, "labels used", "integer", sparse=True),
     "money_of_1000": Column(COST, "money per 1,000", "hundredths", sparse=True),
 }
+# Sorting is stable: equal orders stay as they are registered.
 COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 """The columns of the report by the attribute of a row that they show."""
 

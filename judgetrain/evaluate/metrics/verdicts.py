@@ -26,6 +26,7 @@ __all__ = [
 Bools = NDArray[np.bool_]
 Verdicts = Sequence[str | None]
 
+# People's labels are never missing here: items without one are left out before.
 _LABELS = frozenset(("A", "B", "tie"))
 
 
@@ -47,6 +48,7 @@ def _arrays(*columns: Verdicts, labels: Sequence[str] | None = None) -> list[NDA
     for place, label in enumerate(checked_labels):
         if label not in _LABELS:
             raise ValueError(f"label {place} is {label!r}: allowed are A, B, tie")
+    # As objects, since texts and None stand beside each other.
     return [np.array([*column], dtype=object) for column in all_columns]
 
 
@@ -74,6 +76,7 @@ def agreement(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
 def consistency(ab: Verdicts, ba: Verdicts) -> Bools:
     """Return consistency per item, bool [n]: both orders give the same readable verdict (section 5: CNS)."""
     first, second = _arrays(ab, ba)
+    # Two unreadable verdicts are equal, but say nothing.
     return _same(first, second) & ~unreadable(ab)
 
 
@@ -158,6 +161,7 @@ def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]
         raise ValueError(f"two arrays [n] are needed, not {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("scores and truth must be finite: leave out or replace missing scores first, and say so")
+    # SciPy warns there and returns NaN, which JSON has not.
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"pearson": None, "kendall": None, "spearman": None}
     return {
