@@ -1,4 +1,4 @@
-"""What runs are called in a report: by the settings that differ between them."""
+"""Names of runs in a report, made of the settings that differ between them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,12 @@ from judgetrain import rooms
 
 SEED = "seed"
 MEASURED = (
-    *("evaluate.methods", "evaluate.branches", "evaluate.bootstrap"),
+    "evaluate.methods",
+    "evaluate.branches",
+    "evaluate.bootstrap",
     *(name for name, section in rooms.sections().items() if section.measured),
 )
-"""Settings that say what is measured and not what it is like."""
+"""Settings that choose what is measured, and make no difference to what is measured."""
 UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 """Settings that are in no label."""
 
@@ -20,53 +22,78 @@ Settings = Mapping[str, str]
 
 
 def run_labels(settings: Sequence[Settings]) -> list[str]:
-    """What tells each run from the others: the settings that differ, by the shortest name that is not ambiguous.
+    """Return a label of each run that tells it from the others: its settings that differ, as ``NAME=VALUE``.
 
-    A setting that a run does not have is no difference. Runs that no setting tells apart are numbered.
+    Each setting has the shortest name that is not ambiguous. A setting that a run does not have is no difference. Runs
+    that no setting tells apart are numbered.
     """
     labels = _labels(settings, differing(settings))
-    twice = Counter(labels)
-    numbers = [[f"run {i}"] if twice[label] > 1 else [] for i, label in enumerate(labels, 1)]
-    return [", ".join([*([label] if label else []), *number]) for label, number in zip(labels, numbers, strict=True)]
+    counts = Counter(labels)
+    result = []
+    for number, label in enumerate(labels, 1):
+        # Runs that differ in nothing have an empty label.
+        parts = [label] if label else []
+        if counts[label] > 1:
+            parts.append(f"run {number}")
+        result.append(", ".join(parts))
+    return result
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of runs; those that have one name carry the settings that differ between them, too."""
-    labels = dict[int, str]()
-    for name in {name for name in names if names.count(name) > 1}:
-        places = [i for i, each in enumerate(names) if each == name]
-        labels |= dict(zip(places, run_labels([flat(settings[i]) for i in places]), strict=True))
-    return [f"{name} ({labels[i]})" if i in labels else name for i, name in enumerate(names)]
+    """Return the names of runs; where runs share a name, the settings that differ between them stand behind it."""
+    result = list(names)
+    for name, count in Counter(names).items():
+        if count == 1:
+            continue
+        places = [place for place, other in enumerate(names) if other == name]
+        labels = run_labels([flat(settings[place]) for place in places])
+        for place, label in zip(places, labels, strict=True):
+            result[place] = f"{name} ({label})"
+    return result
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Settings by their full names, as text."""
+    """Return nested settings by their full names (``train.base.path``), as text."""
     if not isinstance(value, Mapping):
         return {prefix: str(value)}
-    parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
-    return {key: found for part in parts for key, found in part.items()}
+    # As text, so that runs of older versions compare with newer ones.
+    settings: dict[str, str] = {}
+    for name, part in value.items():
+        settings.update(flat(part, f"{prefix}.{name}" if prefix else name))
+    return settings
 
 
 def differing(settings: Sequence[Settings]) -> list[str]:
-    """The settings that have several values, of those that may stand in a label."""
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
-    return [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
+    """Return the settings that have several values, of those that may stand in a label, in alphabetical order."""
+    values: dict[str, set[str]] = {}
+    for run in settings:
+        for key, value in run.items():
+            if not key.startswith(UNLABELLED):
+                values.setdefault(key, set()).add(value)
+    return [key for key in sorted(values) if len(values[key]) > 1]
 
 
 def swept_keys(settings: Sequence[Settings]) -> list[str]:
-    """The settings, but the seed, that all runs have and that differ between them."""
-    return [key for key in differing(settings) if key != "seed" and all(key in each for each in settings)]
+    """Return the settings, but the seed, that all runs have and that differ between them."""
+    return [key for key in differing(settings) if key != SEED and all(key in run for run in settings)]
 
 
 def natural(value: str) -> tuple[bool, float, str]:
-    """What values of settings are ordered by: numbers by their size, before all others."""
+    """Return the key that sorts values of settings: numbers by their size, before all others."""
     try:
+        # The text decides between equal numbers, as 1 and 1.0.
         return False, float(value), value
     except ValueError:
         return True, 0.0, value
 
 
 def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    last = Counter(key.rpartition(".")[2] for key in keys)
-    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in keys}
-    return [", ".join(f"{names[k]}={each[k]}" for k in keys if k in each) for each in settings]
+    """Return the label of each run, by the settings that are named."""
+    last_parts = {key: key.rpartition(".")[2] for key in keys}
+    counts = Counter(last_parts.values())
+    # The last part of a key is enough where no other key ends in it.
+    names = {key: last if counts[last] == 1 else key for key, last in last_parts.items()}
+    labels = []
+    for run in settings:
+        labels.append(", ".join(f"{names[key]}={run[key]}" for key in keys if key in run))
+    return labels

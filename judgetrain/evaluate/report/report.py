@@ -1,4 +1,4 @@
-"""What a report holds, and how it is shown: on the console, as Markdown, as one page, and to the tracker."""
+"""The report of an evaluation, shown on the console, as Markdown, as one page, and to the tracker."""
 
 import datetime
 import os
@@ -26,18 +26,25 @@ Row = Mapping[str, Any]
 FEW = 5
 """Rows of a benchmark on the console."""
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
-"""Of a manifest."""
+"""The entries of a manifest that a report keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a report is made of.
+    """The contents of a report.
 
-    ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was
-    left out, the ``lineage`` (manifests of everything
-    upstream) and package ``versions``. ``runs`` describes the runs that were put together, ``seeds`` the means over
-    runs that differ in nothing but their seed, ``more`` further tables by benchmark, ``records`` what extras noted
-    of each benchmark, by their names.
+    Args:
+        recipe: the run's.
+        seed: the run's; None: a report of several runs.
+        rows: of ``metrics.json``.
+        paired: of ``paired.json``.
+        left_out: by benchmark how many comparisons were left out, by reason.
+        lineage: manifests of everything upstream.
+        versions: of packages.
+        runs: the runs that were put together.
+        seeds: means over runs that differ in nothing but their seed.
+        more: further tables by benchmark.
+        records: what extras noted of each benchmark, by the extra's name and the benchmark's.
     """
 
     recipe: str
@@ -53,118 +60,163 @@ class Report:
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
-        """All but the rows of the other files, for ``summary.json``."""
-        found = asdict(replace(self, rows=(), paired=(), records={}, more={}))
-        return {name: value for name, value in found.items() if name not in ("rows", "paired", "records", "more")}
+        """Return all but the rows of the other files, for ``summary.json``."""
+        others = ("rows", "paired", "records", "more")
+        # Emptied first: as dictionaries the rows would be large.
+        contents = asdict(replace(self, rows=(), paired=(), records={}, more={}))
+        return {name: value for name, value in contents.items() if name not in others}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
-        """The metric rows by benchmark."""
+        """Return the metric rows by benchmark."""
         result: dict[str, list[MetricRow]] = {}
         for row in self.rows:
             result.setdefault(row.benchmark, []).append(row)
         return result
 
     def title(self, benchmark: str) -> str:
-        """A benchmark with its split, size and what was left out of it."""
+        """Return a benchmark's name with its split, its size and what was left out of it."""
         rows = self.benchmarks()[benchmark]
-        sizes = " or ".join(str(n) for n in sorted({row.n for row in rows}))  # several in a report of several runs
-        left_out = "".join(f", {n} left out: {why}" for why, n in self.left_out.get(benchmark, {}).items())
+        # In a report of several runs there may be several sizes.
+        sizes = " or ".join(str(n) for n in sorted({row.n for row in rows}))
+        left_out = ""
+        for reason, number_left_out in self.left_out.get(benchmark, {}).items():
+            left_out += f", {number_left_out} left out: {reason}"
         return f"{benchmark} ({rows[0].split}, n = {sizes}{left_out})"
 
     def of_extras(self, benchmark: str) -> list[Sections]:
-        """What every extra shows of a benchmark."""
-        rows = [r for r in self.benchmarks()[benchmark] if r.agreement is not None]
-        named = [(e.name, e.sections) for e in extras() if e.sections]
-        return [resolved(of)(rows, self.records.get((name, benchmark), ())) for name, of in named]
+        """Return the tables that every extra shows of a benchmark."""
+        rows = self._with_verdicts(benchmark)
+        sections = []
+        for extra in extras():
+            if extra.sections:
+                records = self.records.get((extra.name, benchmark), ())
+                sections.append(resolved(extra.sections)(rows, records))
+        return sections
+
+    def _with_verdicts(self, benchmark: str) -> list[MetricRow]:
+        """Return a benchmark's rows of methods that give verdicts: scorers of single responses give none."""
+        return [row for row in self.benchmarks()[benchmark] if row.agreement is not None]
 
     def first(self, benchmark: str) -> list[Table]:
-        """What extras put before everything else."""
-        return [table for each in self.of_extras(benchmark) for table in each.first if table.cells]
+        """Return the tables that extras put before everything else."""
+        tables: list[Table] = []
+        for sections in self.of_extras(benchmark):
+            tables.extend(sections.first)
+        return [table for table in tables if table.cells]
 
     def tables(self, benchmark: str) -> list[Table]:
-        """The tables of a benchmark; those without rows are left out."""
-        rows, found = self.benchmarks()[benchmark], self.of_extras(benchmark)
-        verdicts = [r for r in rows if r.agreement is not None]
-        titles = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
-        tables = [
-            *self.first(benchmark),
-            *(table for each in found for table in each.front),
-            shown.results(verdicts),
-            shown.ratings(rows),
-            *self.more.get(benchmark, ()),
-            shown.declared(DEFINITIONS, verdicts),
-            *(shown.declared(title, verdicts) for title in titles),
-            shown.by_domain(verdicts),
-            shown.by_group(verdicts),
-            shown.differences([r for r in self.paired if r.benchmark == benchmark]),
-            *(table for each in found for table in each.folded),
-        ]
+        """Return the tables of a benchmark; those without rows are left out."""
+        rows = self._with_verdicts(benchmark)
+        of_extras = self.of_extras(benchmark)
+        # In the order in which a reader asks: what is new, the results, how they are defined, and the details.
+        tables = self.first(benchmark)
+        for sections in of_extras:
+            tables.extend(sections.front)
+        tables.append(shown.results(rows))
+        tables.append(shown.ratings(self.benchmarks()[benchmark]))
+        tables.extend(self.more.get(benchmark, ()))
+
+        tables.append(shown.declared(DEFINITIONS, rows))
+        # In the order in which columns are registered.
+        titles = dict.fromkeys(column.table for column in COLUMNS.values())
+        for title in titles:
+            if title != DEFINITIONS:
+                tables.append(shown.declared(title, rows))
+        tables.append(shown.by_domain(rows))
+        tables.append(shown.by_group(rows))
+        tables.append(shown.differences([row for row in self.paired if row.benchmark == benchmark]))
+        for sections in of_extras:
+            tables.extend(sections.folded)
         return [table for table in tables if table.cells]
 
     def closing(self) -> list[Table]:
-        """What the results were made from; empty tables are left out."""
+        """Return the tables of what the results were made from; empty ones are left out."""
         runs: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
         packages: Columns = {"package": itemgetter(0), "version": itemgetter(1)}
-        tables = [Table.of("Runs", self.runs, runs), _lineage_table(self.lineage)]
-        tables.append(Table.of("Versions", self.versions.items(), packages))
+        tables = [
+            Table.of("Runs", self.runs, runs),
+            _lineage_table(self.lineage),
+            Table.of("Versions", self.versions.items(), packages),
+        ]
         return [table for table in tables if table.cells]
 
 
 def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
-    """The artifacts that these were made from, and they themselves, inputs first: what their manifests say.
+    """Return the manifests of artifacts and of all that they were made from, inputs first.
 
     Artifacts lie as ``STAGE/FINGERPRINT``; a directory without a manifest tells nothing and is left out.
     """
-    found: dict[Path, dict[str, Any]] = {}
+    manifests: dict[Path, dict[str, Any]] = {}
 
     def visit(directory: Path) -> None:
-        if directory in found or not (manifest := read_manifest(directory)):
+        if directory in manifests:
+            return
+        manifest = read_manifest(directory)
+        if not manifest:
             return
         for source in made_from(directory).values():
             visit(source)
-        found[directory] = {name: manifest.get(name) for name in KEPT}
+        # After its inputs, so that they stand first.
+        manifests[directory] = {name: manifest.get(name) for name in KEPT}
 
     for directory in directories:
         visit(directory)
-    return list(found.values())
+    return list(manifests.values())
 
 
 def _lineage_table(rows: Sequence[Row]) -> Table:
-    columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
-    columns |= {"in": lambda row: row["counts"]["in"], "out": lambda row: row["counts"]["out"]}
-    columns |= {"tokens generated": lambda r: r["tokens"]["generated"], "seconds": lambda r: number(r["seconds"], 0)}
+    """Return the table of the artifacts upstream."""
+    columns: Columns = {
+        "stage": itemgetter("stage"),
+        "fingerprint": itemgetter("fingerprint"),
+        "in": lambda row: row["counts"]["in"],
+        "out": lambda row: row["counts"]["out"],
+        "tokens generated": lambda row: row["tokens"]["generated"],
+        "seconds": lambda row: number(row["seconds"], 0),
+    }
     return Table.of("Made from", rows, columns)
 
 
 def console_tables(report: Report) -> list[Any]:
-    """Rich tables, one a benchmark, for 80 columns, and what their columns mean: of the rows those that matter.
+    """Return Rich tables, one a benchmark, for 80 columns, and a line that explains their columns.
 
-    With ``-v`` every row.
+    They show the rows that matter, and with ``-v`` every row.
     """
+    # Slow to import, and needed at the end of a run alone.
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
+    from rich.text import Text
 
+    columns: Columns = {
+        "method": attrgetter("method"),
+        "k": shown.NAME["branches"],
+        **shown.AGREED,
+        "tokens": shown.SPENT["tokens"],
+    }
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
-        columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
-        columns |= shown.AGREED | {"tokens": shown.SPENT["tokens"]}
+        if not verdicts:
+            continue
+        # As Text, in which Rich sees no markup, as in a benchmark called [red].
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        table.add_column("method", overflow="fold")
-        for header in [*columns][1:]:
-            table.add_column(header, justify="right")
-        kept = verdicts if VERBOSE in os.environ else that_matter(verdicts)
-        for row in kept:
+        for header in columns:
+            if header == "method":
+                table.add_column(header, overflow="fold")
+            else:
+                table.add_column(header, justify="right")
+        shown_rows = verdicts if VERBOSE in os.environ else that_matter(verdicts)
+        for row in shown_rows:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
-        if len(kept) < len(verdicts):
-            table.caption = Text(f"{len(verdicts) - len(kept)} more rows stand in the report")
+        if len(shown_rows) < len(verdicts):
+            table.caption = Text(f"{len(verdicts) - len(shown_rows)} more rows stand in the report")
             table.caption_justify = "left"
-        if verdicts:
-            tables.append(table)
-    told = "k: criteria of a judge's own. Agreement: both orders give the label."
-    return [*tables, f"{told} In brackets: 95% interval over prompts."]
+        tables.append(table)
+    explanation = (
+        "k: criteria of a judge's own. Agreement: both orders give the label. In brackets: 95% interval over prompts."
+    )
+    return [*tables, explanation]
 
 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
@@ -175,6 +227,7 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     if len(rows) <= FEW:
         return [*rows]
     one_row_each = shown.one_each(rows)
+    # Of a judge that is asked in several ways, the way that stands first: reversed, so that it is the last to be set.
     as_first_asked = {row.method.partition("+")[0]: row for row in reversed(one_row_each)}
     trained = [as_first_asked[stage] for stage in JUDGE_STAGES if stage in as_first_asked][-FEW + 1 :]
     others = [row for row in one_row_each if row not in trained]
@@ -194,42 +247,50 @@ def _is_published(method: str) -> bool:
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     seed = "" if report.seed is None else f", seed {report.seed}"
     lines = [f"# Evaluation: recipe {_cell(report.recipe)}{seed}", ""]
     for benchmark in report.benchmarks():
-        lines += [f"## {_cell(report.title(benchmark))}", ""]
+        lines.extend([f"## {_cell(report.title(benchmark))}", ""])
         for table in report.tables(benchmark):
-            lines += table_lines(table)
-    if closing := report.closing():
-        lines += ["## Where it comes from", "", *(line for table in closing for line in table_lines(table))]
+            lines.extend(table_lines(table))
+    closing = report.closing()
+    if closing:
+        lines.extend(["## Where it comes from", ""])
+    for table in closing:
+        lines.extend(table_lines(table))
     return "\n".join(lines)
 
 
 def table_lines(table: Table) -> list[str]:
-    """The lines of a Markdown table with its title and explanation."""
-    head = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
-    return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
+    """Return the lines of a Markdown table with its title and explanation."""
+    lines = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
+    lines.extend(_line(row) for row in table.cells)
+    lines.extend(["", table.explanation, ""])
+    return lines
 
 
 def _line(cells: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
     return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(text: str) -> str:
-    """Text that cannot end a Markdown cell or become markup."""
+    """Return a text that can neither end a Markdown cell nor become markup."""
+    # The backslash first, as the others are escaped by it.
     for character in "\\|*`":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(").split())
 
 
 def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
-    """The page. ``links``: texts and addresses by benchmark."""
+    """Return the report as one page; ``links`` are texts and addresses by benchmark."""
     return render(
         TEMPLATES / "report.html",
         title=f"{report.recipe}: evaluation",
         report=report,
         links=links or {},
+        # The page alone says when it was made, as the other files are compared from run to run.
         day=datetime.date.today().isoformat(),
         that_matter=that_matter,
         front=shown.front,
@@ -240,11 +301,18 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
 def write_report(
     out: StageRun, title: str, tables: Sequence[Table], numbers: str, charts: Sequence[Chart] = ()
 ) -> None:
-    """A stage's tables and charts as ``report.md``, and as ``report.html``, which needs nothing else.
+    """Write a stage's tables and charts as ``report.md``, and as ``report.html``, which needs nothing else.
 
-    ``numbers``: the file beside them that has what they show.
+    Args:
+        out: the stage's run.
+        title: of both files.
+        tables: of both files.
+        numbers: the name of the file beside them that holds the numbers that they show.
+        charts: of the page.
     """
-    lines = [f"# {title}", "", *(line for table in tables for line in table_lines(table))]
+    lines = [f"# {title}", ""]
+    for table in tables:
+        lines.extend(table_lines(table))
     write_text_atomic(out.path("report.md"), "\n".join(lines))
     page = render(TEMPLATES / "studies.html", title=title, charts=charts, tables=tables, numbers=numbers)
     write_text_atomic(out.path("report.html"), page)
@@ -252,15 +320,19 @@ def write_report(
 
 
 def figures(rows: Iterable[MetricRow]) -> list[Chart]:
-    """Agreement of the branching judges among metric rows, by branches; without such judges none."""
-    drawn = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
+    """Return a chart of branching judges' agreement by branches, in a list; an empty list without such judges."""
+    drawn = [row for row in rows if row.branches and row.agreement is not None]
+    if not drawn:
+        return []
+    drawn.sort(key=lambda row: row.branches)
     series: dict[str, list[Point]] = {}
     for row in drawn:
         tip = f"{row.method}, {row.branches} branches, n = {row.n}: {percent(row.agreement)}%"
-        series.setdefault(row.method, []).append(Point(row.branches, row.agreement or 0.0, tip, row.agreement_ci))
+        # Rows without an agreement were left out above: "or" is for the type checker.
+        point = Point(row.branches, row.agreement or 0.0, tip, row.agreement_ci)
+        series.setdefault(row.method, []).append(point)
     ticks = sorted({float(row.branches) for row in drawn})
-    title = f"Agreement by branches (n = {drawn[0].n})" if drawn else ""
-    return [Chart(title=title, x_label="branches", series=series, ticks=ticks)] if drawn else []
+    return [Chart(title=f"Agreement by branches (n = {drawn[0].n})", x_label="branches", series=series, ticks=ticks)]
 
 
 LOGGED = ("agreement", "consistency", "generated_tokens")
@@ -269,25 +341,34 @@ LOGGED = ("agreement", "consistency", "generated_tokens")
 
 def track_report(report: Report, track: Run) -> None:
     """Log numbers as ``BENCHMARK/METHOD@BRANCHES/METRIC``, and tables by benchmark."""
-    track.log(
-        {
-            f"{row.benchmark}/{row.method}@{row.branches}/{name}": getattr(row, name)
-            for row in report.rows
-            for name in LOGGED
-            if getattr(row, name) is not None
-        }
-    )
+    numbers = {}
+    for row in report.rows:
+        for name in LOGGED:
+            number_logged = getattr(row, name)
+            if number_logged is not None:
+                numbers[f"{row.benchmark}/{row.method}@{row.branches}/{name}"] = number_logged
+    track.log(numbers)
+
     for benchmark, rows in report.benchmarks().items():
-        flat = [_scalars(row) for row in rows]
-        columns = list(dict.fromkeys(name for values in flat for name in values))
-        track.table(f"{benchmark}/metrics", columns, [[values.get(name) for name in columns] for values in flat])
+        records = [_scalars(row) for row in rows]
+        # Not every method has every metric.
+        columns: dict[str, None] = {}
+        for record in records:
+            columns.update(dict.fromkeys(record))
+        cells = []
+        for record in records:
+            cells.append([record.get(name) for name in columns])
+        track.table(f"{benchmark}/metrics", list(columns), cells)
 
 
 def _scalars(row: MetricRow) -> dict[str, Any]:
+    """Return a row's texts and numbers, intervals as two numbers; trackers' tables hold nothing else."""
     values: dict[str, Any] = {}
     for name, value in row.to_row().items():
         if name.endswith("_ci"):
-            values[f"{name}_low"], values[f"{name}_high"] = value or (None, None)
+            low, high = value or (None, None)
+            values[f"{name}_low"] = low
+            values[f"{name}_high"] = high
         elif value is None or isinstance(value, (str, int, float)):
             values[name] = value
     return values

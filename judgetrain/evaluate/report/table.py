@@ -1,4 +1,4 @@
-"""What a table of a report is, how numbers become text, and the tables of a benchmark from rows of the result files."""
+"""The tables of a report: their cells as text, and those of a benchmark, made of rows of the result files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,29 @@ from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
 
 Cells = tuple[str, ...]
 Columns = dict[str, Callable[[Any], Any]]
-"""What gives a record's cells, by the columns' headers."""
+"""The functions that return a record's cells, by the columns' headers."""
+# Beside this file, and part of the package.
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 @cache
 def notes() -> dict[str, str]:
-    """What the tables of reports mean, by their titles (``templates/notes.yaml``)."""
-    found: dict[str, str] = yaml.safe_load((TEMPLATES / "notes.yaml").read_text(encoding="utf-8"))
-    return found
+    """Return the explanations of reports' tables by their titles (``templates/notes.yaml``)."""
+    explanations: dict[str, str] = yaml.safe_load((TEMPLATES / "notes.yaml").read_text(encoding="utf-8"))
+    return explanations
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report, all of it text; the first ``names`` columns hold names and are set to the left.
+    """A table of a report, all of it text.
 
-    A ``folded`` table is folded on the page however short it is.
+    Args:
+        title: of the table.
+        headers: of its columns.
+        cells: by row.
+        explanation: stands below it.
+        names: how many of the first columns hold names, which are set to the left.
+        folded: True: the table is folded on the page however short it is.
     """
 
     title: str
@@ -45,172 +52,252 @@ class Table:
     def of(
         cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1, folded: bool = False
     ) -> "Table":
-        """A table of records, a row each; ``note`` follows what :func:`notes` says of tables with its title."""
-        cells = [tuple(str(cell(row)) for cell in columns.values()) for row in rows]
-        told = " ".join(n for n in (notes().get(title, ""), note) if n)
-        return cls(title, tuple(columns), cells, told, names, folded)
+        """Return a table of records, a row each.
+
+        Args:
+            title: of the table.
+            rows: the records.
+            columns: by header what a cell shows of a record.
+            note: follows the explanation that :func:`notes` has of tables with this title.
+            names: as of the class.
+            folded: as of the class.
+        """
+        cells = []
+        for row in rows:
+            cells.append(tuple(str(cell(row)) for cell in columns.values()))
+        explanation = " ".join(text for text in (notes().get(title, ""), note) if text)
+        return cls(title, tuple(columns), cells, explanation, names, folded)
 
 
 def value(name: str, unit: Unit = "percent", ends: bool = True) -> Callable[[Any], str]:
-    """A cell: an attribute (``a.b``) in its unit, with the ``ends`` of its interval where there is one (``..._ci``)."""
+    """Return a function that returns an attribute of a record as text.
+
+    Args:
+        name: of the attribute, as ``a.b``.
+        unit: of the value.
+        ends: True: with the ends of its interval (the attribute ``..._ci``), where there is one.
+    """
     path, _, last = name.rpartition(".")
 
     def cell(row: Any) -> str:
         owner = attrgetter(path)(row) if path else row
-        found = getattr(owner, f"{last}_ci", None) if ends else None
-        brackets = within(*(formatted(end, unit) for end in found)) if found else ""
-        return formatted(getattr(owner, last), unit) + brackets
+        text = formatted(getattr(owner, last), unit)
+        interval = getattr(owner, f"{last}_ci", None)
+        # Fewer than ten prompts give no interval.
+        if not ends or not interval:
+            return text
+        low, high = interval
+        return text + within(formatted(low, unit), formatted(high, unit))
 
     return cell
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage with one decimal; a dash for None."""
+    """Return a share as a percentage with one decimal; a dash for None."""
     return number(value, 1, 100)
 
 
 def signed(value: float | None) -> str:
-    """A difference of shares in percentage points with its sign; a dash for None."""
+    """Return a difference of shares in percentage points with its sign; a dash for None."""
     return "–" if value is None else f"{100 * value:+.1f}"
 
 
 def number(value: float | None, digits: int = 2, scale: int = 1) -> str:
-    """A number; a dash for None."""
+    """Return ``scale`` times a number with so many decimals; a dash for None."""
     return "–" if value is None else f"{scale * value:.{digits}f}"
 
 
+_DIGITS = {"integer": 0, "tenths": 1, "hundredths": 2, "thousandths": 3}
+
+
 def formatted(value: float | None, unit: Unit) -> str:
-    """A metric's value in its unit; a dash for None."""
-    if unit in ("percent", "points"):
-        return percent(value) if unit == "percent" else signed(value)
+    """Return a metric's value in its unit; a dash for None."""
+    if value is None:
+        return "–"
+    if unit == "percent":
+        return percent(value)
+    if unit == "points":
+        return signed(value)
     if unit == "seconds":
-        return "–" if value is None else f"{value:.3g}"
-    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2, "thousandths": 3}[unit])
+        # Seconds go from thousandths to hours: three digits that count serve all of them.
+        return f"{value:.3g}"
+    return number(value, _DIGITS[unit])
 
 
 def within(low: str, high: str) -> str:
-    """An interval behind a number."""
-    return f" ({low} to {high})" if "-" in low + high else f" ({low}–{high})"
+    """Return an interval as it stands behind a number."""
+    # Between negative numbers a dash would read like another sign.
+    if "-" in low or "-" in high:
+        return f" ({low} to {high})"
+    return f" ({low}–{high})"
 
 
 Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
 
+# Parts of the note under the results.
 EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
 BALANCED = "Length-balanced: mean of the agreement where the longer response is better and where the shorter one is."
 
 
-NAME: Columns = {"method": attrgetter("method"), "branches": lambda row: str(row.branches or "–")}
+def _branches(row: MetricRow) -> str:
+    """Return the number of branches; a dash for a method without branches."""
+    return str(row.branches or "–")
+
+
+def _consistency(row: MetricRow) -> str:
+    """Return the consistency; a dash for a judge that is shown no order, for which it says nothing."""
+    if row.asked and not row.plan:
+        return "–"
+    return value("consistency")(row)
+
+
+# Columns by their headers.
+NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
 ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
-AGREED: Columns = {
-    "agreement %": value("agreement"),
-    "consistency %": lambda row: value("consistency")(row) if row.plan or not row.asked else "–",
-}
+AGREED: Columns = {"agreement %": value("agreement"), "consistency %": _consistency}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
     "unreadable %": value("unreadable"),
     "no verdict %": value("no_verdict"),
 }
-"""Columns by their headers."""
 
 
 def asked(rows: Rows) -> Columns:
-    """The columns that say how judges were asked; none where no row has anything to say."""
+    """Return the columns that say how judges were asked; none where no row says anything."""
     return ASKED if any(row.asked or row.plan for row in rows) else {}
 
 
 def one_each(rows: Rows) -> list[MetricRow]:
-    """Each method once, with its largest number of branches."""
+    """Return each method once, with its largest number of branches."""
     best: dict[str, MetricRow] = {}
     for row in rows:
+        # A method's first row is compared with itself.
         if row.branches >= best.get(row.method, row).branches:
             best[row.method] = row
     return list(best.values())
 
 
 def front(rows: Rows) -> Table:
-    """The few judges that are read first."""
-    columns: Columns = NAME | {"n": attrgetter("n")}
-    columns |= AGREED | {"tokens": SPENT["tokens"], "seconds": value("seconds", "seconds")}
+    """Return the table of the few judges that are read first."""
+    columns: Columns = {
+        **NAME,
+        "n": attrgetter("n"),
+        **AGREED,
+        "tokens": SPENT["tokens"],
+        "seconds": value("seconds", "seconds"),
+    }
     return Table.of("Judges", rows, columns)
 
 
 def results(rows: Rows) -> Table:
-    """The headline."""
-    shared = [r for r in rows if r.n_prompts is not None and r.n_prompts < r.n]
-    over = "over comparisons"
-    if shared:
-        over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
-    columns: Columns = NAME | asked(rows)
-    columns |= AGREED | SPENT
-    columns["length-balanced %"] = value("length_balanced")
-    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}. {BALANCED}")
+    """Return the main table: agreement, consistency and what could not be read, by method."""
+    items = "over comparisons"
+    for row in rows:
+        if row.n_prompts is not None and row.n_prompts < row.n:
+            items = f"over the {row.n_prompts} prompts that the {row.n} comparisons share, each resampled whole"
+            break
+    columns = {**NAME, **asked(rows), **AGREED, **SPENT, "length-balanced %": value("length_balanced")}
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {items}{EXACT}. {BALANCED}")
 
 
 def declared(title: str, rows: Rows) -> Table:
-    """A table of the metrics that name it in their column, a row a method and number of branches."""
-    shown = {
-        name: column
-        for name, column in COLUMNS.items()
-        if column.table == title
-        if not column.sparse or any(getattr(row, name) is not None for row in rows)
-    }
-    columns: Columns = {c.header: value(name, c.unit) for name, c in shown.items()}
-    return Table.of(title, rows, NAME | columns, folded=True)
+    """Return a table of the metrics that name it in their column, a row a method and number of branches."""
+    columns = dict(NAME)
+    for name, column in COLUMNS.items():
+        if column.table != title:
+            continue
+        has_value = any(getattr(row, name) is not None for row in rows)
+        if has_value or not column.sparse:
+            columns[column.header] = value(name, column.unit)
+    return Table.of(title, rows, columns, folded=True)
 
 
 def ratings(rows: Rows) -> Table:
-    """Correlations of scores with ratings, or of margins with labels."""
+    """Return the table of correlations of scores with ratings, or of margins with labels."""
     columns: Columns = {"method": attrgetter("method"), "n": attrgetter("n")}
-    columns |= {n.capitalize(): value(f"correlations.{n}", "thousandths") for n in ("pearson", "kendall", "spearman")}
-    return Table.of("Correlations", [r for r in rows if r.correlations], columns)
+    for name in ("pearson", "kendall", "spearman"):
+        columns[name.capitalize()] = value(f"correlations.{name}", "thousandths")
+    return Table.of("Correlations", [row for row in rows if row.correlations], columns)
 
 
 def by_group(rows: Rows) -> Table:
-    """Agreement by group, every method with its largest number of branches."""
-    shown = [r for r in one_each(rows) if r.groups]
+    """Return the table of agreement by group, every method with its largest number of branches."""
+    with_groups = [row for row in one_each(rows) if row.groups]
     columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
-    columns |= {str(r.key): partial(lambda groups, item: _agreement(groups, item[0]), r.groups) for r in shown}
-    groups = (shown[0].groups or {}).items() if shown else ()
-    return Table.of("Agreement by group", groups, columns, folded=True)
+    for row in with_groups:
+        # A partial function, as a lambda would read the loop's last row.
+        columns[str(row.key)] = partial(_group_cell, row.groups)
+    # All methods judged the same comparisons, so that the first one names all groups.
+    groups = (with_groups[0].groups or {}) if with_groups else {}
+    return Table.of("Agreement by group", groups.items(), columns, folded=True)
+
+
+def _group_cell(groups: Mapping[str, Group] | None, item: tuple[str, Group]) -> str:
+    """Return a method's agreement on the group of a row."""
+    name, _ = item
+    return _agreement(groups, name)
 
 
 def by_domain(rows: Rows) -> Table:
-    """Agreement by domain, a coarse group: every method with every number of branches (branching paper, table 2)."""
-    shown = [r for r in rows if r.domains]
-    domains = (shown[0].domains or {}) if shown else {}
-    columns: Columns = {
-        f"{domain} ({group.n})": partial(lambda name, row: _agreement(row.domains, name), domain)
-        for domain, group in domains.items()
-    }
-    return Table.of("Agreement by domain", shown, NAME | columns | {"all": value("agreement", ends=False)})
+    """Return the table of agreement by domain, a coarse group, with every number of branches (paper, table 2)."""
+    with_domains = [row for row in rows if row.domains]
+    domains = (with_domains[0].domains or {}) if with_domains else {}
+    columns = dict(NAME)
+    for domain, group in domains.items():
+        columns[f"{domain} ({group.n})"] = partial(_domain_cell, domain)
+    # Without its interval, which stands in the results.
+    columns["all"] = value("agreement", ends=False)
+    return Table.of("Agreement by domain", with_domains, columns)
+
+
+def _domain_cell(domain: str, row: MetricRow) -> str:
+    """Return a row's agreement on a domain."""
+    return _agreement(row.domains, domain)
 
 
 def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
-    """Agreement on one group; a dash where a method has no comparison of it."""
-    found = (groups or {}).get(name)
-    return percent(found.agreement if found else None)
+    """Return the agreement on one group; a dash where a method has no comparison of it."""
+    group = (groups or {}).get(name)
+    return percent(group.agreement if group else None)
 
 
 def differences(paired: Sequence[PairedComparison]) -> Table:
-    """Paired differences in agreement."""
+    """Return the table of paired differences in agreement."""
     columns: Columns = {
         "first": attrgetter("first"),
         "second": attrgetter("second"),
-        "difference": lambda r: points(r.agreement_difference, r.agreement_difference_ci),
-        "bootstrap p": lambda r: "< 0.001" if (r.bootstrap_p or 1) < 0.001 else number(r.bootstrap_p, 3),
+        "difference": lambda row: points(row.agreement_difference, row.agreement_difference_ci),
+        "bootstrap p": _p_value,
     }
     return Table.of("Differences", paired, columns, names=2, folded=True)
 
 
+def _p_value(row: PairedComparison) -> str:
+    """Return the p of a difference to three decimals."""
+    # Three decimals would show 0.000.
+    if row.bootstrap_p is not None and 0 < row.bootstrap_p < 0.001:
+        return "< 0.001"
+    return number(row.bootstrap_p, 3)
+
+
 def points(difference: float | None, ends: Interval | None) -> str:
-    """A difference of shares in percentage points, with its interval."""
-    return signed(difference) + (f" ({signed(ends[0])} to {signed(ends[1])})" if ends else "")
+    """Return a difference of shares in percentage points, with its interval."""
+    if not ends:
+        return signed(difference)
+    low, high = ends
+    return f"{signed(difference)} ({signed(low)} to {signed(high)})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sections:
-    """What an extra shows of a benchmark: tables before all others, in front and behind."""
+    """The tables that an extra shows of a benchmark.
+
+    Args:
+        first: before all others.
+        front: before the results.
+        folded: behind all others.
+    """
 
     first: Sequence[Table] = ()
     front: Sequence[Table] = ()
