@@ -1,5 +1,6 @@
-"""How methods are checked and run on benchmarks; a kind says in its record what is its own."""
+"""Checking methods and running them on benchmarks; a kind's own part stands in its record."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -18,28 +19,32 @@ def run_method(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     kind = kind_of(method)
     if kind.run is not None:
         return kind.run(method, evaluation)
+    # What costs nothing need not be kept.
     if kind.ask is None:
         return ask_at_once(method, evaluation)
     return ask_judge(method, evaluation)
 
 
-def check_evaluate(found: EvaluateSettings) -> None:
+def check_evaluate(settings: EvaluateSettings) -> None:
     """Refuse (ConfigError) methods and benchmarks that the stage cannot work with."""
-    settings = found.evaluate
-    use = Use(key="evaluate.methods", branches=settings.branches, labelled=True)
-    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
-    if not settings.benchmarks:
+    config = settings.evaluate
+    check_benchmarks("evaluate.benchmarks", config.benchmarks)
+    if not config.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
-    if not settings.methods:
+    if not config.methods:
         forms = ", ".join(kind.forms.evaluate for kind in kinds())
         raise ConfigError(f"evaluate.methods is empty: allowed are {forms}")
-    methods = found.evaluated
+    methods = settings.evaluated
+    # evaluate.branches is about judges with branches alone.
     if any(method.goes_by_criteria for method in methods):
-        check_branches(settings.branches, found.criteria or 0)
-    for _, extra, section in calls("check", found):
-        extra(section, settings)
-    names = [method.name for method in methods]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
+        check_branches(config.branches, settings.criteria or 0)
+    for _, check, section in calls("check", settings):
+        check(section, config)
+
+    # Results and shards are kept by the methods' names.
+    for name, count in Counter(method.name for method in methods).items():
+        if count > 1:
+            raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
+    use = Use(key="evaluate.methods", branches=config.branches, labelled=True)
     for method in methods:
-        kind_of(method, use).check(found, method, use)
+        kind_of(method, use).check(settings, method, use)

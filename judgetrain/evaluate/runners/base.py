@@ -1,4 +1,4 @@
-"""An evaluation under way: what is asked of a method on benchmarks is kept in shards, and read from them."""
+"""An evaluation under way, which keeps what methods make of benchmarks in shards, and reads it from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,7 +22,7 @@ from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 
 FORMAT = 2
-"""Raised when the code changes what is sampled, asked or scored."""
+"""The format of kept shards, a higher number whenever the code changes what is sampled, asked or scored."""
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
@@ -34,7 +34,8 @@ Kept = Iterator[tuple[Benchmark, list[dict[str, Any]], float]]
 
 
 def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
-    """The name of the shards that hold what a method made of a benchmark."""
+    """Return the name of the shards that hold what a method made of a benchmark."""
+    # A colon cannot be in a file's name on every system.
     return f"{kind}-{benchmark.name}-{name.replace(':', '.')}"
 
 
@@ -58,25 +59,29 @@ class Evaluation:
     inputs: Mapping[str, Path]
     out: StageRun
     budget: Budget | None = None
+    # Shared by the copies that are made of an evaluation, so that what one method learned is seen by all.
     learned: dict[str, Learned] = field(default_factory=dict)
 
     @cached_property
     def models(self) -> Models:
-        """Loads the models that methods name."""
+        """Return the loader of the models that methods name."""
         return Models(self.settings, self.inputs, self.out, self.budget)
 
     @cached_property
     def hashes(self) -> ContentHashes:
-        """The content of files, hashed once for all runs."""
+        """Return the hashes of files' content, which all runs of an ``output_dir`` share."""
         return ContentHashes.of_run(self.out.home)
 
     @property
     def shard_size(self) -> int:
-        """Comparisons finished together: a judge's tree is small beside one that is grown for labels."""
+        """Return how many comparisons are finished together."""
+        # A judge's tree is small beside one that is grown for labels.
         return self.settings.evaluate.shard_size or self.settings.shard_size * 2
 
     def kept(self, kind: str, name: str, load: Load, process: Process, shown: Shown | None = None, **how: Any) -> Kept:
-        """What a method makes of every benchmark, kept in shards ``KIND-BENCHMARK-NAME`` and read from them.
+        """Yield every benchmark with the rows that a method makes of it, and the seconds that they took.
+
+        The rows are kept in shards ``KIND-BENCHMARK-NAME``. The model is freed before the first benchmark is yielded.
 
         Args:
             kind: what the rows are: ``trees``, ``replies``, ``scores``.
@@ -84,15 +89,12 @@ class Evaluation:
             load: loads the model, once for all benchmarks, and only where a shard is missing; what
                 :func:`~judgetrain.engines.lazy_model.loaded_once` gives stays loaded.
             process: makes a shard of the model, the comparisons and a seed. It can be pickled.
-            shown: a benchmark's comparisons as the model is shown them; None: as they are.
+            shown: returns a benchmark's comparisons as the model is shown them; None: as they are.
             how: as of :meth:`fill`.
-
-        Returns:
-            by benchmark the rows and the seconds that they took; the model is freed before the first is given.
         """
         with nullcontext(load) if isinstance(load, Loaded) else loaded_once(load) as model:
             for benchmark in self.benchmarks:
-
+                # The name is bound here: the function would else read the loop's last benchmark.
                 def ask(seed: int, items: Sequence[Comparison], about: str = benchmark.name) -> ShardResult:
                     return process(model(), items, derive_seed(seed, about, name))
 
@@ -117,18 +119,35 @@ class Evaluation:
         """Fill shards with what a method makes of comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
-        that leaves a judge as it is need no new inference. ``depends`` is what the rows depend on besides comparisons
-        and seed; ``who`` and ``told`` are for the log; ``gpus``: that a copy of the model runs on.
+        that leaves a judge as it is need no new inference.
+
+        Args:
+            shards: their name.
+            items: the comparisons.
+            process: makes a shard of a seed and comparisons.
+            load: loads the model.
+            who: the benchmark and the method, for the log.
+            depends: what the rows depend on besides comparisons and seed, by name.
+            told: follows the number of comparisons in the log.
+            size: comparisons a shard; None: the evaluation's.
+            gpus: that a copy of the model runs on.
         """
         # A corrected label asks nobody again: no judge is shown it.
-        given = [asdict(replace(c, label=None, group=None)) for c in items]
-        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": given}
-        key |= {name: self.hashes.identity(value) for name, value in depends.items()}
+        unlabelled = [asdict(replace(item, label=None, group=None)) for item in items]
+        # What the rows depend on, so that an equal one elsewhere holds the same rows.
+        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": unlabelled}
+        for name, value in depends.items():
+            key[name] = self.hashes.identity(value)
         adopt(shards, fingerprint(key), self.out)
-        out, of, spread = self.out, size or self.shard_size, self.budget is None
+
+        out = self.out
 
         def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
             return process(out.shard_seed(index), items)
 
-        if spent := out.sharded(shards, items, of, seeded, "comparisons", load, spread=spread, gpus=gpus):
-            self.out.log(f"evaluate: {who}: {len(items)} comparisons{told}, in {duration(spent)}")
+        # What is paid for is asked by one process, which counts what it spends.
+        spread = self.budget is None
+        shard_size = size or self.shard_size
+        seconds = out.sharded(shards, items, shard_size, seeded, "comparisons", load, spread=spread, gpus=gpus)
+        if seconds:
+            out.log(f"evaluate: {who}: {len(items)} comparisons{told}, in {duration(seconds)}")

@@ -14,6 +14,7 @@ from judgetrain.judges.kinds.kind import Outcome, kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, write_views
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Comparison
 
 VIEW = 20
@@ -35,10 +36,12 @@ def ask_judge(
         more: what the rows then depend on besides, or otherwise.
     """
     by = method.asked_as
-    kind, models = kind_of(by), evaluation.models
+    kind = kind_of(by)
+    models = evaluation.models
     ask = kind.ask
     assert ask is not None
     numbers = by.branches(evaluation.settings.evaluate.branches)
+    # Trees of the most branches hold those of every smaller number.
     most = max(numbers, default=1)
     depends = {
         "judge": models.identity(by, evaluation.hashes),
@@ -52,8 +55,8 @@ def ask_judge(
         return ask.process(judge, comparisons, seed, most)
 
     def with_criteria(benchmark: Benchmark) -> list[Comparison]:
-        what = f"{method.text}: {benchmark.name}"
-        return by_criteria(benchmark.comparisons, by.criteria, what, evaluation.settings.rubric)
+        place = f"{method.text}: {benchmark.name}"
+        return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
 
     kept = evaluation.kept(
         ask.rows,
@@ -70,6 +73,7 @@ def ask_judge(
         if outcome.message:
             line = f"evaluate: {benchmark.name}: {method.name}: {outcome.message}"
             evaluation.out.log(line, keep=outcome.lasting)
+        # Other kinds leave nothing to look at but their replies.
         if outcome.trees:
             predictions = outcome.predictions[max(outcome.predictions)]
             write_disagreements(method.name, benchmark, outcome.trees, predictions, evaluation.out)
@@ -86,6 +90,7 @@ def _timed(outcome: Outcome, seconds: float) -> Iterator[Result]:
         tokens[branches] = sum(prediction.cost.generated_tokens for prediction in predictions)
     full = tokens[max(tokens)]
     for branches, predictions in outcome.predictions.items():
+        # A judge that generates nothing takes the same time whatever the number.
         share = tokens[branches] / full if full else 1.0
         yield predictions, round(seconds * share, 6)
 
@@ -95,6 +100,7 @@ def ask_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
     judge = evaluation.models.judge(method)
     for benchmark in evaluation.benchmarks:
         predictions = judge.compare_all(benchmark.comparisons, evaluation.settings.seed)
+        # Counted here, as there are no shards that would count.
         evaluation.out.count(in_=len(predictions), out=len(predictions))
         yield benchmark, [(predictions, 0.0)]
 
@@ -102,29 +108,48 @@ def ask_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
 def by_criteria(
     comparisons: Sequence[Comparison], criteria: str, what: str, file: str | None = None
 ) -> list[Comparison]:
-    """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`)
-    (ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them).
+    """Return comparisons with the criteria that a judge goes by.
 
-    ``file``: whose criteria are given with those that bring none. Shuffled ones are those of the comparison half a
-    benchmark further on, or of the next one whose criteria differ.
+    Args:
+        comparisons: of a benchmark.
+        criteria: which (:attr:`~judgetrain.judges.method.Method.criteria`). Shuffled ones are those of the comparison
+            half a benchmark further on, or of the next one whose criteria differ.
+        what: the method and the benchmark, for messages.
+        file: a file of criteria for comparisons that bring none.
+
+    Raises:
+        ConfigError: comparisons bring no criteria, or none that differ.
     """
+    # Criteria that come with a benchmark would else be taken as given ones.
     if criteria == "own":
-        return [replace(c, rubric=None) for c in comparisons]
+        return [replace(comparison, rubric=None) for comparison in comparisons]
     if file is not None:
         rubric = read_rubric(file)
         comparisons = [c if c.rubric else replace(c, rubric=rubric) for c in comparisons]
-    if missing := sum(c.rubric is None for c in comparisons):
+    missing = sum(comparison.rubric is None for comparison in comparisons)
+    if missing:
         raise ConfigError(f"evaluate.methods: {what}: {missing} of {len(comparisons)} rows bring no column criteria")
     if criteria == "given":
         return list(comparisons)
-    found, n = [], len(comparisons)
-    for i, own in enumerate(comparisons):
-        others = (comparisons[(i + n // 2 + step) % n].rubric for step in range(n))
-        other = next((rubric for rubric in others if rubric != own.rubric), None)
+
+    shuffled = []
+    for place, comparison in enumerate(comparisons):
+        other = _other_rubric(comparisons, place)
         if other is None:
             raise ConfigError(f"evaluate.methods: {what}: all comparisons have the same criteria: none to swap")
-        found.append(replace(own, rubric=other))
-    return found
+        shuffled.append(replace(comparison, rubric=other))
+    return shuffled
+
+
+def _other_rubric(comparisons: Sequence[Comparison], place: int) -> Rubric | None:
+    """Return the first rubric that differs from a comparison's, from half a benchmark further on; None without any."""
+    number = len(comparisons)
+    for step in range(number):
+        # Half a benchmark away, as neighbours are often about the same prompt.
+        other = comparisons[(place + number // 2 + step) % number].rubric
+        if other != comparisons[place].rubric:
+            return other
+    return None
 
 
 def write_disagreements(
@@ -136,29 +161,46 @@ def write_disagreements(
 ) -> None:
     """Write pages of up to :data:`VIEW` comparisons on which the judge does not give the label in both orders.
 
-    Those with the largest margin for the wrong side come first. ``trees``: of each comparison the tree and None, or
-    with independent plans those of both orders, a page each. ``predictions`` are with the most branches.
+    Those with the largest margin for the wrong side come first.
+
+    Args:
+        name: the method's.
+        benchmark: the benchmark.
+        trees: of each comparison the tree and None, or with independent plans those of both orders, a page each.
+        predictions: with the most branches.
+        out: the stage's run.
     """
-    wrong = [
-        (p, both)
-        for p, both in zip(predictions, trees, strict=True)
-        if both[0].comparison.label is not None and p.verdict != both[0].comparison.label
-    ]
-    wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1][0].comparison.label))
-    views = [View(tree, facts=_facts(p)) for p, both in wrong[:VIEW] for tree in both if tree is not None]
-    shown = min(VIEW, len(wrong))
-    title = f"{benchmark.name}, {name}: {shown} of {len(wrong)} comparisons without the right verdict"
+    wrong = []
+    for prediction, (first, second) in zip(predictions, trees, strict=True):
+        label = first.comparison.label
+        if label is not None and prediction.verdict != label:
+            wrong.append((_wrongness(prediction, label), prediction, first, second))
+    wrong.sort(key=lambda entry: -entry[0])
+
+    views = []
+    for _, prediction, first, second in wrong[:VIEW]:
+        views.append(View(first, facts=_facts(prediction)))
+        if second is not None:
+            views.append(View(second, facts=_facts(prediction)))
+    comparisons = min(VIEW, len(wrong))
+    title = f"{benchmark.name}, {name}: {comparisons} of {len(wrong)} comparisons without the right verdict"
     write_views(views, out.path(DIRECTORY) / f"{benchmark.name}-{name}", title)
 
 
-def _wrongness(prediction: Prediction, label: str | None) -> float:
-    """How far the mean margin is from what the label says; -1 where nothing could be read."""
+def _wrongness(prediction: Prediction, label: str) -> float:
+    """Return how far the mean margin is from the label's side; -1 where nothing could be read."""
     if prediction.margin is None:
         return -1.0
-    return {"A": -prediction.margin, "B": prediction.margin}.get(str(label), abs(prediction.margin))
+    if label == "A":
+        return -prediction.margin
+    if label == "B":
+        return prediction.margin
+    # A tie is missed by a margin for either side.
+    return abs(prediction.margin)
 
 
 def _facts(prediction: Prediction) -> dict[str, str]:
+    """Return the lines at the top of a disagreement's page, by name."""
     words = {"A": "A", "B": "B", "tie": "tie", None: "none could be read"}
     margin = "–" if prediction.margin is None else f"{prediction.margin:+.2f}"
     return {
