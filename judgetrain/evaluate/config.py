@@ -14,8 +14,14 @@ from judgetrain.keys import beside, key
 
 
 def _read(field: str) -> Callable[[EvaluateConfig], bool]:
-    """Return what says whether a method's judge reads this field: how it is asked counts only then."""
+    """Return a function that returns whether a method's judge reads this field, which counts only then."""
     return lambda config: any(field in fields_read(Method.parse(text).asked_as) for text in config.methods)
+
+
+def _names_external(config: EvaluateConfig) -> bool:
+    """Return whether a method asks the model ``external``."""
+    methods = [Method.parse(text) for text in config.methods]
+    return any(method.names_model and method.target == "external" for method in methods)
 
 
 @dataclass
@@ -27,6 +33,7 @@ class EvaluateConfig(LimitsConfig):
         ["initial", "sft", "dpo"],
         "what stands in the table: judges (dpo, a directory, dpo+sampled@3), models asked once (pairwise:base), "
         "baselines (random, first, longer, surface), and further kinds (docs/benchmarks.md)",
+        # A directory's content counts, not its path.
         content=beside(method_directory),
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
@@ -35,7 +42,7 @@ class EvaluateConfig(LimitsConfig):
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "the model of methods external, pairwise:external, pointwise:external",
-        active_if=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
+        active_if=_names_external,
     )
     partial: bool = key(False, "evaluate what there is where nothing came to train on", in_fingerprint=False)
     pairwise: OnceConfig = key(

@@ -1,4 +1,4 @@
-"""What extras add to stage ``evaluate``: settings, benchmarks, columns of ``metrics.json``, files, sections.
+"""Hooks for extras of stage ``evaluate``: settings, benchmarks, columns of ``metrics.json``, files and sections.
 
 The core knows extras by these hooks alone, each ``"module:function"`` or a function. Kinds of methods are another
 matter (:mod:`judgetrain.judges.kinds.kind`).
@@ -17,20 +17,27 @@ from judgetrain import rooms
 from judgetrain.artifacts.stages import at
 from judgetrain.judges.method import Method
 
-if TYPE_CHECKING:  # completion of keys imports this module
+# The completion of keys imports this module, so that it must be quick to import.
+if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
     from judgetrain.judges.base import Prediction
 
 Hook = str | Callable[..., Any]
+# The class that is decorated.
 C = TypeVar("C", bound=type)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Further:
-    """A benchmark that an extra makes ``of`` another, and the methods that run on it.
+    """A benchmark that an extra makes of another one.
 
-    Its results are given to the extra; pages of its trees are linked from the other's. ``made`` is
-    whatever the extra needs to know of it.
+    Its results go to the extra; pages of its trees are linked from the other's.
+
+    Args:
+        benchmark: the new one.
+        of: the name of the other one.
+        methods: those that run on it.
+        made: whatever the extra needs to know of it.
     """
 
     benchmark: Benchmark
@@ -41,11 +48,15 @@ class Further:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """What an extra measures: all predictions on a benchmark.
+    """All predictions on a benchmark, which an extra measures.
 
-    ``results``: of a method with one number of branches each, over the development split and ``test``, in the
-    benchmark's order. ``further``: the benchmarks that the extra made of this one, with
-    their results. ``settings``: of the stage; ``inputs``: the directories of this run's judges, by stage.
+    Args:
+        settings: of the stage.
+        test: the benchmark's test split.
+        results: by method and number of branches the predictions over the development split and ``test``, in the
+            benchmark's order.
+        further: the benchmarks that the extra made of this one, with their results.
+        inputs: the directories of this run's judges, by stage.
     """
 
     settings: Any
@@ -57,7 +68,12 @@ class Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What an extra found on a benchmark: a column's values by method, and records, of which it writes its files."""
+    """The findings of an extra on a benchmark.
+
+    Args:
+        values: of its column of ``metrics.json``, by method.
+        records: of which it writes its files.
+    """
 
     values: Mapping[Any, Any] = field(default_factory=dict)
     records: Sequence[Any] = ()
@@ -65,58 +81,73 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationExtra:
-    """An extra of stage ``evaluate``; ``name``: of its section of the configuration, of a field of the settings,
-    and of its column of ``metrics.json``."""
+    """An extra of stage ``evaluate``.
+
+    Args:
+        name: of its section of the configuration, of a field of the settings, and of its column of ``metrics.json``.
+        active: given the section, returns whether there is anything to do.
+        check: given the section and ``evaluate``, refuses before anything runs (ConfigError).
+        check_here: given the section and the stage's settings, looks at what is on this machine; reads files.
+        benchmarks: given the settings, the benchmarks and the methods, returns a list of :class:`Further`.
+        measure: given :class:`Predicted`, returns :class:`Measured`.
+        column: the class of the column's values.
+        sections: given a benchmark's metric rows and records, returns
+            :class:`~judgetrain.evaluate.report.table.Sections`.
+        write: given all records, the section and the stage's run, writes files.
+        finished: given the artifact, once it is there, may fail the command.
+        settings: its field of the stage's settings; None: its section, where it has one.
+    """
 
     name: str
     active: Callable[[Any], bool] = lambda section: True
-    """Given the section, whether there is anything to do."""
     check: Hook | None = None
-    """Given the section and ``evaluate``; refuses before anything runs (``ConfigError``)."""
     check_here: Hook | None = None
-    """Given the section and the stage's settings, looks at what is on this machine; reads files."""
     benchmarks: Hook | None = None
-    """Given the settings, the benchmarks and the methods, a list of :class:`Further`."""
     measure: Hook | None = None
-    """Given :class:`Predicted`, returns :class:`Measured`."""
     column: Hook | None = None
-    """The class of the column's values."""
     sections: Hook | None = None
-    """Given a benchmark's metric rows and records, returns :class:`~judgetrain.evaluate.report.table.Sections`."""
     write: Hook | None = None
-    """Given all records, the section and the stage's run; writes files."""
     finished: Hook | None = None
-    """Given the artifact, once it is there; may fail the command."""
     settings: Any = None
-    """Its field of the stage's settings; None: its section, where it has one."""
 
 
+# The rooms' files are read once a process.
 @cache
 def extras() -> tuple[EvaluationExtra, ...]:
-    """What the rooms name as ``evaluation`` (``room.yaml``), in the order in which columns and sections stand."""
+    """Return the extras of all rooms (``evaluation`` in ``room.yaml``), in the order of columns and sections."""
     return tuple(resolve_name(room.evaluation) for room in rooms.rooms() if room.evaluation)
 
 
 def with_sections(settings: C) -> C:
-    """A class decorator: the section of each extra as a field of the stage's settings."""
+    """Give a class of settings a field for the section of each extra, as its decorator."""
     for extra in extras():
         if extra.settings or extra.name in rooms.sections():
+            # Before the class becomes a dataclass, which reads its fields off these two.
             settings.__annotations__[extra.name] = "object"
             setattr(settings, extra.name, extra.settings or at(extra.name))
     return settings
 
 
 def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..., Any], Any]]:
-    """The extras that have a hook and are active: each with its function and its section of ``config``, or settings."""
+    """Yield the active extras that have a hook, each with the hook's function and its section.
+
+    Args:
+        hook: the name of a field of :class:`EvaluationExtra`.
+        config: the configuration or the stage's settings, which hold the sections.
+    """
     for extra in extras():
-        section, found = getattr(config, extra.name, None), getattr(extra, hook)
-        if found and extra.active(section):
-            yield extra, resolved(found), section
+        section = getattr(config, extra.name, None)
+        function = getattr(extra, hook)
+        # An extra that the configuration leaves out costs nothing, not even an import.
+        if function and extra.active(section):
+            yield extra, resolved(function), section
 
 
 def resolved(hook: Hook) -> Any:
-    """What a hook names."""
-    return resolve_name(hook) if isinstance(hook, str) else hook
+    """Return the function or class that a hook names."""
+    if isinstance(hook, str):
+        return resolve_name(hook)
+    return hook
 
 
 def require_finished(directory: Path) -> None:

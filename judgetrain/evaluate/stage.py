@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,28 +43,74 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     One model is in memory at a time. What an external model answers is kept in ``output_dir`` before it is used, and
     none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
-    benchmarks, methods = settings.benchmarks, settings.evaluated
-    further = {extra.name: make(settings, benchmarks, methods) for extra, make, _ in calls("benchmarks", settings)}
-    made: list[Further] = [each for of_extra in further.values() for each in of_extra]
-    every = [*benchmarks, *(each.benchmark for each in made)]
-    _refuse_equal_names(every, methods)
+    benchmarks = settings.benchmarks
+    methods = settings.evaluated
+    further: dict[str, list[Further]] = {}
+    for extra, make, _ in calls("benchmarks", settings):
+        further[extra.name] = make(settings, benchmarks, methods)
+    derived = [item for of_extra in further.values() for item in of_extra]
+    # Before anything is asked: shards of one name would overwrite each other.
+    _refuse_equal_names([*benchmarks, *(item.benchmark for item in derived)], methods)
+
     for benchmark in benchmarks:
+        # Noted in the manifest, where it is seen without opening the report.
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
-    made_from, results = lineage(inputs.values()), dict[str, list[Result]]()
+    made_from = lineage(inputs.values())
+    results: dict[str, list[Result]] = {}
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )
         for method in methods:
-            asked = [*benchmarks, *(each.benchmark for each in made if method in each.methods)]
-            own = budget if evaluation.models.paid(method) else None  # so that workers may share what else is asked
-            for benchmark, found in run_method(method, replace(evaluation, benchmarks=asked, budget=own)):
-                results.setdefault(benchmark.name, []).extend(found)
-    links: dict[str, list[Link]] = {benchmark.name: [] for benchmark in benchmarks}
-    for of, about in [*((b.name, b.name) for b in benchmarks), *((each.of, each.benchmark.name) for each in made)]:
-        pages = [(name, f"{DIRECTORY}/{about}-{name}/{INDEX}") for name in (method.name for method in methods)]
-        links[of] += [(f"{about}: disagreements of {name}", at) for name, at in pages if out.path(at).is_file()]
-    _write(evaluation, results, further, made_from, links)
+            of_method = [*benchmarks, *(item.benchmark for item in derived if method in item.methods)]
+            # Without a budget workers may share the work: what is not paid for needs none.
+            method_budget = budget if evaluation.models.paid(method) else None
+            part = replace(evaluation, benchmarks=of_method, budget=method_budget)
+            for benchmark, of_benchmark in run_method(method, part):
+                # One method a call, so that one model is in memory at a time.
+                results.setdefault(benchmark.name, []).extend(of_benchmark)
+    _write(evaluation, results, further, made_from, _links(evaluation, derived))
+
+
+def _links(evaluation: Evaluation, derived: Sequence[Further]) -> dict[str, list[Link]]:
+    """Return the links to pages of disagreements by benchmark; those of a derived one stand with its origin."""
+    links: dict[str, list[Link]] = {benchmark.name: [] for benchmark in evaluation.benchmarks}
+    origins = [(name, name) for name in links]
+    origins += [(item.of, item.benchmark.name) for item in derived]
+    for origin, benchmark_name in origins:
+        for method in evaluation.methods:
+            page = f"{DIRECTORY}/{benchmark_name}-{method.name}/{INDEX}"
+            # Only judges that grow trees have pages, and only where they were wrong.
+            if evaluation.out.path(page).is_file():
+                links[origin].append((f"{benchmark_name}: disagreements of {method.name}", page))
+    return links
+
+
+@dataclass
+class _Tables:
+    """The rows of the files, which grow benchmark by benchmark.
+
+    Args:
+        rows: of ``metrics.json``.
+        development: of ``development.json``.
+        paired: of ``paired.json``.
+        predictions: Arrow's tables of ``predictions.parquet``.
+        records: what extras noted, by the extra's name and the benchmark's.
+    """
+
+    rows: list[MetricRow] = field(default_factory=list)
+    development: list[MetricRow] = field(default_factory=list)
+    paired: list[PairedComparison] = field(default_factory=list)
+    predictions: list[Any] = field(default_factory=list)
+    records: dict[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
+
+    def records_of(self, extra: str) -> list[Any]:
+        """Return an extra's records of all benchmarks."""
+        records: list[Any] = []
+        for (name, _), of_benchmark in self.records.items():
+            if name == extra:
+                records.extend(of_benchmark)
+        return records
 
 
 def _write(
@@ -74,145 +120,241 @@ def _write(
     made_from: Sequence[Mapping[str, Any]],
     links: Mapping[str, Sequence[Link]],
 ) -> None:
-    settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
-    rows, tuning, paired, predicted = list[MetricRow](), list[MetricRow](), list[PairedComparison](), list[Any]()
-    records = dict[tuple[str, str], Sequence[Any]]()
-    engines = {method.name: evaluation.models.external(method.target) for method in evaluation.methods}
+    """Measure the predictions and write all files.
+
+    Args:
+        evaluation: with all benchmarks and methods.
+        results: of all methods by benchmark, in the order of the methods.
+        further: the benchmarks that extras made, by the extra's name.
+        made_from: manifests of the artifacts upstream.
+        links: of the page, by benchmark.
+    """
+    out = evaluation.out
+    tables = _Tables()
     for benchmark in evaluation.benchmarks:
-        predictions = [found for found, _ in results[benchmark.name]]
-        dev, test = split(benchmark, settings.dev_share)
-        of_parts: dict[str, list[MetricRow]] = {}
-        for part in filter(None, (dev, test)):
-            of_parts[part.split] = own = []
-            for found, seconds in results[benchmark.name]:
-                row = metric_row(part, part_of(part, found), seconds, settings.bootstrap, seed)
-                row = replace(row, learned=evaluation.learned.get(row.method))
-                if engine := engines.get(row.method):
-                    row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
-                own.append(row)
-                predicted.append(prediction_table(part, part_of(part, found)))
-        told = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
-        columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}
-        for extra, measure, _ in calls("measure", evaluation.settings):
-            made = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]
-            of_made = [(each, [p for p, _ in results.get(each.benchmark.name, ())]) for each in made]
-            measured: Measured = measure(replace(told, further=of_made))
-            records[extra.name, benchmark.name] = measured.records
-            for key, value in measured.values.items():
-                columns[key][extra.name] = value
-        rows += [replace(row, extras=columns[row.key]) for row in of_parts[test.split]]
-        tuning += of_parts[dev.split] if dev else []
-        paired += paired_comparisons(test, [part_of(test, p) for p in predictions], settings.bootstrap, seed)
+        _measure(evaluation, benchmark, results, further, tables)
     report = Report(
         recipe=out.recipe,
-        seed=seed,
-        rows=rows,
-        paired=paired,
-        left_out={b.name: b.left_out for b in evaluation.benchmarks},
+        seed=evaluation.settings.seed,
+        rows=tables.rows,
+        paired=tables.paired,
+        left_out={benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks},
         lineage=made_from,
         versions=versions(),
-        records=records,
+        records=tables.records,
     )
-    out.write_json("metrics", [row.to_row() for row in rows])
-    if tuning:
-        out.write_json("development", [row.to_row() for row in tuning])
-    out.write_json("paired", [asdict(row) for row in paired])
+
+    out.write_json("metrics", [row.to_row() for row in tables.rows])
+    if tables.development:
+        out.write_json("development", [row.to_row() for row in tables.development])
+    out.write_json("paired", [asdict(row) for row in tables.paired])
     out.write_json("summary", report.summary())
-    write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
+    write_bytes_atomic(out.path("predictions.parquet"), parquet(tables.predictions))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
+    # After the files: a tracker that fails costs none of them.
     track_report(report, out.track)
     out.tell(console_tables(report))
     for extra, write, section in calls("write", evaluation.settings):
-        write([r for (name, _), each in records.items() if name == extra.name for r in each], section, out)
+        write(tables.records_of(extra.name), section, out)
     out.log(f"evaluate: report: {out.path('report.html')}")
-    if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
-        model = evaluation.inputs[trained[-1]] / "model"
-        shipped = (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file()
-        recipe = f" recipe={out.recipe if shipped else 'YOUR_RECIPE.yaml'}" if out.recipe != "quickstart" else ""
-        out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
+    _log_next_command(evaluation)
+
+
+def _measure(
+    evaluation: Evaluation,
+    benchmark: Benchmark,
+    results: Mapping[str, Sequence[Result]],
+    further: Mapping[str, Sequence[Further]],
+    tables: _Tables,
+) -> None:
+    """Add a benchmark's rows to the tables; arguments as of :func:`_write`."""
+    settings = evaluation.settings.evaluate
+    predictions = [of_method for of_method, _ in results[benchmark.name]]
+    # Predictions are over both splits: they are divided here and not when the judge is asked.
+    development, test = split(benchmark, settings.dev_share)
+    if development is not None:
+        rows = _metric_rows(evaluation, development, results[benchmark.name], tables)
+        tables.development.extend(rows)
+    rows = _metric_rows(evaluation, test, results[benchmark.name], tables)
+
+    # Extras measure on the test split alone, of which the report is made.
+    columns: dict[MethodKey, dict[str, Any]] = {row.key: {} for row in rows}
+    predicted = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
+    for extra, measure, _ in calls("measure", evaluation.settings):
+        of_extra = []
+        for item in further.get(extra.name, ()):
+            if item.of == benchmark.name:
+                of_extra.append((item, [of_method for of_method, _ in results.get(item.benchmark.name, ())]))
+        measured: Measured = measure(replace(predicted, further=of_extra))
+        tables.records[extra.name, benchmark.name] = measured.records
+        for key, value in measured.values.items():
+            columns[key][extra.name] = value
+    tables.rows.extend(replace(row, extras=columns[row.key]) for row in rows)
+
+    on_test = [part_of(test, of_method) for of_method in predictions]
+    tables.paired.extend(paired_comparisons(test, on_test, settings.bootstrap, evaluation.settings.seed))
+
+
+def _metric_rows(
+    evaluation: Evaluation, part: Benchmark, results: Sequence[Result], tables: _Tables
+) -> list[MetricRow]:
+    """Return the metrics of all methods on a part of a benchmark, and add their predictions to the tables."""
+    rows = []
+    for predictions, seconds in results:
+        on_part = part_of(part, predictions)
+        row = metric_row(part, on_part, seconds, evaluation.settings.evaluate.bootstrap, evaluation.settings.seed)
+        row = replace(row, learned=evaluation.learned.get(row.method))
+        engine = _engine_of(evaluation, row.method)
+        # Models of this run have no price.
+        if engine is not None:
+            row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
+        rows.append(row)
+        tables.predictions.append(prediction_table(part, on_part))
+    return rows
+
+
+def _engine_of(evaluation: Evaluation, name: str) -> EngineConfig | None:
+    """Return the engine of an external model by its method's name; None for other methods."""
+    for method in evaluation.methods:
+        if method.name == name:
+            return evaluation.models.external(method.target)
+    return None
+
+
+def _log_next_command(evaluation: Evaluation) -> None:
+    """Log the command that asks the last judge that this run trained."""
+    trained = [name for name in JUDGE_STAGES if name in evaluation.inputs]
+    if not trained:
+        return
+    out = evaluation.out
+    model = evaluation.inputs[trained[-1]] / "model"
+    recipe = ""
+    if out.recipe != "quickstart":
+        # A user's own recipe is a file, whose path the run does not know.
+        is_shipped = (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file()
+        recipe = f" recipe={out.recipe}" if is_shipped else " recipe=YOUR_RECIPE.yaml"
+    out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:
-    """Stop where two results would go by one name, as benchmark ``a-b`` by ``c`` and benchmark ``a`` by ``b-c``."""
-    seen: dict[str, str] = {}
+    """Raise ConfigError where two results have one name, as benchmark ``a-b`` by ``c`` and ``a`` by ``b-c``."""
+    description_of: dict[str, str] = {}
     for benchmark in benchmarks:
         for method in methods:
-            name, here = f"{benchmark.name}-{method.file_name}", f"{benchmark.name!r} by {method.text!r}"
-            if name in seen:
-                raise ConfigError(f"evaluate.methods: {seen[name]} and {here} are both called {name}: rename one")
-            seen[name] = here
+            name = f"{benchmark.name}-{method.file_name}"
+            description = f"{benchmark.name!r} by {method.text!r}"
+            if name in description_of:
+                raise ConfigError(
+                    f"evaluate.methods: {description_of[name]} and {description} are both called {name}: rename one"
+                )
+            description_of[name] = description
 
 
 PREDICTED = {
-    **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), "string"),
+    "benchmark": "string",
+    "split": "string",
+    "comparison_id": "string",
+    "group": "string",
+    "label": "string",
+    "method": "string",
     "branches": "int64",
-    **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
+    "verdict_ab": "string",
+    "verdict_ba": "string",
+    "summed": "string",
     "margin": "double",
     "judgments": "int64",
     "failures": "string",
-    **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), "double"),
+    "prompt_tokens": "double",
+    "generated_tokens": "double",
+    "calls": "double",
     "merged": "bool",
-    **dict.fromkeys(("asked", "plan"), "string"),
+    "asked": "string",
+    "plan": "string",
     "asked_again": "int64",
 }
 """Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
 
 
 def prediction_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Any:
-    """Arrow's table of one method on a benchmark, in its order; ``failures`` is JSON."""
+    """Return Arrow's table of one method on a benchmark, in its order; ``failures`` is JSON."""
+    # Slow to import: settings and dry runs need none of it.
     import pyarrow as arrow
 
+    # Column by column, as Arrow would guess the types of rows.
     columns: dict[str, list[Any]] = {name: [] for name in PREDICTED}
-    for comparison, found in zip(benchmark.comparisons, predictions, strict=True):
-        own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group, **asdict(found.cost)}
-        own |= {"label": comparison.label, "failures": json.dumps(dict(sorted(found.failures.items())))}
+    for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
+        values = {
+            "benchmark": benchmark.name,
+            "split": benchmark.split,
+            "group": comparison.group,
+            "label": comparison.label,
+            "failures": json.dumps(dict(sorted(prediction.failures.items()))),
+            **asdict(prediction.cost),
+        }
         for name, column in columns.items():
-            column.append(own[name] if name in own else getattr(found, name))
-    return arrow.table(columns, arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()]))
+            # The other columns are fields of the prediction.
+            column.append(values[name] if name in values else getattr(prediction, name))
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()])
+    return arrow.table(columns, schema)
 
 
 def parquet(tables: Sequence[Any]) -> bytes:
-    """The tables as one Parquet file."""
+    """Return the tables as one Parquet file."""
     import pyarrow.parquet
 
     buffer = pyarrow.BufferOutputStream()
+    # In one chunk, so that equal predictions give equal files.
     pyarrow.parquet.write_table(pyarrow.concat_tables(tables).combine_chunks(), buffer)
     return bytes(buffer.getvalue())
 
 
 def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
-    """The lines of a dry run of stage evaluate; its judges are not made for it."""
-    found = dict(estimated(settings))
-    yield f"evaluate: dry run for {', '.join(found)}, expected"
+    """Yield the lines of a dry run of stage evaluate; its judges are not made for it."""
+    costs_of = dict(estimated(settings))
+    yield f"evaluate: dry run for {', '.join(costs_of)}, expected"
+    # Empty, and of the type that adds up costs by step.
     total = CostProbe().costs
-    for costs in found.values():
+    for costs in costs_of.values():
         for step, cost in costs.items():
             total[step] += cost
     yield from described(total, settings.evaluate, "evaluate")
 
 
 def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
-    """The methods that ask a model that is paid for, each with its costs by step.
+    """Yield the methods that ask a model that is paid for, each with its costs by step.
 
     They go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
-    benchmarks, methods = settings.benchmarks, settings.evaluated
-    further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
+    benchmarks = settings.benchmarks
+    methods = settings.evaluated
+    derived: list[Further] = []
+    for _, make, _ in calls("benchmarks", settings):
+        derived.extend(make(settings, benchmarks, methods))
+
     for method in methods:
-        asked_of = method.names_model and method.target in EXTERNAL
-        engine: EngineConfig | None = getattr(settings, method.target) if asked_of else None
+        engine: EngineConfig | None = None
+        if method.names_model and method.target in EXTERNAL:
+            engine = getattr(settings, method.target)
         if engine is None or not engine.paid:
             continue
         probe = CostProbe(name=engine.model_name)
         changes: dict[str, Any] = {method.target: probe}
-        acted = replace(settings, **changes)
-        if acted.judge is not None:  # a probe's replies cannot be read, and are no reason to ask again
-            acted = replace(acted, judge=acted.judge.changed(retries=0))
+        if settings.judge is not None:
+            # A probe's replies cannot be read, and are no reason to ask again.
+            changes["judge"] = settings.judge.changed(retries=0)
         with tempfile.TemporaryDirectory(prefix="judgetrain-estimate-") as folder:
+            # An artifact lies three folders below its home.
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, Console(silent=True))
-            asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
-            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
+            evaluation = Evaluation(
+                settings=replace(settings, **changes),
+                benchmarks=[*benchmarks, *(item.benchmark for item in derived if method in item.methods)],
+                methods=[method],
+                inputs={},
+                out=out,
+            )
+            # Results come one by one: all must be drawn for the probe to count them.
             list(run_method(method, evaluation))
+        # The directory is gone by then: the costs are all that is left.
         yield f"{method.text} ({engine.model_name})", probe.costs

@@ -24,67 +24,96 @@ class EvaluateSettings(ModelSettings):
     """Stage evaluate."""
 
     evaluate: EvaluateConfig = at("evaluate")
+    # Which metric a sweeper reads changes nothing of what is measured.
     objective: str | None = at("objective", in_fingerprint=False)
     shard_size: int = at("tree.shard_size")
 
+    # Criteria that the command gives count where a method asks for them (``dpo+given``).
     own_criteria: ClassVar[bool] = True
 
     @property
     def evaluated(self) -> Sequence[Method]:
-        """``evaluate.methods``."""
+        """Return the methods of ``evaluate.methods``."""
         return [Method.parse(text) for text in self.evaluate.methods]
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The methods, and the judges that those without training are asked as."""
+        """Return the methods, each followed by the judge that it is asked as, without repeats."""
         methods: list[Method] = []
         for method in self.evaluated:
-            methods += [method, method.asked_as]
+            methods.append(method)
+            methods.append(method.asked_as)
         return list(dict.fromkeys(methods))
 
     @property
     def reads_world(self) -> bool:
-        """Whether a benchmark is of the world."""
-        return any(b.source.type == "world" for b in self.evaluate.benchmarks)
+        """Return whether a benchmark is of the generated world."""
+        return any(benchmark.source.type == "world" for benchmark in self.evaluate.benchmarks)
 
     @cached_property
     def benchmarks(self) -> Sequence[Benchmark]:
-        """``evaluate.benchmarks``, read once: by the check of what is here, and then by the stage."""
+        """Return the benchmarks of ``evaluate.benchmarks``, read by the check of what is here and used by the stage."""
+        # Imported at use: the settings are read by commands that read no benchmark.
         from judgetrain.data.benchmarks.benchmark import load_benchmark
 
-        return [load_benchmark(b, i, self.seed, self.world) for i, b in enumerate(self.evaluate.benchmarks)]
+        return [
+            load_benchmark(config, place, self.seed, self.world)
+            for place, config in enumerate(self.evaluate.benchmarks)
+        ]
 
     @cached_property
     def read(self) -> dict[str, Any]:
-        """What extras read by their check of what is here, for the stage."""
+        """Return the dictionary in which extras leave for the stage what their check of what is here has read."""
         return {}
 
 
 def check_branches(branches: Sequence[int], criteria: int) -> None:
     """Check the numbers of branches that judges are asked with (ConfigError: more than there are criteria, or none)."""
+    # tree.criteria counts: a judge of this run learns to name so many.
     if not branches or min(branches) < 1 or max(branches) > criteria:
         raise ConfigError(f"evaluate.branches={list(branches)}: allowed are 1 to tree.criteria={criteria}")
 
 
-def _check_evaluate_here(found: EvaluateSettings) -> None:
+def _check_evaluate_here(settings: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
-    _ = found.benchmarks
-    check_directories(found.engine, found.methods, "evaluate.methods")
-    for _, extra, section in calls("check_here", found):
-        extra(section, found)
+    # Reading is the check: the benchmarks stay with the settings.
+    _ = settings.benchmarks
+    check_directories(settings.engine, settings.methods, "evaluate.methods")
+    for _, extra, section in calls("check_here", settings):
+        extra(section, settings)
+
+
+def _inputs(settings: EvaluateSettings) -> list[str]:
+    """Return the stages that the evaluation reads."""
+    inputs = list(settings.judges)
+    if any(method.labels for method in settings.evaluated):
+        # Methods that learn from labelled pairs take them from the training data.
+        inputs.insert(0, "responses")
+    return inputs
 
 
 def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> Any:
-    """The configuration without the methods that need a stage which came to nothing, where ``evaluate.partial`` asks
-    for it and a judge is left; else None."""
+    """Return the configuration without the methods that need a stage which came to nothing.
+
+    It is None where ``evaluate.partial`` does not ask for that, or no judge of this run remains.
+
+    Args:
+        config: the whole configuration.
+        lost: the stage.
+        needed: returns the stages that a configuration needs.
+    """
     if not config.evaluate.partial:
         return None
 
     def only(methods: list[str]) -> Any:
         return config.changed(evaluate=replace(config.evaluate, methods=methods))
 
-    left = [m for m in config.evaluate.methods if lost not in needed(only([m]))]
-    return only(left) if {"initial", "sft", "dpo"} & {Method.parse(m).target for m in left} else None
+    # Method by method, as only the pipeline knows which stages each needs.
+    remaining = [method for method in config.evaluate.methods if lost not in needed(only([method]))]
+    targets = {Method.parse(method).target for method in remaining}
+    if targets.isdisjoint({"initial", "sft", "dpo"}):
+        return None
+    return only(remaining)
 
 
 EVALUATE = Stage(
@@ -92,7 +121,7 @@ EVALUATE = Stage(
     artifact="evaluation",
     format=4,
     settings=EvaluateSettings,
-    inputs=lambda found: [*(["responses"] if any(m.labels for m in found.evaluated) else []), *found.judges],
+    inputs=_inputs,
     code="judgetrain.evaluate.stage:run",
     check=by_name("judgetrain.evaluate.runners:check_evaluate"),
     check_here=_check_evaluate_here,
