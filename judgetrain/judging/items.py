@@ -1,4 +1,4 @@
-"""What is to be judged: comparisons out of files, and rows that hold none, with the reason.
+"""The items of stage judge: comparisons out of files, and rows that hold none, with the reason.
 
 Several systems' answers to the same prompts become pairs, in the shapes that they are published in: alpaca_eval's
 ``outputs.json`` (``instruction``, ``output``, ``generator``), and Arena-Hard's ``model_answer/MODEL.jsonl`` (``uid``,
@@ -24,7 +24,11 @@ from judgetrain.judging.config import VerdictsConfig
 from judgetrain.messages import said
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
-KEY, SYSTEMS = "verdicts.source", "verdicts.systems"
+# Configuration keys, for messages.
+KEY = "verdicts.source"
+SYSTEMS = "verdicts.systems"
+
+# The columns of systems' answers, by the names that published files have for them; the first that is there counts.
 RESPONSES = ("output", "response", "answer", "completion")
 MODELS = ("generator", "model_id", "model", "model_name")
 GROUPS = ("dataset", "category")
@@ -32,9 +36,12 @@ GROUPS = ("dataset", "category")
 
 @dataclass(frozen=True)
 class Item:
-    """A row: a comparison, and why it cannot be judged, or None. Of one that could not be read the texts are empty.
+    """A row of what is to be judged.
 
-    ``group``: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
+    Args:
+        comparison: of the row; its texts are empty where the row could not be read.
+        failure: why it cannot be judged; None: it can.
+        group: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
     """
 
     comparison: Comparison
@@ -44,7 +51,15 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a system answered to a prompt, which is its id, or its text where rows have none."""
+    """A system's answer to a prompt.
+
+    Args:
+        system: its name.
+        prompt: the prompt's id, or its text where rows have none.
+        messages: the prompt.
+        text: the answer.
+        group: of the prompt.
+    """
 
     system: str
     prompt: str
@@ -55,16 +70,26 @@ class Answer:
 
 @dataclass
 class _Answers:
-    """What all files hold: the answers by prompt, and the systems; both in the order of the files."""
+    """The answers of all files.
 
+    Args:
+        by_prompt: answers by prompt and system, in the order of the files.
+        systems: their names, in the order of the files.
+        unread: rows that hold no answer.
+        columns: how many rows have each column.
+        used: columns that are read.
+    """
+
+    # Dictionaries keep the order of the files, in which the rows come out.
     by_prompt: dict[str, dict[str, Answer]] = field(default_factory=dict)
     systems: dict[str, None] = field(default_factory=dict)
     unread: list[Item] = field(default_factory=list)
     columns: Counter[str] = field(default_factory=Counter)
+    # These two are read wherever they are.
     used: set[str] = field(default_factory=lambda: {"messages", "input"})
 
     def read(self, path: Path) -> None:
-        """Take the answers of a file; rows that hold none are kept aside with the reason.
+        """Add the answers of a file; rows that hold none are kept aside with the reason.
 
         A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
         """
@@ -74,109 +99,195 @@ class _Answers:
             if not isinstance(row, Mapping):
                 raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
             self.columns.update(map(str, row))
-            answer = self._answer(row, file, "missing_column" if number == 1 else "missing_field")
+            # A column that the first row lacks is missing in the file, which stops the reading.
+            missing = "missing_column" if number == 1 else "missing_field"
+            answer = self._answer(row, file, missing)
             self.systems[answer.system] = None
-            known = self.by_prompt.setdefault(answer.prompt, {})
-            if answer.system in known:
+            answers = self.by_prompt.setdefault(answer.prompt, {})
+            if answer.system in answers:
                 raise RowError("repeated", f"{answer.system} answers this prompt twice")
-            known[answer.system] = answer
+            answers[answer.system] = answer
 
         rejects = Rejects(strict=False, keep=lambda row: self.unread.append(unread("systems", row)))
+        # The rows are drawn for what ``take`` does with them.
         list(read(SourceConfig(name="systems", path=str(path)), SYSTEMS, take, rejects))
 
     def _first(self, row: Mapping[str, Any], columns: Sequence[str]) -> Any:
-        self.used.update(next(([name] for name in columns if row.get(name) is not None), []))
+        """Return the value of the first of some columns that a row has, and note the column as used."""
+        for name in columns:
+            if row.get(name) is not None:
+                self.used.add(name)
+                break
         return first_of(row, columns)
 
     def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> Answer:
-        named, prompt, group = (self._first(row, columns) for columns in (MODELS, IDS, GROUPS))
+        """Return the answer of a row.
+
+        Args:
+            row: of a file.
+            file: the system's name where the row has none.
+            missing: the reason of a row without a prompt or an answer.
+
+        Raises:
+            RowError: the row holds no prompt and answer.
+        """
+        system = self._first_text(row, MODELS)
+        prompt = self._first_text(row, IDS)
+        group = self._first_text(row, GROUPS)
         if isinstance(row.get("messages"), list):
-            messages, text = _spoken(row["messages"])
+            messages, text = _conversation(row["messages"])
         else:
-            found = []
-            for name, columns in (("prompts", DEFAULT_FIELDS["query"]), ("answers", RESPONSES)):
-                found.append(self._first(row, columns))
-                if not any(column in row for column in columns):
-                    told = f"looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
-                    raise RowError(missing, f"no column of {name}: {told}")
-            query, text = found
+            query = self._required(row, "prompts", DEFAULT_FIELDS["query"], missing)
+            text = self._required(row, "answers", RESPONSES, missing)
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
-            messages = (Message("user", f"{query}\n\n{row['input']}" if row.get("input") else query),)
-        return Answer(
-            system=file if named is None else str(named),
-            prompt=repr(messages) if prompt is None else str(prompt),
-            messages=messages,
-            text=text,
-            group=None if group is None else str(group),
-        )
+            # alpaca_eval's rows may hold the text that an instruction is about.
+            if row.get("input"):
+                query = f"{query}\n\n{row['input']}"
+            messages = (Message("user", query),)
+        if system is None:
+            system = file
+        if prompt is None:
+            # Without an id the same text is the same prompt.
+            prompt = repr(messages)
+        return Answer(system=system, prompt=prompt, messages=messages, text=text, group=group)
+
+    def _first_text(self, row: Mapping[str, Any], columns: Sequence[str]) -> str | None:
+        """Return the value of the first of some columns that a row has, as text; None without any."""
+        value = self._first(row, columns)
+        return None if value is None else str(value)
+
+    def _required(self, row: Mapping[str, Any], name: str, columns: Sequence[str], missing: str) -> Any:
+        """Return the value of the first of some columns (RowError: the row has none of them)."""
+        if not any(column in row for column in columns):
+            raise RowError(
+                missing, f"no column of {name}: looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
+            )
+        return self._first(row, columns)
 
 
 def unread(source: str, row: Mapping[str, Any]) -> Item:
-    """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
+    """Return the item of a row that holds no comparison: an empty one with the reason.
 
-    Its id is the row's own, where that could be read, else the source's name and the place. A missing column is no
-    fault of one row, and stops the reading (DataError).
+    Its id is the row's own, where that could be read, else the source's name and the place.
+
+    Args:
+        source: the source's name.
+        row: the reject of the row, as :class:`Rejects` keeps it.
+
+    Raises:
+        DataError: a column is missing, which is no fault of one row.
     """
     if row["reason"] == "missing_column":
         raise DataError(f"{row['place']}: {row['message']}")
+    # Without the folders, which differ from machine to machine.
     place = Path(row["place"]).name
     name = row.get("id") or f"{source}:{place}"
     return Item(Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}")
 
 
 def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[Item]:
-    """Every pair of systems on every prompt (or the baseline, as A, and each other), prompts in order of appearance.
+    """Return every pair of systems on every prompt, prompts in order of appearance.
 
-    Where one of two systems has no answer, or was asked something else, the pair has the reason. ``say`` is told of
-    columns that are not used.
+    Where one of two systems has no answer, or answered another prompt, the pair has the reason.
+
+    Args:
+        paths: files and globs of answers.
+        baseline: the system that is compared with each other one, as A; None: all pairs of systems.
+        say: called with a line about columns that are not used.
+
+    Raises:
+        ConfigError: a missing path, fewer than two systems, or no such baseline.
+        DataError: a file without a column that is needed.
     """
+    files: list[Path] = []
+    for path in paths:
+        files.extend(files_of(path, SYSTEMS))
     answers = _Answers()
-    for path in (files := [path for name in paths for path in files_of(name, SYSTEMS)]):
-        answers.read(path)
-    if unused := [f"{name} ({n})" for name, n in sorted(answers.columns.items()) if name not in answers.used]:
+    for file in files:
+        answers.read(file)
+    unused = [f"{name} ({count})" for name, count in sorted(answers.columns.items()) if name not in answers.used]
+    if unused:
         say(f"systems: columns that are not used (rows): {', '.join(unused)}")
+
     names = list(answers.systems)
     if len(names) < 2:
-        told = f"; {answers.unread[0].failure}" if answers.unread else ""
-        there = ", ".join(names) or "none"
-        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {there} in {len(files)} files{told}")
-    if baseline is not None and baseline not in names:
+        listed = ", ".join(names) or "none"
+        reason = ""
+        if answers.unread:
+            # The first row that could not be read often says why there are so few.
+            reason = f"; {answers.unread[0].failure}"
+        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {listed} in {len(files)} files{reason}")
+    if baseline is None:
+        couples = list(combinations(names, 2))
+    elif baseline in names:
+        couples = [(baseline, name) for name in names if name != baseline]
+    else:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
-    couples = [(baseline, n) for n in names if n != baseline] if baseline else list(combinations(names, 2))
-    found = list(answers.unread)
+
+    items = list(answers.unread)
     for number, (prompt, by_system) in enumerate(answers.by_prompt.items(), 1):
+        # Systems that were asked something else under this id differ from the first one.
         messages = next(iter(by_system.values())).messages
         # A text is no id to read; a prompt has its number then.
-        name = f"systems:{prompt if prompt != repr(messages) else f'{number:05d}'}"
-        dialogue = Dialogue(name, "systems", messages)
-        found += (_pair(name, dialogue, by_system, *couple) for couple in couples)
-    return found
+        identifier = prompt
+        if prompt == repr(messages):
+            identifier = f"{number:05d}"
+        dialogue = Dialogue(f"systems:{identifier}", "systems", messages)
+        for system_a, system_b in couples:
+            items.append(_pair(dialogue, by_system, system_a, system_b))
+    return items
 
 
-def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, b: str) -> Item:
-    sides, failure = [answers.get(system) for system in (a, b)], None
-    for system, answer in zip((a, b), sides, strict=True):
-        if answer is None:
-            failure = failure or f"no_answer: {system} has no answer to this prompt"
-        elif answer.messages[-1] != dialogue.messages[-1]:
-            failure = failure or f"other_prompt: {system} was asked something else under this id"
-    text_a, text_b = (answer.text if answer else "" for answer in sides)
-    group = next((answer.group for answer in sides if answer and answer.group), None)
-    return Item(Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure)
+def _pair(dialogue: Dialogue, answers: Mapping[str, Answer], system_a: str, system_b: str) -> Item:
+    """Return the item of two systems' answers to one prompt, by system."""
+    answer_a = answers.get(system_a)
+    answer_b = answers.get(system_b)
+    failure = _pair_failure(dialogue, system_a, answer_a) or _pair_failure(dialogue, system_b, answer_b)
+    comparison = Comparison(
+        id=f"{dialogue.id}:{system_a}:{system_b}",
+        dialogue=dialogue,
+        response_a="",
+        response_b="",
+        model_a=system_a,
+        model_b=system_b,
+    )
+    # From B to A, so that A's group counts where both have one.
+    if answer_b is not None:
+        comparison = replace(comparison, response_b=answer_b.text, group=answer_b.group or None)
+    if answer_a is not None:
+        comparison = replace(comparison, response_a=answer_a.text, group=answer_a.group or comparison.group)
+    return Item(comparison, failure)
 
 
-def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
-    """The prompt and the answer of a conversation that ends with it; a content may be an object with ``answer``."""
-    turns = [dict(m) if isinstance(m, Mapping) else m for m in given]
-    for turn in turns:
-        if isinstance(turn, dict) and isinstance(content := turn.get("content"), Mapping):
-            turn["content"] = content.get("answer")
+def _pair_failure(dialogue: Dialogue, system: str, answer: Answer | None) -> str | None:
+    """Return why a system's answer is none to this prompt; None where it is one."""
+    if answer is None:
+        return f"no_answer: {system} has no answer to this prompt"
+    if answer.messages[-1] != dialogue.messages[-1]:
+        return f"other_prompt: {system} was asked something else under this id"
+    return None
+
+
+def _conversation(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
+    """Return the prompt and the answer of a conversation that ends with the answer (RowError: it is none).
+
+    A content may be an object with ``answer``.
+    """
+    turns = []
+    for message in messages:
+        if isinstance(message, Mapping):
+            message = dict(message)
+            content = message.get("content")
+            # Arena-Hard's version 2.0 has {"answer": ...} in place of the text.
+            if isinstance(content, Mapping):
+                message["content"] = content.get("answer")
+        turns.append(message)
     try:
-        *asked, (role, text) = said(turns)
-        if not asked or role != "assistant":
+        *prompt, (role, text) = said(turns)
+        if not prompt or role != "assistant":
             raise RowError("no_answer", "expected messages that end with the system's answer")
-        return messages_of([Message(*each) for each in asked]), text
+        return messages_of([Message(*turn) for turn in prompt]), text
     except DataError as error:
         raise RowError("wrong_message", str(error)) from error
 
@@ -185,74 +296,96 @@ def read_items(
     config: VerdictsConfig,
     world_config: WorldConfig | None,
     seed: int,
-    say: Callable[[str], object] = lambda told: None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> list[Item]:
-    """The rows that stage judge is given, in their order, each under an id of its own (ConfigError: a missing path,
-    fewer than two systems, or no such baseline; DataError: a file that is none, or without a column that is needed;
-    names the file, line and column).
+    """Return the rows of stage judge, in their order, each under an id of its own.
 
-    A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading. ``say`` is
-    told of labels that are not known, and of columns that are not used.
+    A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading.
+
+    Args:
+        config: says where the rows are.
+        world_config: of the generated world, for a source of this type.
+        seed: of the world.
+        say: called with lines about labels that are not known, and columns that are not used.
+
+    Raises:
+        ConfigError: a missing path, fewer than two systems, or no such baseline.
+        DataError: a file that is none, or without a column that is needed; names the file, line and column.
     """
     if config.systems:
-        found = pairs_of(config.systems, config.baseline, say)
+        items = pairs_of(config.systems, config.baseline, say)
     elif config.source.type == "world":
         assert world_config is not None
         comparisons = world.eval_comparisons(world.of_source(world_config, config.source), seed)
-        found = [Item(c) for c in comparisons[: config.source.limit]]
+        items = [Item(comparison) for comparison in comparisons[: config.source.limit]]
     else:
-        found = _of_source(config.source, say)
-    return list(_told_apart(found))
+        items = _of_source(config.source, say)
+    return list(_with_unique_ids(items))
 
 
 def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]:
+    """Return the rows of a file or a data set (DataError: none of them holds a comparison)."""
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
-    found: list[Item] = []
+    items: list[Item] = []
 
-    rejects = Rejects(strict=False, keep=lambda row: found.append(unread(source.name, row)))
+    rejects = Rejects(strict=False, keep=lambda row: items.append(unread(source.name, row)))
     if source.adapter:
         for comparisons in adapted(source, KEY, rejects):
-            found += map(Item, comparisons)
+            items.extend(map(Item, comparisons))
     else:
-        for item in _plain(source, rejects, say):
-            found.append(item)  # rejected rows come in between
-    if not found:
+        # One by one: rejected rows are added in between, so that the order is the file's.
+        for item in _of_plain_rows(source, rejects, say):
+            items.append(item)
+    if not items:
         raise DataError(f"{KEY}.path={source.path}: there is no row; expected a comparison a line")
-    if all(item.failure for item in found):
-        told = f"none of the {len(found)} rows holds a comparison; the first: {found[0].failure}"
-        raise DataError(f"{KEY}.path={source.path}: {told}")
-    return found
+    # Such a file is most likely another kind of file.
+    if all(item.failure for item in items):
+        raise DataError(
+            f"{KEY}.path={source.path}: none of the {len(items)} rows holds a comparison; the first: {items[0].failure}"
+        )
+    return items
 
 
-def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[Item]:
+def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[Item]:
+    """Yield the items of rows that need no adapter."""
     reader = RowReader(source, KEY)
 
     def take(row: Any, number: int) -> Item:
         try:
+            # A row with one response, or with a list of them.
             if reader.is_scored(row):
                 group = reader.candidates(row, number)
                 return Item(Comparison(group.id, group.dialogue, "", ""), group=group)
             if number == 1:
                 reader.check_columns(row)
-            return Item(replace(reader.comparison(row, number, labelled=False), label=reader.label(row)))
+            comparison = reader.comparison(row, number, labelled=False)
+            return Item(replace(comparison, label=reader.label(row)))
         except RowError as error:
-            with suppress(RowError):
-                error.id = reader.id_of(row, number) if isinstance(row, Mapping) else None
+            # The row's own id, if at least that can be read.
+            if isinstance(row, Mapping):
+                with suppress(RowError):
+                    error.id = reader.id_of(row, number)
             raise
 
     yield from read(source, KEY, take, rejects)
+    # At the end, when every row has been seen.
     reader.tell(say)
 
 
-def _told_apart(items: list[Item]) -> Iterator[Item]:
-    """The items, those whose id stood before under ``ID#2`` and so on."""
-    seen: Counter[str] = Counter()
-    taken = {item.comparison.id for item in items}
+def _with_unique_ids(items: list[Item]) -> Iterator[Item]:
+    """Yield the items, those whose id stood before under ``ID#2`` and so on."""
+    counts: Counter[str] = Counter()
+    ids = {item.comparison.id for item in items}
     for item in items:
         name = item.comparison.id
-        seen[name] += 1
-        while seen[name] > 1 and f"{name}#{seen[name]}" in taken:
-            seen[name] += 1
-        number = seen[name]
-        own, group = f"{name}#{number}" if number > 1 else name, item.group
-        yield Item(replace(item.comparison, id=own), item.failure, group and replace(group, id=own))
+        counts[name] += 1
+        # A row may itself be called ID#2.
+        while counts[name] > 1 and f"{name}#{counts[name]}" in ids:
+            counts[name] += 1
+        identifier = name
+        if counts[name] > 1:
+            identifier = f"{name}#{counts[name]}"
+        group = None
+        if item.group is not None:
+            group = replace(item.group, id=identifier)
+        yield Item(replace(item.comparison, id=identifier), item.failure, group)

@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.judges.base import Cost, Judge, Prediction
+from judgetrain.judges.base import Cost, Judge, Prediction, Score
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.kind import kind_of
@@ -36,7 +36,7 @@ from judgetrain.schema import Candidates
 SHARDS = "judged"
 PAGE = Path(__file__).with_name("templates") / "verdicts.html"
 SHOWN = 100
-"""Comparisons on the page to look at: as many as anybody reads."""
+"""Comparisons on the page to look at, more than anybody reads."""
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -45,112 +45,187 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     The shards ``judged`` keep the rows as they are finished. A row that cannot be judged is among them with its reason.
     Where the run ends early, as at a limit of what may be spent, ``verdicts.jsonl`` holds the rows that are finished.
     """
-    config, method = settings.verdicts, settings.method
-    items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"judge: {told}"))
-    if settings.world is not None and not config.systems and config.source.type == "world":
-        out.log(f"judge: {len(items)} comparisons of the generated world; verdicts.source.path=FILE takes yours")
-    directory = Path(method.target).expanduser()
-    known = method.is_directory and (directory / SETTINGS).is_file()
-    if known and settings.judge and (unlike := settings.judge.unlike(directory)):
-        out.log(f"judge: its judge.json asks otherwise than this command; to do as it says, add {' '.join(unlike)}")
-    if settings.criteria_file and method.most and settings.judge and settings.judge.rubric == "only":
-        out.log(f"judge: by every criterion of {settings.criteria_file}; @{method.most} counts its own")
-    if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
-        out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
-    untaught = "; its model never learned to judge: a small one judges at chance" if method.target == "base" else ""
-    out.log(f"judge: {len(items)} rows, told and kept every {config.shard_size}{untaught}")
+    config = settings.verdicts
+    method = settings.method
+    items = read_items(config, settings.world, settings.seed, lambda line: out.log(f"judge: {line}"))
+    for notice in _notices(items, settings):
+        out.log(f"judge: {notice}")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
+        # Before the judge is loaded, which may take minutes.
         _check_rows(items, settings)
         try:
             with judge_of(models, settings) as judge:
                 process = shard_of(method, judge, settings, any(item.group for item in items))
-                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
+                # What is paid for is asked by one process, which counts what it spends.
+                spread = budget is None
+                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=spread)
         except JudgetrainError:
+            # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))
             raise
     _write(method.name, budget, out)
 
 
+def _notices(items: Sequence[Item], settings: JudgeSettings) -> Iterator[str]:
+    """Yield what a user may not expect of the rows and of how they are judged, and last how many there are."""
+    config = settings.verdicts
+    method = settings.method
+    if settings.world is not None and not config.systems and config.source.type == "world":
+        yield f"{len(items)} comparisons of the generated world; verdicts.source.path=FILE takes yours"
+
+    directory = Path(method.target).expanduser()
+    # A trained judge brings settings, which the command line overrides without a word.
+    if settings.judge and method.is_directory and (directory / SETTINGS).is_file():
+        different = settings.judge.unlike(directory)
+        if different:
+            yield f"its judge.json asks otherwise than this command; to do as it says, add {' '.join(different)}"
+    if settings.criteria_file and method.most and settings.judge and settings.judge.rubric == "only":
+        yield f"by every criterion of {settings.criteria_file}; @{method.most} counts its own"
+
+    empty = 0
+    for item in items:
+        if item.failure is None and item.group is None and item.comparison.forfeit:
+            empty += 1
+    if empty:
+        yield f"{empty} comparisons hold an empty response, which loses without being read"
+    line = f"{len(items)} rows, told and kept every {config.shard_size}"
+    if method.target == "base":
+        line += "; its model never learned to judge: a small one judges at chance"
+    yield line
+
+
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
-    """A function that loads the judge of ``verdicts.judge`` when it is first called; it is closed at the end."""
+    """Return a function that loads the judge of ``verdicts.judge`` when it is first called, as a context manager.
+
+    The judge is closed at the end of the context.
+    """
     return loaded_once(lambda: models.judge(settings.method, settings.method.most or 1))
 
 
 def shard_of(
     method: Method, judge: Callable[[], Judge], settings: JudgeSettings, scored: bool = False
 ) -> Callable[[int, Sequence[Item]], ShardResult]:
-    """What judges a shard: all that can be judged in one call, the others with their reason.
+    """Return a function that judges a shard: all that can be judged in one call, the others with their reason.
 
-    ``scored``: the rows hold responses that are scored one by one.
+    Args:
+        method: of the judge.
+        judge: returns it.
+        settings: of the stage.
+        scored: True: the rows hold responses that are scored one by one.
     """
 
     def process(index: int, items: Sequence[Item]) -> ShardResult:
-        open_ = [item for item in items if item.failure is None]
-        pairs = [item.comparison for item in open_ if item.group is None and item.comparison.forfeit is None]
-        groups = [item.group for item in open_ if item.group is not None]
-        found = iter(judge().compare_all(pairs, settings.seed) if pairs else ())
-        by_group = iter(judge().score_all(groups, settings.seed) if groups else ())
-        rows: list[Row] = []
-        costs: list[Cost] = []
-        for item in items:
-            comparison, failure = item.comparison, item.failure
-            if scored:
-                scores = [] if failure else next(by_group)
-                group = item.group or Candidates(comparison.id, comparison.dialogue, ("",))
-                rows += score_rows(group, scores, method.name, failure)
-                costs += [score.cost for score in scores]
-            else:
-                settled = None if failure or not comparison.forfeit else Prediction.of(comparison, method.name)
-                prediction = settled if failure or settled else next(found)
-                rows.append(row_of(comparison, prediction, method.name, failure))
-                costs += [prediction.whole_cost] if prediction else []
-        spent, lost = sum(costs, Cost()), Counter(reason for row in rows if (reason := dropped(row)))
-        out, facts = len(rows) - lost.total(), {"calls": round(spent.calls)}
-        return ShardResult(rows, len(items), lost, **spent.tokens, counts_out=out, facts=facts)
+        if scored:
+            rows, costs = _scored(items, judge, method.name, settings.seed)
+        else:
+            rows, costs = _compared(items, judge, method.name, settings.seed)
+        cost = sum(costs, Cost())
+        lost: Counter[str] = Counter()
+        for row in rows:
+            reason = dropped(row)
+            if reason is not None:
+                lost[reason] += 1
+        finished = len(rows) - lost.total()
+        facts = {"calls": round(cost.calls)}
+        return ShardResult(rows, len(items), lost, **cost.tokens, counts_out=finished, facts=facts)
 
     return process
+
+
+def _compared(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed: int) -> tuple[list[Row], list[Cost]]:
+    """Return the rows of comparisons, and what each of those that were judged cost."""
+    # An empty response loses without being read.
+    waiting = [item.comparison for item in items if item.failure is None and item.comparison.forfeit is None]
+    predictions: Iterator[Prediction] = iter(())
+    # The judge is not loaded where nothing is to be judged.
+    if waiting:
+        predictions = iter(judge().compare_all(waiting, seed))
+    rows: list[Row] = []
+    costs: list[Cost] = []
+    for item in items:
+        prediction = None
+        if item.failure is None and item.comparison.forfeit is not None:
+            prediction = Prediction.of(item.comparison, name)
+        elif item.failure is None:
+            prediction = next(predictions)
+        if prediction is not None:
+            costs.append(prediction.whole_cost)
+        # In the order of the items, whatever was judged.
+        rows.append(row_of(item.comparison, prediction, name, item.failure))
+    return rows, costs
+
+
+def _scored(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed: int) -> tuple[list[Row], list[Cost]]:
+    """Return the rows of single responses, and what each of those that were judged cost."""
+    groups = [item.group for item in items if item.failure is None and item.group is not None]
+    scores_by_group: Iterator[list[Score]] = iter(())
+    if groups:
+        scores_by_group = iter(judge().score_all(groups, seed))
+    rows: list[Row] = []
+    costs: list[Cost] = []
+    for item in items:
+        scores: list[Score] = []
+        if item.failure is None:
+            scores = next(scores_by_group)
+        # A row that could not be read has one empty response, for its reason to stand in a row.
+        group = item.group or Candidates(item.comparison.id, item.comparison.dialogue, ("",))
+        rows.extend(score_rows(group, scores, name, item.failure))
+        costs.extend(score.cost for score in scores)
+    return rows, costs
 
 
 def _check_rows(items: Sequence[Item], settings: JudgeSettings) -> None:
     """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
-    if scored and (pairs := sum(item.group is None and item.failure is None for item in items)):
+    pairs = sum(item.group is None and item.failure is None for item in items)
+    if scored and pairs:
         raise DataError(f"verdicts.source: {pairs} rows hold two responses and {scored} one: give each its own file")
     if scored and not kind_of(settings.method).scores(settings, settings.method):
-        told = f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two"
-        raise ConfigError(f"{told}: set judge.reads=one, with a branching judge, to score each by itself")
-    given = sum((item.group or item.comparison).rubric is not None for item in items)
-    if given and not settings.method.goes_by_criteria:
-        told = f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria"
-        raise ConfigError(f"{told}, which branching judges alone read: set verdicts.source.fields={{criteria: ''}}")
+        raise ConfigError(
+            f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two: "
+            "set judge.reads=one, with a branching judge, to score each by itself"
+        )
+    with_criteria = sum((item.group or item.comparison).rubric is not None for item in items)
+    if with_criteria and not settings.method.goes_by_criteria:
+        raise ConfigError(
+            f"verdicts.judge={settings.method.text}: {with_criteria} of {len(items)} rows bring criteria, "
+            "which branching judges alone read: set verdicts.source.fields={criteria: ''}"
+        )
 
 
 def _keep_finished(out: StageRun, total: int) -> None:
     """Write the rows of all finished shards, so that what was judged is there to read."""
-    done = [path for path, _ in shards_of(out.directory, SHARDS) if out.path(f".{path.stem}.json").exists()]
-    rows = [row for path in done for row in read_rows(out.directory, path.stem)]
-    place = out.write_rows(SCORES if any("score" in row for row in rows) else VERDICTS, rows)
-    out.log(f"judge: {len(rows)} of {total} rows are judged: {place}")
+    rows: list[Row] = []
+    for path, _ in shards_of(out.directory, SHARDS):
+        # A shard without its marker may be cut off.
+        if out.path(f".{path.stem}.json").exists():
+            rows.extend(read_rows(out.directory, path.stem))
+    name = SCORES if any("score" in row for row in rows) else VERDICTS
+    file = out.write_rows(name, rows)
+    out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
 
 def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
-    """Everything that is made of the rows, which are read once for each file: none of them is held."""
+    """Write everything that is made of the rows."""
 
+    # Read again for each file, so that no more than a row is in memory.
     def rows() -> Iterator[Row]:
         return read_rows(out.directory, SHARDS)
 
     if any("score" in row for row in islice(rows(), 1)):
-        place = out.write_rows(SCORES, rows())
+        file = out.write_rows(SCORES, rows())
         out.tell(scores_told(rows(), judge))
-        out.log(f"judge: {place}")
+        out.log(f"judge: {file}")
         return
-    place = out.write_rows(VERDICTS, rows())
+    file = out.write_rows(VERDICTS, rows())
     page = out.path(PAGE.name)
     write_text_atomic(page, render(PAGE, title=f"Verdicts of {judge}", rows=list(islice(rows(), SHOWN))))
+    # Of all shards, also those that an earlier run finished.
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
-    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], budget.spent if budget else {})
+    spent = budget.spent if budget else {}
+    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], spent)
     out.write_json("summary", summary)
     out.tell(verdicts_told(summary))
-    for path in (place, page):
-        out.log(f"judge: {path}")
+    out.log(f"judge: {file}")
+    out.log(f"judge: {page}")
