@@ -1,1 +1,1 @@
-"""What a judge is asked, and how its replies are read."""
+"""Prompts of judges, and the reading of their replies."""

@@ -37,6 +37,7 @@ _SCORE = "[1-5]"
 """The part of a frame that stands for a score. The first is the score of the response shown first."""
 LINE_END = re.compile(r"(?<!\^)\\n")
 """The line breaks of a frame; that of ``[^\\n]`` is none."""
+# "4", "4.5" and "4/5", and also numbers that are out of range, so that they can be named as such.
 _NUMBER = re.compile(r"(?P<score>[-+]?\d{1,9}(?:\.\d{1,18})?)(?: ?/ ?(?P<scale>\d{1,9}))?")
 
 
@@ -104,6 +105,7 @@ class Frame:
         # A third score has a side of its own, so that a frame with one too many is refused.
         sides = iter("abc")
         for line in LINE_END.split(self.source):
+            # The width bounds constrained decoding alone: a longer text is read, too.
             loose = line.replace("{1,{width}}", "*").replace(": ", ": ?")
             label, score, _ = loose.partition(_SCORE)
             if not score:
@@ -176,6 +178,7 @@ class Frame:
             scores: how many scores were read before it.
         """
         labels = [frame_line.label for frame_line in self._lines if frame_line.label]
+        # A text without a score's line anywhere is another kind of text, whatever its first odd line is.
         if not any(label.match(other) for _, other, _ in _lines_of(text) for label in labels):
             return "no_scores"
 
@@ -226,15 +229,21 @@ def _lines_of(text: str) -> Iterator[tuple[int, str, list[int]]]:
 
 
 # Quantifiers are possessive (``*+``) where what follows could match the same characters: a line of blanks is read once.
+# "1. Name", "**2)** Name", "Criterion 3: Name".
 _NUMBERED = re.compile(
     r"^(?P<indent>\s*+)#*+\s*+(?:[-*\u2022]\s++)?(?P<mark>\*\*|__)?\s*+(?:criterion\s*+)?"
     r"\(?\d++\s*+\\?[.):\u3001\uff0e\uff1a](?!\d)\s*+(?P<content>.+)$",
     re.IGNORECASE,
 )
+# "- Name"; a star needs a blank behind it, as it may be emphasis.
 _BULLET = re.compile(r"^(?P<indent>\s*+)(?P<mark>\*\*|__)?\s*+(?:[-\u2022]\s*+|\*\s++)(?P<content>.+)$")
+# "Criterion: Name".
 _PREFIX = re.compile(r"^criterion\s*+:\s*+(?=\w)", re.IGNORECASE)
+# "**Name**" at the beginning of an item.
 _EMPHASIS = re.compile(r"(?P<mark>\*{1,3}|__)(?=[^\s*])(?P<name>(?:(?!(?P=mark)).)*?[^\s*])(?P=mark)")
+# What ends a name: a colon, a dash, a bracket or the end of the line.
 _AFTER_NAME = re.compile(r"\s*+(?:[:\uff1a\u2013\u2014(\-]|$)")
+# Between two underscores on either side: a name of Python, and no emphasis.
 _DUNDER = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 NESTED = 2
 """Columns: a line that stands this much deeper than its list's first item is a remark on the item above."""
@@ -258,6 +267,7 @@ def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
 
 def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
     """Return all criteria that :func:`parse_criteria` reads, each with the place in ``text`` where its line ends."""
+    # By name, the first of equal ones counts.
     criteria: dict[str, tuple[str, int]] = {}
     for content, end in listed_items(text, material):
         criteria.setdefault(normalise(content), (content, end))
@@ -382,6 +392,7 @@ def read_by_frames(level: str, text: str, frames: Mapping[str, str]) -> str:
     if level == "guideline":
         return "a guideline" if text.strip() else "nothing"
     parsed = parse_judgment(text, frame=frames["judgment"])
+    # A judge of single responses writes the other form.
     if parsed.failure:
         parsed = parse_judgment(text, frame=frames["score"], responses=1)
     if parsed.failure:
@@ -416,6 +427,7 @@ def read_judgment(
         responses: how many responses are scored, 1 or 2.
     """
     if completion.finish_reason != "stop":
+        # What ends at a limit may lack its second score.
         return ParsedJudgment(None, None, "cut_off")
     parsed = parse_judgment(completion.text, material, frame, responses)
     if parsed.places is None or score == "parsed":
@@ -454,6 +466,7 @@ def _certainty(before: str, probabilities: Mapping[int, tuple[float, ...]], bett
     match = _BETTER.search(before)
     if match is None or match["side"] != better:
         return 1.0
+    # Behind the digits' probabilities stand those of the letters.
     letters = probabilities.get(match.start(), ())[len(SCORES) :]
     total = math.fsum(letters)
     if total <= 0.0:

@@ -29,8 +29,11 @@ OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", 
 QUOTE = "> "
 """The mark before a line that reads like a heading."""
 
+# Fragments before a heading are not part of it.
 _BLOCKS = re.compile(r"^(?:\{(?:context|reference)_block\})+")
+# "[Query]".
 _BRACKETS = re.compile(r"\[[^\[\]\n]{2,60}\]")
+# "Query: " before a slot.
 _LABEL = re.compile(r"(?P<label>[^\W\d_][\w ]{0,40}:)[ ]*(?=\{\w+\})")
 _ANY = "\ue000"
 """A private-use character that stands for what fills a slot within a heading."""
@@ -39,6 +42,7 @@ _DRESS = r"[ \t#*_\-`~|=+\u2022\u00b7]*+"
 
 Possessive: none of it is part of what follows, so that a long row of marks is read once.
 """
+# The beginning of a turn, as the fragment of earlier turns shows them.
 _TURN = re.compile(rf"^(?={_DRESS}(?:user|assistant|system|human){_DRESS}:)", re.IGNORECASE | re.MULTILINE)
 _SCORE = re.compile(
     rf"^{_DRESS}[\[(]?(?:\d{{1,2}}[.)]{_DRESS})?(?:\w{{1,12}}[ \t*_]{{1,3}}){{0,2}}response[ \t]++[ab]\b"
@@ -158,6 +162,7 @@ DIALECTS: dict[Dialect, tuple[Step, ...]] = {
 }
 """The ways of asking (branching paper, tables 7 to 10) and the steps that a set needs for each."""
 
+# The sets of the package, each a file NAME.yaml.
 PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
@@ -168,7 +173,9 @@ FRAMES = {"judgment": FRAME, "score": SCORE_FRAME}
 FIXED = 24
 """Tokens for the words of the frame up to the second score."""
 
+# A slot of a template: "{query}".
 _SLOT = re.compile(r"\{(\w+)\}")
+# The line that a judge of single responses writes, as a template.
 _SCORE_LINE = "Score: {score}"
 
 
@@ -224,6 +231,7 @@ class PromptSet:
     def quoted(self, text: str) -> str:
         """Return other people's text for a slot of the judge's own, its headings and verdicts marked as quoted."""
         for step in ("judgment", "score"):
+            # A guideline stands in either prompt.
             if step in self.steps:
                 text = quoted({"response": text}, self._headings[step])["response"]
         return text
@@ -264,6 +272,7 @@ def _filled(fragment: str, name: str, slots: Mapping[str, str]) -> str:
 
 def prompt_file(name_or_path: str | Path) -> Path:
     """Return the file of a prompt set: the packaged one of this name, else the path itself."""
+    # A packaged name comes first, so that no file of the working directory takes its place.
     packaged = PACKAGED / f"{name_or_path}.yaml"
     return packaged if packaged.exists() else Path(name_or_path)
 
@@ -317,6 +326,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
         raise ConfigError(f"{key}={name_or_path}: neither a packaged set ({names}) nor a YAML file")
     try:
         source = path.read_text(encoding="utf-8")
+        # The text is kept beside what it holds: it is saved with every judge as it was written.
         raw = yaml.safe_load(source)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
@@ -354,6 +364,7 @@ def _frame(raw: Mapping[str, Any], step: str, path: Path) -> str:
     if not isinstance(frame, str) or not frame:
         raise ConfigError(f"{path}: step {step!r}, 'frame': expected a regular expression")
     try:
+        # Made for its errors: a wrong frame is refused here and not at the first judgment.
         frame_of(frame, 1 if step == "score" else 2)
     except ValueError as error:
         raise ConfigError(f"{path}: step {step!r}, 'frame': {error}") from error
@@ -369,6 +380,7 @@ def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
             raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
 
     required = SLOTS[step]
+    # The slots of all roles count together: a system prompt may hold some of them.
     used: set[str] = set()
     for text in templates.values():
         used.update(_SLOT.findall(text))

@@ -14,7 +14,9 @@ from judgetrain.judges.prompting.parsing import LINE_END
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.prompting.verdicts import Reading
 
+# A frame's line as it stands in the expression: "Score: [1-5]" or "Analysis: [^\n]{1,{width}}".
 _LINE = re.compile(r"\A(?P<label>[\w ()/-]+): (?:(?P<score>\[1-5\])|\[\^\\n\]\{1,\{width\}\})")
+# The line of free text before a mark.
 _EXPLAINED = FormLine("explanation", "{}")
 _MARKED: dict[Step, Form] = {
     "pairwise": (_EXPLAINED, FormLine("verdict", "[[{}]]", tuple("ABC"))),
@@ -36,6 +38,7 @@ def form_of(prompts: PromptSet, step: Step) -> Form:
     return _MARKED.get(step, ())
 
 
+# A prompt set has few frames, and a form is asked for with every request.
 @lru_cache
 def _of_frame(frame: str) -> Form:
     """Return the lines of a frame; empty where one is not a label with a score or a text."""
@@ -218,8 +221,10 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
     elif completion.finish_reason != "stop":
+        # A mark may stand in a text that is cut off, but it was not meant to be the end.
         reading = Reading(None, "cut_off")
     else:
+        # Marks of the judged texts are no answer, which the reader has to know.
         reading = read(text, material="\n".join(question.slots.values()))
     answer = None
     if reading.value is not None:

@@ -18,10 +18,13 @@ from judgetrain.schema import Verdict
 
 T = TypeVar("T")
 
+# "[[A]]", with any text up to 60 characters, so that a wrong one can be named.
 _MARK = re.compile(r"\[\[([^\[\]\n]{1,60})\]\]")
+# "7", "7.5", "7,5" and "7/10".
 _RATING = re.compile(r"(?P<value>[-+]?\d{1,9}(?:[.,]\d{1,9})?)(?:\s?/\s?(?P<scale>\d{1,9}))?")
 _DRESS = "*`\\_"
 """Emphasis and escapes, which make no difference to a mark."""
+# The last one is the full stop of Chinese and Japanese.
 _SENTENCE_ENDS = (".", "!", "?", "\u3002")
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "c": "tie", "tie": "tie"}
 _CRITIQUES: dict[str, Literal["X", "Y"]] = {"x": "X", "y": "Y"}
@@ -127,12 +130,15 @@ def _mark(text: str, material: str, missing: str) -> Reading[str]:
     if answer is None:
         return Reading(None, NO_ANSWER)
     bare = _bare(answer)
+    # A full stop behind the mark makes no difference.
     last_line = bare.rstrip().rpartition("\n")[2].strip().rstrip(".!\u3002").rstrip()
     marks = list(_MARK.finditer(last_line))
+    # A mark that text follows is spoken of, and not given.
     if not marks or marks[-1].end() < len(last_line):
         return Reading(None, "mentioned" if _MARK.search(bare) else missing)
 
     content = _content(marks[-1])
+    # The same mark twice says one thing.
     if any(_content(mark) != content for mark in marks):
         return Reading(None, "ambiguous")
     before = last_line[: marks[-1].start()].rstrip()
