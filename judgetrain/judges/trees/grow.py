@@ -84,10 +84,12 @@ class PartialTree:
         """
         completion = sampled.completion
         reason = completion.finish_reason
+        # Also one that cannot be read: it was paid for.
         self.lists.append(CriteriaList(text=completion.text, **sampled.record))
         if reason in UNANSWERED:
             self.failures[f"criteria:{reason}"] += 1
             return
+        # Lists stand under each other, as if they were one.
         self.criteria_text = f"{self.criteria_text}\n{completion.text}".strip("\n")
 
         material = material_of(self.comparison)
@@ -130,6 +132,7 @@ class PartialTree:
             criteria_generated_tokens=sum(criteria_list.generated_tokens for criteria_list in self.lists),
             criteria=tuple(self.criteria),
             seed=seed,
+            # Sorted, so that equal trees are equal rows, whatever failed first.
             failures=dict(sorted(self.failures.items())),
             lists=tuple(self.lists),
         )
@@ -190,7 +193,7 @@ Steer = Callable[[EvaluationTree], Wave]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How wide a tree grows.
+    """The width of a tree.
 
     Args:
         count: how many criteria are asked for.
@@ -253,10 +256,12 @@ def grow(
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
+            # The others stay in the list's text, as the judge that learns from it has to write all of them.
             chosen = set(choose(tree.comparison, [criterion.text for criterion in tree.criteria]))
             tree.criteria = [criterion for index, criterion in enumerate(tree.criteria) if index in chosen]
     while True:
         grown = [tree.finished(seed) for tree in trees]
+        # Each tree says itself what it needs; the batch is over all of them.
         waves = [steer(tree) for tree in grown]
         due = list(_due_criteria(trees, waves, numbers, shape))
         if not due:
@@ -276,7 +281,7 @@ def _all_at_once(shape: Shape) -> Steer:
 
 
 WITHOUT = "5 if it holds throughout, 3 if it holds in part, 1 if it does not hold."
-"""What a judge is shown in the place of a guideline where a criterion is to be judged by its text alone."""
+"""The guideline of a criterion that is judged by its text alone."""
 
 
 def _position(number: int, index: int, list_length: int) -> int:
@@ -434,6 +439,7 @@ class _Grower:
             written: the guidelines of each.
         """
         shape = self.shape
+        # By step, as judgments of one response have a frame of their own.
         limits = {}
         for order in shape.orders:
             step = judgment_step(order)
@@ -466,6 +472,7 @@ class _Grower:
         for order in self._orders(entry, guideline):
             for number, (request, sampled) in enumerate(islice(answers, self.shape.judgments)):
                 nodes.append(self._judgment(entry, f"{guideline.id}/{order}{number}", order, request, sampled))
+        # Only now are the judgments of both responses there.
         return replace(guideline, judgments=tuple(_with_siblings(nodes)))
 
     def _orders(self, entry: _DueCriterion, guideline: GuidelineNode) -> list[Order]:
@@ -524,6 +531,7 @@ class _Grower:
         """Return every request's completion, in their order; an engine that has nothing to do is not called."""
         if not requests:
             return []
+        # A seed a level: else the first tokens of all levels would be drawn alike.
         seed = derive_seed(self.seed, step, *attempt)
         completions = self.engine.generate(requests, seed)
         pairs = zip(completions, places(requests), strict=True)

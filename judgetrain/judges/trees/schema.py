@@ -22,15 +22,26 @@ Wave = Mapping[int, Sequence[Order]]
 class JudgmentNode:
     """A leaf: one sampled judgment of the two responses in one order, or of one of them.
 
-    ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
-    shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why. A judgment
-    of one response (order A or B) has the other's score from its sibling, the judgment of the other response with the
-    same number: None where there is none, or that one could not be read. ``inverted``: the criterion says what a
-    response must not do, so that the lower score is the better one.
+    Scores and verdict belong to the comparison's own responses A and B, whatever order was shown. A judgment of one
+    response (order A or B) has the other's score from its sibling, the judgment of the other response with the same
+    number: None where there is none, or that one could not be read.
 
-    ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
-    for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
-    where nothing was sampled.
+    Seed and place fix an engine's random numbers, but for servers whose answers are kept, which get a seed made from
+    the request's content (``engines/answers.py``).
+
+    Args:
+        id: unique in its tree.
+        order: what was shown.
+        text: the judgment as sampled.
+        score_a: of response A, 1 to 5; None where the text could not be read.
+        score_b: of response B.
+        failure: why it could not be read; None where it could.
+        prompt_tokens: tokens read.
+        generated_tokens: tokens written.
+        finish_reason: why the text ends.
+        inverted: the criterion says what a response must not do, so that the lower score is the better one.
+        seed: of the batch; None where nothing was sampled.
+        place: of the request in the batch.
     """
 
     id: str
@@ -49,6 +60,7 @@ class JudgmentNode:
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict in the comparison's own order; None if the judgment could not be read."""
+        # Without a band for ties: whoever wants one looks at the margin.
         return verdict_of(self.margin)
 
     @property
@@ -63,6 +75,7 @@ class JudgmentNode:
 
 def both_sides(judgment: str) -> str:
     """Return one id for the two judgments that read one response each; any other judgment's id as it is."""
+    # Ids end with the order and a number, as in "/A0" and "/B0".
     return re.sub(r"/[AB](\d+)$", r"/\1", judgment)
 
 
@@ -104,10 +117,16 @@ where it sees little difference.
 
 @dataclass(frozen=True, kw_only=True)
 class CriterionNode:
-    """One criterion of the judge's list (``rank`` counts from 0, in the order the judge named them).
+    """One criterion of the judge's list, or of a rubric.
 
-    ``generated_tokens`` is its part of what its list cost; the list itself, with prompt tokens, seed and stop reason,
-    is ``lists[listed_in]`` of the tree. ``given``: the criterion of a rubric, which no list names.
+    Args:
+        id: unique in its tree.
+        text: the criterion as listed.
+        rank: counts from 0, in the order the judge named them.
+        generated_tokens: its part of what its list cost.
+        guidelines: by which it was judged.
+        listed_in: its list is ``lists[listed_in]`` of the tree, with prompt tokens, seed and stop reason.
+        given: the criterion of a rubric, which no list names; None: the judge named it.
     """
 
     id: str
@@ -149,11 +168,18 @@ class CriteriaList:
 class EvaluationTree:
     """All branches of one comparison.
 
-    ``criteria_text`` is what the judge listed as sampled; ``lists`` holds it generation by generation, a second one
-    where the first fell short (empty where no list was sampled). ``seed`` is the seed of the shard that grew it.
-    ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
-    ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...). ``earlier``: trees of the same
-    comparison that could not be read, in whose place this one was grown (``judge.retries``).
+    Args:
+        comparison: what was judged.
+        criteria_text: the judge's lists as sampled, under each other.
+        criteria_prompt_tokens: tokens read for the lists.
+        criteria_generated_tokens: tokens written for the lists.
+        criteria: those that were grown.
+        seed: of the shard that grew it.
+        failures: how much could not be read or not be used whole, by reason (``criteria:none``, ``criteria:repeated``,
+            ``guideline:cut_off``, ``judgment:no_score_a``, ...).
+        lists: generation by generation, a second one where the first fell short; empty where no list was sampled.
+        earlier: trees of the same comparison that could not be read, in whose place this one was grown
+            (``judge.retries``).
     """
 
     comparison: Comparison
@@ -201,6 +227,7 @@ class EvaluationTree:
 
     def to_row(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary; the inverse of :meth:`from_row`."""
+        # Emptied first, since the earlier trees are written as rows of their own.
         row = asdict(replace(self, earlier=()))
         row["comparison"] = self.comparison.to_row()
         # Most trees have no earlier one; the key is last in the rows of those that have.
@@ -221,7 +248,7 @@ class EvaluationTree:
 
 
 OTHER = "other"
-"""Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
+"""The key of the tree of order BA in the row of order AB's tree, where plans are independent."""
 
 
 def trees_of(row: Mapping[str, Any]) -> list[EvaluationTree]:
@@ -271,11 +298,13 @@ def cost_of(tree: EvaluationTree, used: Sequence[CriterionNode] = ()) -> Cost:
             if criterion.given and guideline.seed is None:
                 unsampled += 1
 
+    # A list is a call, and so is every node that was sampled.
     cost = Cost(
         tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes),
         listed_tokens + sum(node.generated_tokens for node in nodes),
         len(tree.lists) + len(nodes) - unsampled,
     )
+    # Whatever is used of this tree, the earlier ones were grown for it.
     return sum(map(cost_of, tree.earlier), cost)
 
 
@@ -298,6 +327,7 @@ def _verdicts(guideline: GuidelineNode, order: Order) -> list[Verdict | None]:
 
 def self_consistent(guideline: GuidelineNode, order: Order) -> bool:
     """Return whether all judgments by a guideline in one order can be read and give one verdict (paper, 4.3)."""
+    # No judgments at all are no agreement: the set is empty then.
     verdicts = set(_verdicts(guideline, order))
     return len(verdicts) == 1 and None not in verdicts
 

@@ -12,7 +12,7 @@ from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode, prune
 from judgetrain.schema import Verdict
 
 DIRECTORY = "view"
-"""Where in a stage's directory its pages are."""
+"""The folder of pages in a stage's directory."""
 INDEX = "index.html"
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -75,6 +75,7 @@ def _by_comparison(rows: Rows, names: Set[str]) -> dict[str, list[Mapping[str, A
 
 def write_views(pages: Sequence[View], directory: Path, title: str) -> Path:
     """Write a page per tree (``00001.html``, ...) and an index, and return the index's path; older pages go."""
+    # A later run may have fewer trees, whose pages would stand beside those of this one.
     for stale in directory.glob("[0-9]" * 5 + ".html"):
         stale.unlink(missing_ok=True)
     names = [f"{number:05d}.html" for number in range(1, len(pages) + 1)]
@@ -109,6 +110,7 @@ def _numbers(tree: EvaluationTree) -> dict[str, str]:
     """Return the number of every node by its id: ``2``, ``2.1`` and ``2.1.4`` of criterion, guideline and judgment."""
     numbers = {}
     for criterion in tree.criteria:
+        # People count from 1.
         criterion_number = str(criterion.rank + 1)
         numbers[criterion.id] = criterion_number
         for place, guideline in enumerate(criterion.guidelines, start=1):
