@@ -1,4 +1,4 @@
-"""How branches become a verdict, when their verdict can no longer change, and a verdict's probability, fitted.
+"""Aggregation: from branches to a verdict, the earliest stop, and a verdict's fitted probability.
 
 P(A is better) is the logistic function of a weighted sum of what the criteria add to the mean, without an intercept:
 exchanging the responses exchanges the verdict. Where both orders were judged a criterion's margin is the mean of both,
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import ConfigError
@@ -23,17 +23,12 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Judgme
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[Any]
-
-
+# None, what could not be read, is missing here and votes for nobody.
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 
 
 class Rule(NamedTuple):
-    """How the branches of one order become its verdict.
+    """The rule by which the branches of one order become its verdict.
 
     Args:
         weighed: True: the side with the larger weighted mean of scores, also in an order by itself where fitted weights
@@ -160,6 +155,7 @@ def next_wave(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[
 
     # No further than the first order may be settled: what comes then decides how much the others need.
     wave = min(needed_by_order.values())
+    # Criteria grow in the order of the list, so that a wave follows on those that have guidelines.
     done = sum(bool(criterion.guidelines) for criterion in criteria)
     return {criterion.rank: tuple(needed_by_order) for criterion in criteria[done : done + wave]}
 
@@ -167,6 +163,7 @@ def next_wave(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[
 def used(tree: EvaluationTree, branches: int) -> tuple[CriterionNode, ...]:
     """Return the criteria that a judge with ``branches`` branches judges by: so many, but all of a rubric."""
     from_rubric = sum(criterion.given is not None for criterion in tree.criteria)
+    # A rubric's criteria stand before those that the judge added to it.
     return tree.criteria[: max(branches, from_rubric)]
 
 
@@ -175,6 +172,7 @@ def stopped(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Or
 
     The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
     """
+    # The list is written before the first wave: no stop shortens it.
     partial = replace(tree, criteria=tuple(replace(criterion, guidelines=()) for criterion in tree.criteria))
     wave = next_wave(partial, branches, rule, orders)
     while wave:
@@ -199,7 +197,7 @@ def _in_orders(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNo
 
 
 Margins = Mapping[str, float]
-"""What each criterion adds to the mean, which says how far A is ahead, -1 to 1.
+"""Parts of the mean margin by criterion; the mean says how far A is ahead, -1 to 1.
 
 By the criterion's name in a rubric, or ``#2`` for the second of the judge's own list.
 """
@@ -210,6 +208,7 @@ def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
     weights: dict[str, float] = {}
     margins: dict[str, list[float]] = {}
     for criteria in lists:
+        # Criteria of a judge's own have no names that two trees share: their place stands for them.
         for place, node in enumerate(criteria, start=1):
             name = f"#{place}"
             if node.given:
@@ -223,6 +222,7 @@ def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
                 weights.setdefault(name, abs(node.criterion.weight))
                 margins.setdefault(name, []).extend(readable)
 
+    # Over what could be read, so that the margins add up to the mean of those.
     whole = math.fsum(weights.values()) * (HIGHEST - LOWEST)
     return {name: weight * fmean(margins[name]) / whole for name, weight in weights.items()}
 
@@ -285,6 +285,7 @@ class Fitted:
             file = Path(path).expanduser()
             if file.is_dir():
                 file = file / FITTED
+            # Other files of JSON fail by their keys (TypeError).
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{key}={path}: expected the {FITTED} of stage calibrate ({error})") from error

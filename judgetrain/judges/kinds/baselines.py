@@ -29,6 +29,7 @@ FOLDS = 10
 STRENGTH = 0.1
 """Inverse strength of the L2 penalty, on features of unit variance, per 1,000 comparisons: see :func:`fitted`."""
 
+# The usual pattern of scikit-learn leaves out punctuation and words of one letter, which are style.
 _WORDS = r"\w+|[^\w\s]"
 
 
@@ -61,6 +62,7 @@ class SurfaceJudge(Judge):
         from sklearn.model_selection import GroupKFold
 
         features = differences(comparisons)
+        # 0: a tie, or no label.
         signs = np.array([{"A": 1, "B": -1}.get(comparison.label or "", 0) for comparison in comparisons])
         margins = np.full(len(comparisons), np.nan)
         # As objects: NumPy would pad all texts to the length of the longest.
@@ -69,6 +71,7 @@ class SurfaceJudge(Judge):
         folds = min(FOLDS, len(set(prompts)))
         if folds < 2:
             return margins
+        # By prompt, as answers to one prompt share words.
         for others, fold in GroupKFold(folds).split(features, groups=prompts):
             decided = others[signs[others] != 0]
             if len(decided) > 1:
@@ -184,6 +187,7 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
     """Refuse a name that is no baseline, and one that learns from labels where there are none."""
     if method.target not in BASELINES:
         raise unknown(method, use)
+    # It learns from the labels of the comparisons that it judges.
     if method.target == SurfaceJudge.name and not use.labelled:
         raise unknown(method, use)
 

@@ -68,6 +68,7 @@ class BranchingJudge(Judge):
         self.prompts = prompts
         self.options = options or JudgeOptions()
         self.name = name
+        # Before anything is asked: the prompt set may have no step for single responses.
         check_reads(prompts, self.options.orders, "judge.reads=one")
 
     @classmethod
@@ -118,6 +119,7 @@ class BranchingJudge(Judge):
             branches: how many to grow; None: the judge's own number.
             numbers: what decides each tree's random numbers, by comparison; None: its place in the call.
         """
+        # Responses that are judged by themselves have no order that could have a plan of its own.
         if self.options.plan == "shared" or self.options.reads == "one":
             return self.sample(comparisons, seed, branches, self.options.orders, numbers), []
 
@@ -206,12 +208,14 @@ class BranchingJudge(Judge):
         """
         if self.options.reads != "one":
             raise ConfigError(f"{self.name} reads two responses at a time: ask it with reads='one' (judge.reads=one)")
+        # A score is over all criteria, whatever would settle a comparison.
         options = replace(self.options, early_stop=False)
         # The plan of a group's first response is all that the others are judged by.
         planned = replace(options, steps=replace(options.steps, rubric="only"))
 
         items_by_group = [_items_of(group) for group in groups]
         first_items = [items[0] for items in items_by_group if items]
+        # The first response with a text makes the plan of its group.
         first_trees = iter(self._grow_alone(first_items, seed, options))
         trees_by_group: list[list[EvaluationTree]] = []
         for items in items_by_group:
@@ -389,6 +393,7 @@ def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
         criterion = node.criterion
         if scores:
             shares.append((criterion.weight, criterion.share(sum(scores) / len(scores))))
+        # A judge's own criterion that could not be read is left out; no two of its lists are the same anyway.
         elif criterion.source == "given":
             return None
     return weighted(shares)
@@ -396,6 +401,7 @@ def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
 
 def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
     """Yield the branches by order, and in an order by rank."""
+    # A judge's tree has orders of one kind only; the other yields nothing.
     for order in (*ORDERS, *RESPONSES):
         for node in criteria:
             for guideline in node.guidelines:
@@ -530,6 +536,7 @@ def prompts(method: Method, options: JudgeOptions, directory: Path | None, other
     """Return the prompts that the judge was trained with, or of a model that is no trained judge ``others``."""
     if directory is None:
         return load_prompt_set(others)
+    # Said here too: a caller in Python passes no check before a run.
     if not (directory / FILE).is_file():
         raise ConfigError(f"{method.text}: {no_judge(directory)}")
     return load_prompt_set(directory / FILE)
@@ -543,6 +550,7 @@ def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
 
 def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return what the judge's trees depend on besides the model."""
+    # Settings that only decide how trees are read are left out, so that kept trees can be read in another way.
     asking = models.asking(method)
     if not asking.early_stop:
         # Aggregation and tie decide what is asked only where branches stop early.
@@ -566,6 +574,7 @@ def grow_branches(judge: Any, comparisons: Sequence[Comparison], seed: int, bran
     """Return the trees of comparisons as a finished shard, grown with so many branches."""
     trees, others = judge.ask(comparisons, seed, branches)
     shard = shard_of([*trees, *others])
+    # shard_of has counted tokens and failures of both orders' trees.
     rows = list(shard.rows[: len(trees)])
     # Where plans are independent, a comparison's row holds both of its trees.
     if others:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """Where a method's judge is about to be used: what the checks before a run go by.
+    """The use that a method's judge is checked for, before a run.
 
     Args:
         key: the configuration key that names the method, for messages.
@@ -59,7 +59,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """What a caller in Python says of how a judge is asked; as of :func:`~judgetrain.judges.factory.load_judge`."""
+    """The arguments of :func:`~judgetrain.judges.factory.load_judge`, by which a caller in Python asks a judge."""
 
     branches: int = 1
     engine: EngineConfig | None = None
@@ -71,7 +71,7 @@ class Arguments:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a judge is made of besides its options; each part is loaded when it is called for.
+    """The parts of a judge besides its options; each is loaded when it is called for.
 
     Args:
         engine: returns the engine of the model that the method names.
@@ -86,7 +86,7 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What stage ``evaluate`` reads off the rows that a judge left on a benchmark.
+    """The results that stage ``evaluate`` reads off the rows of a judge on a benchmark.
 
     Args:
         predictions: by the number of branches, or under 0 for a judge without branches, one a comparison.
@@ -104,6 +104,7 @@ class Outcome:
 def compare(judge: Judge, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
     """Return a judge's predictions on comparisons as a finished shard."""
     predictions = judge.compare_all(comparisons, seed)
+    # Whole: a shard counts what both orders cost.
     spent = sum((prediction.whole_cost for prediction in predictions), Cost())
     failures: Counter[str] = Counter()
     for prediction in predictions:
@@ -124,7 +125,7 @@ def read_predictions(
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """How stage ``evaluate`` asks a kind's judges, so that what they say is kept in shards and read from them.
+    """The way in which stage ``evaluate`` asks a kind's judges, keeps their answers in shards and reads them.
 
     Args:
         rows: what the rows are, the first part of the shards' names (``trees-BENCHMARK-METHOD``).
@@ -146,7 +147,7 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:
-    """How the methods of a kind are written, for messages about one that there is not.
+    """The forms in which the methods of a kind are written, for messages about an unknown one.
 
     Args:
         evaluate: in ``evaluate.methods``.
@@ -157,6 +158,9 @@ class Forms:
     evaluate: str
     unlabelled: str = ""
     python: str = ""
+
+
+# Defaults of a kind's functions, for kinds that have nothing to say there.
 
 
 def no_check(settings: ModelSettings, method: Method, use: Use) -> None:
@@ -170,6 +174,7 @@ def no_options(models: Models, method: Method, branches: int) -> JudgeOptions:
 
 def no_arguments(method: Method, directory: Path | None, arguments: Arguments) -> JudgeOptions:
     """Return the defaults (ConfigError: the caller sets something)."""
+    # The first one is enough for a message.
     for name in arguments.changes:
         raise ConfigError(f"{method.text!r} has no setting {name}")
     return JudgeOptions()
@@ -263,9 +268,11 @@ def later(code: str) -> Callable[..., Any]:
 
 def find_kind(name: str) -> Kind | None:
     """Return the kind of this name, or None."""
+    # Resolved at use, since the modules of kinds import this one.
     code = rooms.kinds().get(name)
     if code is None:
         return None
+    # A room's file names the record as "module:KIND".
     kind: Kind = resolve_name(code)
     return kind
 
@@ -295,6 +302,7 @@ def unknown(method: Method, use: Use | None = None) -> ConfigError:
     """Return the error for a method that is no judge there, with the forms that are and what may have been meant."""
     # Kinds without a judge of their own are run by stage evaluate alone, on labelled comparisons.
     built = [kind.forms for kind in kinds() if kind.build is not None]
+    # A caller in Python has no configuration key to be named.
     if use is None:
         forms = ", ".join(form.python or form.evaluate for form in built)
         return ConfigError(f"{method.text!r} is no judge; there are {forms}")

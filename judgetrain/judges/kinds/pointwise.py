@@ -35,6 +35,7 @@ class PointwiseJudge(PromptedJudge):
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
         reader = self.prompts.reads.rating if self.prompts.reads else read_rating
+        # Replies are read by whoever asks, who knows no scale.
         return partial(reader, lowest=lowest, highest=highest)
 
     def questions(self, comparison: Comparison, sides: str = "AB") -> list[Question]:
@@ -54,6 +55,7 @@ class PointwiseJudge(PromptedJudge):
         """
         questions = [self.questions(comparison, "A") for comparison in comparisons]
         groups = self._ask(questions, seed, [comparison.number for comparison in comparisons])
+        # One question a group, so that each has one reply.
         return [reply for replies in groups for reply in replies]
 
 

@@ -47,6 +47,7 @@ class PromptedJudge(Judge):
     ) -> None:
         self.engine = engine
         self.sampling = sampling or OnceConfig().sampling
+        # The packaged set of a dialect has the dialect's name.
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
@@ -165,10 +166,12 @@ def prediction_of(
     """
     tokens = tokens_of(replies)
     cost = Cost(tokens["prompt_tokens"], tokens["generated_tokens"], len(replies))
+    # Two ratings have a margin, and judgments of a pair have a plan.
     margin = None
     plan: Plan | None = None
     if dialect == "pointwise":
         ratings = {reply.shown: float(reply.answer) for reply in replies if reply.answer is not None}
+        # With one rating there is nothing to compare.
         if len(ratings) == 2:
             margin = ratings["A"] - ratings["B"]
         verdict_ab = verdict_of(margin)
@@ -196,6 +199,7 @@ def prediction_of(
 
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
     """Refuse a model that cannot be asked, and a prompt set of another dialect."""
+    # The model first: without one the prompts do not matter.
     check_model(settings, method, use.key)
     dialect = cast(Dialect, method.kind)
     load_prompt_set(getattr(settings, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
@@ -227,6 +231,7 @@ def build_by(judge: type[PromptedJudge]) -> Callable[[Method, JudgeOptions, Part
 
     def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
         assert options.once is not None
+        # Prompts before the engine: an error in them is found before a model is loaded.
         prompt_set = parts.prompts()
         return judge(parts.engine(), prompt_set, options.once.sampling, method.name)
 
@@ -251,6 +256,7 @@ def replies_shard(comparisons: Sequence[Comparison], replies: Sequence[Sequence[
     failures: Counter[str] = Counter()
     all_replies: list[Reply] = []
     for comparison, of_comparison in zip(comparisons, replies, strict=True):
+        # Replies and not predictions, which stage evaluate makes of them when it reads the shard.
         rows.append({"comparison_id": comparison.id, "replies": [reply.to_row() for reply in of_comparison]})
         failures.update(f"reply:{reply.failure}" for reply in of_comparison if reply.failure)
         all_replies.extend(of_comparison)
