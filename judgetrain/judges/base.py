@@ -49,16 +49,17 @@ class Cost:
 
 def _whole(number: float) -> int:
     """Return a number of tokens as an integer; 0 for NaN."""
+    # A shard's marker holds integers: half a token is no number that anybody counts.
     return 0 if math.isnan(number) else round(number)
 
 
 Plan = Literal["shared", "independent"]
-"""Whether both orders are judged by one list of criteria and its guidelines, or each order by a plan of its own."""
+"""The plan of both orders: one list of criteria and its guidelines, or a list for each order."""
 
 BothOrders = Literal["A", "B", "tie", "inconsistent", "unreadable"]
 
 SHARES: dict[str, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
-"""What response A won by a verdict."""
+"""The share of a comparison that response A wins, by the verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +67,21 @@ class Reason:
     """One branch of a verdict: the judgment in one order, the criterion and the guideline it was made by.
 
     Of a judge that is asked once it is a reply, with empty criterion and guideline; of one that rates, the rating of
-    one response, on its own scale.
+    one response, on its own scale. Text, scores and verdict are in the comparison's own order, whatever was shown
+    first.
 
-    ``text``, ``score_a``, ``score_b`` (1 to 5) and ``verdict`` are in the comparison's own order, whatever was shown
-    first; in order A or B the text speaks of that response alone. Scores and verdict are None where the text could not
-    be read, for the reason ``failure``. ``name``, ``weight`` and ``source`` are the criterion's
-    (:class:`~judgetrain.rubrics.Criterion`).
+    Args:
+        order: what the judgment was shown.
+        criterion: the criterion's text.
+        guideline: the scoring guideline.
+        text: the judgment; in order A or B it speaks of that response alone.
+        score_a: of response A, 1 to 5; None where it could not be read.
+        score_b: of response B.
+        verdict: of the two scores.
+        failure: why the text could not be read; None where it could.
+        name: the criterion's.
+        weight: the criterion's.
+        source: who wrote the criterion.
     """
 
     order: Order
@@ -91,9 +101,13 @@ class Reason:
 class Score:
     """The score of one response by a judge's criteria.
 
-    ``value``: the weighted mean of its scores, from 0 (the lowest level of every criterion) to 1; None where no
-    judgment of it could be read. ``cost``: its judgments', with an even part of the list and the guidelines that it
-    shares with the other responses.
+    Args:
+        value: the weighted mean of its scores, from 0 (the lowest level of every criterion) to 1; None where no
+            judgment of it could be read.
+        reasons: its judgments.
+        failures: how many of them could not be read, by reason.
+        cost: of its judgments, with an even part of the list and the guidelines that it shares with the other
+            responses.
     """
 
     value: float | None
@@ -114,17 +128,28 @@ class Score:
 class Prediction:
     """A judge's answer to one comparison.
 
-    ``verdict_ab`` is the verdict when the responses were shown as they are, ``verdict_ba`` when they were shown
-    exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None means that no
-    branch could be read in that order. ``margin`` is the mean score of A minus that of B over the readable branches of
-    both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how many were sampled. ``merged``:
-    the two orders are known only as one verdict or as a conflict (A, B), so that nothing can be said of a single order.
-    ``reasons``: the branches of a branching judge, order AB first, or the replies of one that is asked once;
-    predictions are compared without them. ``asked``: how the judge was asked, as ``greedy`` or ``T=1``; ``plan``:
-    whether both orders shared a plan; both are None where there is nothing to say. ``asked_again``: how many times it
-    was asked about anew, since its first branch could not be read. ``score_a`` and ``score_b``: how good each response
-    is, the weighted mean of its scores over all that was read, from 0 to 1; None without scores. ``summed``: the
-    likelier side by fitted weights, where they decide and both orders could be read; else None.
+    Both verdicts are in the comparison's own order, so that a consistent judge gives the same twice. Predictions are
+    compared without their reasons.
+
+    Args:
+        comparison_id: of the comparison.
+        method: the method's name.
+        branches: how many criteria the judge went by; 0 for a judge without branches.
+        verdict_ab: with the responses shown as they are; None: no branch could be read.
+        verdict_ba: with the responses shown exchanged.
+        margin: the mean score of A minus that of B over the readable branches of both orders.
+        cost: of a verdict in one order.
+        judgments: how many were sampled.
+        failures: how many of them could not be read, by reason.
+        merged: the two orders are known only as one verdict or as a conflict (A, B), so that nothing can be said of a
+            single order.
+        reasons: the branches, order AB first, or the replies of a judge that is asked once.
+        asked: how the judge was asked, as ``greedy`` or ``T=1``; None where there is nothing to say.
+        plan: whether both orders shared a plan; None where no order was shown.
+        asked_again: how many times the judge was asked anew, since its first branch could not be read.
+        summed: the likelier side by fitted weights, where they decide and both orders could be read; else None.
+        score_a: the weighted mean of A's scores over all that was read, 0 to 1; None without scores.
+        score_b: the same of B.
     """
 
     comparison_id: str
@@ -171,6 +196,7 @@ class Prediction:
         head: str = self.verdict
         if self.verdict == "inconsistent":
             head += f": {self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
+        # Other verdicts may hold failures, too, which did not decide.
         elif self.failures and self.verdict == "unreadable":
             head += f": {listed(self.failures)}"
         if self.margin is not None:
@@ -231,6 +257,7 @@ class Prediction:
 
 def logistic(margin: float) -> float:
     """Return the share of a comparison, 0 to 1, that response A wins by a margin: 0.73 by one point, 0.88 by two."""
+    # SciPy is slow to import, and most judges need no logistic function.
     from scipy.special import expit
 
     return float(expit(margin))
@@ -282,6 +309,7 @@ class Judge(Protocol):
             DataError: a prompt or a response is no text, or the criteria cannot be read.
             ConfigError: one response for a judge that compares two, or criteria for one that goes by none.
         """
+        # Imported here, as only a call with criteria reads files.
         from judgetrain.data.rubrics import given_rubric
 
         rubric = given_rubric(how.get("criteria"))
@@ -292,6 +320,7 @@ class Judge(Protocol):
         if not isinstance(response_a, str) or not isinstance(response_b, (str, type(None))):
             types = ", ".join(type(argument).__name__ for argument in (prompt, response_a, response_b))
             raise DataError(f"expected a prompt and one or two responses, which are texts; found {types}")
+        # One response alone has no other to be compared with.
         if response_b is None:
             candidates = Candidates.of(prompt, [response_a], reference, rubric)
             return self.score_all([candidates], seed)[0][0]
@@ -312,6 +341,7 @@ class Judge(Protocol):
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group (ConfigError: the judge compares two responses)."""
+        # Most kinds compare: those that score a single response override this.
         raise ConfigError(f"{self.name} compares two responses, and gives no score to one: give it two")
 
     def close(self) -> None:
@@ -332,15 +362,18 @@ def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:
     return "A" if margin > 0 else "B"
 
 
+# A response's letter, but not the beginning of a word or of a grade such as A-.
 _LETTER = r"[AB](?![\w-])"
+# Before the letter "response", "than" and the like, or behind it "is better"; or nothing but the letter.
 _NAMED = re.compile(
     r"(?:(?<=[Rr]esponse )|(?<=[Rr]esponses )|(?<=[Aa]ssistant )|(?<=[Aa]nswer )|(?<=\[\[)|(?<=\bthan )"
     rf"|(?<=[AB] and )){_LETTER}|(?<![\w-]){_LETTER}(?= is (?:better|worse)\b| and [AB]\b|'s\b)|\A[AB]\Z"
 )
 """A letter that names a response, beyond doubt."""
+# Any letter A or B by itself, whatever it names.
 _ANY = re.compile(rf"(?<![\w-]){_LETTER}")
 EXCHANGED = "(written with the responses exchanged: its A is B) "
-"""Before a text with a letter that may name a response or not, as in "A gives an amount" and "vitamin A"."""
+"""The words before a text with a letter that may name a response or not, as in "A gives an amount"."""
 _OTHER = {"A": "B", "B": "A"}
 _SHOWN = {"AB": "A shown first", "BA": "B shown first", "A": "A by itself", "B": "B by itself"}
 
@@ -370,7 +403,7 @@ MEANINGS = {
     "cut_off": "cut at its limit of tokens",
     "repeated": "a criterion named twice",
 }
-"""What reasons of unreadable judgments mean (docs/prompts.md has more)."""
+"""The meanings of reasons of unreadable judgments (docs/prompts.md has more)."""
 
 
 def listed(counts: Mapping[str, int]) -> str:
@@ -414,6 +447,7 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
 def _scores_shown(reason: Reason, sides: str) -> str:
     """Return the scores of a reason on one line; empty where it has none."""
     parts = []
+    # Not strict: of one response the second score is its sibling's, and not shown.
     for side, score in zip(sides, (reason.score_a, reason.score_b), strict=False):
         if score is not None:
             parts.append(f"{side} {score:g}")

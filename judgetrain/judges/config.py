@@ -1,4 +1,4 @@
-"""How a judge is asked, and how trees are sampled: what recipes say, and the one record that it comes to."""
+"""Settings of judges and of trees, as recipes have them, and the one record that a judge is made with."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ BESIDES = ("branches", "plan", "prompts", "engine", "model")
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
+# The ways to read a score; judge.score has "auto" besides.
 SCORED = ("parsed", "expected")
 TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "both": (*ORDERS, *RESPONSES)}
 """The orders of the judgments in trees, by ``tree.reads``."""
@@ -43,8 +44,11 @@ GIVEN = ("only", "first")
 """The roles of a given rubric: all the criteria that count, or the head of a list that the judge goes on with."""
 
 Aggregation = Literal["vote", "mean", "fitted"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores,
-or that which fitted weights make the likelier one (``judges/kinds/aggregation.py``)."""
+"""The ways from branches to a verdict (``judges/kinds/aggregation.py``).
+
+``vote``: the side that more of them prefer; ``mean``: the side with the larger weighted mean of scores; ``fitted``: the
+side that fitted weights make the likelier one.
+"""
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
@@ -71,7 +75,7 @@ def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequenc
 
 @dataclass
 class ReadingConfig:
-    """How judgments are written and read, in trees and by a judge alike."""
+    """Settings of how judgments are written and read, which trees and judges share."""
 
     score: str = key("parsed", "parsed, as written; expected, the mean of 1 to 5 by probabilities", choices=SCORED)
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
@@ -82,7 +86,7 @@ class ReadingConfig:
 
 @dataclass
 class StepsConfig(ReadingConfig):
-    """What a tree is grown with: how many criteria the model is asked for, and the sampling of each step."""
+    """Settings of a tree's growth: how many criteria the model is asked for, and the sampling of each step."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
     criteria_sampling: SamplingConfig = key(SamplingConfig, "listing criteria")
@@ -122,7 +126,7 @@ class StepsConfig(ReadingConfig):
 
 @dataclass
 class JudgeConfig(ReadingConfig):
-    """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
+    """Settings of a branching judge (stages evaluate, judge, correct, studies; Python); training reads none of them."""
 
     reads: str = key("two", "responses that a judgment reads: two, in both orders, or one", choices=get_args(Reads))
     score: str = key("auto", "parsed; expected, by probabilities; auto: so, if it reads one", choices=("auto", *SCORED))
@@ -177,6 +181,7 @@ class JudgeConfig(ReadingConfig):
             criteria: how many criteria it was trained to name.
             learned: how many responses its judgments learned to read, as in ``tree.reads``.
         """
+        # All settings, so that a later default changes nothing for a judge that is already trained.
         write_json_atomic(directory / SETTINGS, {"criteria": criteria, "learned": learned, **asdict(self)})
 
     @classmethod
@@ -202,7 +207,7 @@ class JudgeConfig(ReadingConfig):
 
 @dataclass
 class OnceConfig:
-    """How a judge that is asked once is asked."""
+    """Settings of a judge that is asked once."""
 
     prompts: str = key(
         "pairwise",
@@ -214,7 +219,7 @@ class OnceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """How a judge is asked: all about it but its model, its prompts and its name.
+    """All about a judge but its model, its prompts and its name.
 
     One record for the command line, Python, evaluation, serving and rewards. A judge reads of it what its kind needs:
     a branching judge all but the last two, one that is asked once ``once``, a scorer ``scorer``.
@@ -239,6 +244,7 @@ class JudgeOptions:
     """
 
     branches: int = 1
+    # A factory, as an instance would be shared by all options.
     steps: StepsConfig = field(default_factory=lambda: JudgeConfig().asking(StepsConfig.criteria))
     aggregation: Aggregation = "vote"
     fitted: Fitted | None = None
@@ -253,6 +259,7 @@ class JudgeOptions:
 
     def __post_init__(self) -> None:
         check_branches(self.branches, self.steps.criteria)
+        # Without weights there is nothing to aggregate by, and weights that nothing reads are a mistake.
         if (self.aggregation == "fitted") != (self.fitted is not None):
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
         # Callers in Python set these two without the command line's check of choices.
@@ -292,6 +299,7 @@ class JudgeOptions:
             from judgetrain.judges.kinds.aggregation import Fitted
 
             values["fitted"] = Fitted.load(judge.fitted or directory or "")
+        # Last, as the caller's fields override.
         values.update(more)
         return cls(**values)
 

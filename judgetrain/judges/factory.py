@@ -48,6 +48,7 @@ class Models:
     def judge(self, method: Method, branches: int = 1) -> Any:
         """Return the judge of a method (ConfigError: there is none); ``branches``: of a judge that has branches."""
         kind = judge_kind(method)
+        # Kinds without a judge by itself were refused by judge_kind.
         assert kind.build is not None
         options = self.options(method, branches)
         # Functions, so that a judge loads only the parts that it has.
@@ -69,6 +70,7 @@ class Models:
     def asking(self, method: Method) -> JudgeConfig:
         """Return ``judge.*`` with the changes of the options behind a branching judge's name."""
         judge = self.settings.judge
+        # judge.* is part of the settings where a method's kind reads it.
         assert judge is not None
         external = self.external(method.target)
         if external and external.computes:
@@ -148,9 +150,11 @@ class Models:
         It is a stage's fingerprint, the content of the model's files, or the engine that runs it; of a method without a
         model it is the method's name.
         """
+        # A baseline's name says all that it does.
         if not method.names_model:
             return method.text
         if method.target in self.inputs:
+            # A stage's directory is named by its fingerprint.
             return self.inputs[method.target].name
         if method.on_hub:
             directory = self.directory(method)
@@ -207,6 +211,7 @@ def load_judge(
     if not is_name_of_method and Path(text).is_dir():
         # A directory that is there may be named without a slash.
         method = Method.parse(f"./{text}")
+    # Criteria that nothing reads would look as if they had been judged by.
     if criteria is not None and not method.goes_by_criteria:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
     if model is not None and not isinstance(model, ModelConfig):

@@ -40,14 +40,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 ``given`` and ``shuffled`` choose the criteria instead (:attr:`Method.criteria`).
 """
 
+# At the end of a name: "+sampled+expected@3", each part of which may be missing.
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
+# "pairwise:base": a word, which a Windows drive looks like, too.
 _PREFIX = re.compile(r"([a-z_][a-z0-9_]*):(.*)", re.DOTALL)
 _LEARNED = re.compile(r"(\d+)(?::(.+))?")
-"""Behind the prefix of a kind that learns from labelled pairs: ``70`` or ``70:teacher``."""
+"""The target of a kind that learns from labelled pairs: ``70`` or ``70:teacher``."""
 
 
 def judge_among(inputs: Mapping[str, Path]) -> Path:
     """Return the directory of the one judge among a stage's inputs, which are directories by the stage's name."""
+    # A stage that takes one judge has no second among its inputs: more would be an error of its settings.
     (judge,) = (directory for name, directory in inputs.items() if name in JUDGE_STAGES)
     return judge
 
@@ -125,6 +128,7 @@ class Method:
         kind = find_kind(self.kind)
         if kind is None or kind.asked_as == "{}":
             return self
+        # As text, so that the target is parsed like one that a user writes.
         return Method.parse(kind.asked_as.format(self.target))
 
     @property
@@ -158,6 +162,7 @@ class Method:
         elif name == "model":
             # A link to such a judge keeps the name that the user gave it.
             name = Path(os.path.abspath(path)).name
+        # Tables show methods that learned from different numbers of pairs side by side.
         if self.labels:
             name = f"{self.labels}:{name}"
         if self.kind != BRANCHING:
@@ -222,6 +227,7 @@ def method_directory(text: str, owner: object = None) -> str | list[str | None] 
 
 def _is_prefix(name: str) -> bool:
     """Return whether methods of a kind begin with this word."""
+    # These two are kinds, but no prefixes.
     return name in rooms.kinds() and name not in (BRANCHING, BASELINE)
 
 

@@ -56,6 +56,7 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     def load_scorer(config: ScorerConfig) -> TokenScorer:
         from judgetrain.scorers.config import load_scorer
 
+        # The scorer's kind has refused a call without a model.
         assert arguments.model is not None
         return load_scorer(arguments.model)
 
@@ -87,6 +88,7 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
         EngineError: the Hub has no such model.
     """
     directory = snapshot(name, FILE, revision)
+    # An artifact holds its judge as "model".
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():
             return place

@@ -46,6 +46,7 @@ def fields_read(method: Method) -> Sequence[str]:
 
 def _uses_engine(settings: ModelSettings) -> bool:
     """Return whether the run's engine generates for a method: external models have engines of their own."""
+    # With an external judge alone, another engine must not change the fingerprint.
     targets = {method.target for method in settings.methods if method.names_model}
     return not targets <= set(EXTERNAL)
 
@@ -54,6 +55,7 @@ def _uses_base(settings: ModelSettings) -> bool:
     """Return whether a method names the base model, or scorers read it for want of a model of their own."""
     if names_target("base")(settings):
         return True
+    # A scorer without a model of its own reads the base model.
     return is_read("scorer")(settings) and settings.scorer is not None and not settings.scorer.model.path
 
 
@@ -134,14 +136,17 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     Raises:
         ConfigError: it names the key, its value and the remedy.
     """
+    # As in ``pairwise:bse``.
     if method.target not in TARGETS and not method.is_directory:
         targets = ", ".join(TARGETS)
         raise ConfigError(f"{key}={method.text!r}: allowed are {targets} or a model's directory (./NAME)")
     if method.is_directory:
         _check_directory(method, key)
     if method.target == "base":
+        # train.base is part of the settings where a method names it.
         assert settings.base is not None
         settings.base.check("train.base")
+    # Read for its errors alone: each judge reads it again.
     if "rubric" in fields_read(method) and settings.rubric:
         read_rubric(settings.rubric)
     if "prompts" in fields_read(method) and method.target in ("base", *EXTERNAL):
@@ -154,6 +159,7 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
             raise ConfigError(
                 f"{key}={method.text!r}: {engine_key}.type=given knows training labels alone; leave it out"
             )
+        # Else a server without an address would be found out at the first request.
         engine.check(engine_key)
     else:
         engine_key = "engine"
@@ -161,6 +167,7 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         engine = settings.engine
         judge = (settings.judge or JudgeConfig()).changed(**method.asking)
         check_asking(engine, "judge.constrained=true, +constrained" if judge.constrained else "")
+    # Asked for by name: judge.score=auto falls back to parsed scores by itself.
     if engine.computes and "expected" in method.options:
         raise ConfigError(
             f"{engine_key}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
@@ -180,6 +187,7 @@ def _check_directory(method: Method, key: str) -> None:
         return
     if not (directory / PROMPTS).is_file():
         raise ConfigError(f"{key}={method.text!r}: {no_judge(directory)}")
+    # Read for its errors alone: a prompt set may have been edited since the training.
     load_prompt_set(directory / PROMPTS)
 
 
@@ -211,6 +219,7 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
                 names = check_on_hub(*hub_id(method.target), PROMPTS)
             except EngineError as error:
                 raise ConfigError(f"{key}={method.text!r}: {error}") from error
+            # None: the Hub cannot be reached, and what was fetched before may do.
             if names is not None and PROMPTS not in names:
                 raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
         if method.is_directory and isinstance(engine, LocalEngineConfig):
