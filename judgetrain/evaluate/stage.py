@@ -61,13 +61,13 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )
+        # One method after the other, so that one model is in memory at a time.
         for method in methods:
             of_method = [*benchmarks, *(item.benchmark for item in derived if method in item.methods)]
             # Without a budget workers may share the work: what is not paid for needs none.
             method_budget = budget if evaluation.models.paid(method) else None
             part = replace(evaluation, benchmarks=of_method, budget=method_budget)
             for benchmark, of_benchmark in run_method(method, part):
-                # One method a call, so that one model is in memory at a time.
                 results.setdefault(benchmark.name, []).extend(of_benchmark)
     _write(evaluation, results, further, made_from, _links(evaluation, derived))
 

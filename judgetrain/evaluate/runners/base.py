@@ -112,7 +112,7 @@ class Evaluation:
         load: Callable[[], object],
         who: str,
         depends: Mapping[str, Any],
-        told: str = "",
+        progress: str = "",
         size: int | None = None,
         gpus: int | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class Evaluation:
             load: loads the model.
             who: the benchmark and the method, for the log.
             depends: what the rows depend on besides comparisons and seed, by name.
-            told: follows the number of comparisons in the log.
+            progress: follows the number of comparisons in the log.
             size: comparisons a shard; None: the evaluation's.
             gpus: that a copy of the model runs on.
         """
@@ -150,4 +150,4 @@ class Evaluation:
         shard_size = size or self.shard_size
         seconds = out.sharded(shards, items, shard_size, seeded, "comparisons", load, spread=spread, gpus=gpus)
         if seconds:
-            out.log(f"evaluate: {who}: {len(items)} comparisons{told}, in {duration(seconds)}")
+            out.log(f"evaluate: {who}: {len(items)} comparisons{progress}, in {duration(seconds)}")

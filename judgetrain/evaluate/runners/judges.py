@@ -65,7 +65,7 @@ def ask_judge(
         process or ask_kind,
         with_criteria if kind.criteria else None,
         depends=depends,
-        told=ask.progress.format(branches=most),
+        progress=ask.progress.format(branches=most),
         gpus=models.gpus(by),
     )
     for benchmark, rows, seconds in kept:
