@@ -1,4 +1,4 @@
-"""What stands in a row's cells: labels, ratings, lists, what people voted; and rows that cannot be used."""
+"""Labels, ratings and lists in a row's cells, majorities of votes, and the error of a row that cannot be used."""
 
 import json
 from collections import Counter
@@ -13,13 +13,18 @@ from judgetrain.schema import Comparison, Verdict
 
 T = TypeVar("T")
 SILENCE = "__SILENCE__"
-"""What ParlAI writes for a speaker who has not said anything yet."""
+"""The text that ParlAI writes for a speaker who has not said anything yet."""
 
 
 class RowError(ValueError):
-    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected.
+    """A row that cannot be used.
 
-    ``id`` is the row's own, where that could be read.
+    Args:
+        reason: a short word for it, by which rows are counted.
+        message: what was expected and what the row holds.
+
+    Attributes:
+        id: the row's id, where it could be read.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -29,19 +34,26 @@ class RowError(ValueError):
 
 
 def label_text(value: Any) -> str:
-    """A label as text: whole numbers without a point, also where a file has them as floats."""
-    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
-    return str(int(value)) if whole else str(value)
+    """Return a label as text: a whole number without a point, also where a file has it as a float, and 0 or 1."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def majority(votes: Iterable[T]) -> T | None:
-    """What is given most often; None where nothing is, or two are given equally often."""
-    most: list[tuple[T | None, int]] = [*Counter(votes).most_common(2), (None, 0)]
-    return None if len(most) > 1 and most[0][1] == most[1][1] else most[0][0]
+    """Return the vote that is given most often; None without votes, or where two are given equally often."""
+    counts = Counter(votes).most_common(2)
+    if not counts:
+        return None
+    if len(counts) == 2 and counts[0][1] == counts[1][1]:
+        return None
+    return counts[0][0]
 
 
 def list_in(cell: Any) -> list[Any] | None:
-    """The list that a cell holds, be it as the text of a JSON list; None of anything else."""
+    """Return the list that a cell holds, also as JSON text; None for anything else."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             cell = json.loads(cell)
@@ -51,99 +63,141 @@ def list_in(cell: Any) -> list[Any] | None:
 
 
 WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "correct": 1.0, "incorrect": 0.0}
+"""The scores of words that label one response, where a source gives no scale of its own."""
 SCALE = {"1": 0.0, "5": 1.0}
+"""The scores of numbers that label one response, where a source gives no scale of its own."""
 WAITING = 100_000
-"""Rated responses that wait for another one to their prompt; then the first of them stands alone."""
+"""The most rated responses that wait for another one to their prompt. The first of more stands alone."""
 
 
 def score_of(label: Any, scale: Mapping[str, float]) -> float:
-    """How good a label says that a response is, 0 to 1.
+    """Return the score, 0 (worst) to 1, that a label gives to one response.
 
-    ``scale``: labels and what they say, as ``{"1": 0, "10": 1}``; a number between two others stands evenly between
-    what they say. Empty: :data:`WORDS`, and numbers from 1 to 5.
+    A number between two numbers of the scale scores evenly between their scores.
+
+    Args:
+        label: a word, a number or a truth value; upper and lower case count the same.
+        scale: scores by label, as ``{"1": 0, "10": 1}``. Empty: :data:`WORDS`, and numbers from 1 to 5.
+
+    Raises:
+        RowError: the label is not on the scale.
     """
-    named = {text.casefold(): score for text, score in (scale or WORDS | SCALE).items()}
+    scores = {text.casefold(): score for text, score in (scale or WORDS | SCALE).items()}
+    # As it is written first: a scale may well tell "true" from "1".
     for text in (str(label), label_text(label)):
-        if (score := named.get(text.strip().casefold())) is not None:
+        score = scores.get(text.strip().casefold())
+        if score is not None:
             return score
-    numbers = sorted((number, score) for text, score in named.items() if (number := _number(text)) is not None)
+
+    points = []
+    for text, score in scores.items():
+        number = _number(text)
+        if number is not None:
+            points.append((number, score))
     value = _number(label)
-    for (low, worse), (high, better) in pairwise(numbers):
-        if value is not None and low <= value <= high:
-            return worse + (better - worse) * (value - low) / (high - low)
-    known = ", ".join(scale or [*WORDS, "1 to 5"])
-    told = f"label {label!r} of one response is not one of {known}: say what it means, as in labels={{1: 0, 10: 1}}"
-    raise RowError("unknown_label", told)
+    if value is not None:
+        for (low, score_of_low), (high, score_of_high) in pairwise(sorted(points)):
+            if low <= value <= high:
+                return score_of_low + (score_of_high - score_of_low) * (value - low) / (high - low)
+
+    allowed = ", ".join(scale or [*WORDS, "1 to 5"])
+    raise RowError(
+        "unknown_label",
+        f"label {label!r} of one response is not one of {allowed}: say what it means, as in labels={{1: 0, 10: 1}}",
+    )
 
 
 def _number(value: Any) -> float | None:
+    """Return a cell as a number, or None; a truth value is none."""
+    if isinstance(value, bool):
+        return None
     try:
-        return None if isinstance(value, bool) else float(value)
+        return float(value)
     except (TypeError, ValueError):
         return None
 
 
 class Pairing:
-    """Puts rated responses to one prompt together two by two, where one is rated higher; the others stay alone."""
+    """Pairs rated responses to one prompt where one is rated higher; the others stay alone.
+
+    Every comparison that comes out has an id of its own: rows on one prompt may all have the prompt's id.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[object, list[Comparison]] = {}
-        self._number, self._seen = 0, Counter[str]()
+        self._number_waiting = 0
+        self._times_seen: Counter[str] = Counter()
 
     def add(self, rated: Comparison) -> Iterator[Comparison]:
-        """Take a rated response; yields the comparison that it makes, or one that waited too long."""
-        prompt = rated.dialogue.messages, rated.rubric
+        """Yield the pair that a rated response makes with one that waits, and any response that waited too long."""
+        prompt = (rated.dialogue.messages, rated.rubric)
         waiting = self._waiting.setdefault(prompt, [])
-        for other in waiting:
-            if made := _pair(other, rated):
-                waiting.remove(other)
-                self._number -= 1
-                yield self._named(made)
+        for earlier in waiting:
+            pair = _pair(earlier, rated)
+            if pair is not None:
+                waiting.remove(earlier)
+                self._number_waiting -= 1
+                yield self._with_own_id(pair)
                 break
         else:
             waiting.append(rated)
-            self._number += 1
+            self._number_waiting += 1
         if not waiting:
             del self._waiting[prompt]
         yield from self.left(WAITING)
 
     def left(self, most: int = 0) -> Iterator[Comparison]:
-        """The responses that stay alone, in their order, until no more than so many wait."""
-        while self._number > most:
-            first = self._waiting.pop(next(iter(self._waiting)))
-            self._number -= len(first)
-            yield from map(self._named, first)
+        """Yield responses that stay alone, the prompts in their order, until ``most`` wait at most."""
+        while self._number_waiting > most:
+            first_prompt = next(iter(self._waiting))
+            responses = self._waiting.pop(first_prompt)
+            self._number_waiting -= len(responses)
+            yield from map(self._with_own_id, responses)
 
-    def _named(self, found: Comparison) -> Comparison:
-        """Under an id of its own: rows on one prompt may have the prompt's id."""
-        self._seen[found.id] += 1
-        own = f"{found.id}#{n}" if (n := self._seen[found.id]) > 1 else found.id
-        return replace(found, id=own, dialogue=replace(found.dialogue, id=own))
+    def _with_own_id(self, comparison: Comparison) -> Comparison:
+        """Return a comparison whose id ends in ``#`` and a number if the id came before."""
+        self._times_seen[comparison.id] += 1
+        times = self._times_seen[comparison.id]
+        own_id = f"{comparison.id}#{times}" if times > 1 else comparison.id
+        return replace(comparison, id=own_id, dialogue=replace(comparison.dialogue, id=own_id))
 
 
 def _pair(one: Comparison, other: Comparison) -> Comparison | None:
-    """The comparison of two rated responses; None where neither is rated higher, or they say the same."""
-    a, b = one.rating_a, other.rating_a
-    if not a or not b or a.score == b.score or one.response_a.strip() == other.response_a.strip():
+    """Return the comparison of two rated responses; None where neither is rated higher, or their texts are equal."""
+    rating_a = one.rating_a
+    rating_b = other.rating_a
+    if rating_a is None or rating_b is None or rating_a.score == rating_b.score:
         return None
-    label: Verdict = "A" if a.score > b.score else "B"
-    return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=b)
+    if one.response_a.strip() == other.response_a.strip():
+        return None
+    label: Verdict = "A" if rating_a.score > rating_b.score else "B"
+    return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=rating_b)
 
 
 def preference(row: Any) -> Any:
-    """A row of TRL's preference format (``prompt``, ``chosen``, ``rejected``; texts or messages) as a comparison.
+    """Return a row of TRL's preference format as a labelled comparison, and any other row as it is.
 
-    Which side is the better one follows from the texts, so that neither always is. Any other row is left as it is.
+    A hash of the texts decides the side of the chosen response, so that it is not always the same.
+
+    Args:
+        row: a mapping with ``prompt``, ``chosen`` and ``rejected``, texts or messages.
     """
     if not isinstance(row, Mapping) or row.get("response_a") is not None:
         return row
-    prompt, sides = row.get("prompt"), [row.get("chosen"), row.get("rejected")]
-    if prompt is None and isinstance(sides[0], list):
-        prompt = sides[0][:-1]
-    texts = [replied(side) for side in sides]
+    chosen = row.get("chosen")
+    rejected = row.get("rejected")
+    prompt = row.get("prompt")
+    if prompt is None and isinstance(chosen, list):
+        # TRL's implicit prompt: all messages before the last.
+        prompt = chosen[:-1]
+    texts = [replied(chosen), replied(rejected)]
     if not all(isinstance(text, str) for text in texts):
         return row
-    swapped = bool(derive_seed("side", *texts) % 2)
-    pair = dict(zip(("response_a", "response_b"), sides[::-1] if swapped else sides, strict=True))
-    rest = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
-    return rest | {"prompt": prompt} | pair | {"label": "B" if swapped else "A"}
+
+    comparison = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
+    comparison["prompt"] = prompt
+    if derive_seed("side", *texts) % 2:
+        comparison |= {"response_a": rejected, "response_b": chosen, "label": "B"}
+    else:
+        comparison |= {"response_a": chosen, "response_b": rejected, "label": "A"}
+    return comparison

@@ -1,4 +1,4 @@
-"""From the rows of published data sets to dialogues and comparisons."""
+"""Dialogues and comparisons from the rows of published data sets."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import are_messages, replied, said, text_of
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 
 DEFAULT_FIELDS = {
@@ -38,59 +39,250 @@ DEFAULT_FIELDS = {
     "rationale": ("rationale", "feedback", "explanation"),
     "group": ("group", "scenario", "category"),
 }
-"""The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
+"""The columns that each field is read from: the first one that holds something. ``fields`` names another column."""
 
 SPEAKERS = {"turns": ("user", "assistant"), "questions": ("user",)}
-"""Who speaks in turn, by format, where messages are mere texts."""
+"""The roles that speak in turn, by the source's format, where messages are mere texts."""
 VERDICTS = ("A", "B", "tie")
-"""What a label of two responses may mean."""
+"""The verdicts that a label of two responses can mean."""
 SHOWN = 5
-"""Labels or columns that a message names."""
+"""The most labels or columns that a message names."""
+_EMPTY = (None, "")
+"""Cells that hold no label and no criteria."""
 
 
 class RowReader:
-    """Reads the rows of one source, whatever their published shape; a RowError says what is missing or wrong in one.
+    """Reads the rows of one source, whatever their published shape.
 
-    ConfigError: ``fields`` of the source names a field that there is not, or ``labels`` what a label cannot mean.
+    Every method that reads a row raises a RowError that says what is missing or wrong in it.
+
+    Args:
+        source: the columns (``fields``), the meaning of labels (``labels``) and the shape (``format``).
+        key: the configuration key of the source, for messages.
+
+    Raises:
+        ConfigError: ``fields`` names an unknown field, or ``labels`` gives a label a meaning that is not allowed.
     """
 
     def __init__(self, source: SourceConfig, key: str = "source") -> None:
-        self._source, self._key = source, key
-        self._labels = {text: meaning for text, meaning in source.labels.items() if meaning in VERDICTS}
+        self._source = source
+        self._key = key
+        unknown_fields = sorted(set(source.fields) - set(DEFAULT_FIELDS))
+        if unknown_fields:
+            known_fields = ", ".join(DEFAULT_FIELDS)
+            raise ConfigError(f"{key}.fields: unknown field {unknown_fields[0]!r}; known: {known_fields}")
+
+        self._verdicts: dict[str, str] = {}
+        self._scores: dict[str, float] = {}
+        for label, meaning in source.labels.items():
+            if meaning in VERDICTS:
+                self._verdicts[label] = meaning
+            else:
+                self._scores[label] = self._score_meant(label, meaning)
+
         self.unknown: Counter[str] = Counter()
-        """How labels that are none are written, and how often."""
-        self._columns, self._used = Counter[str](), set[str]()
-        if unknown := sorted(set(source.fields) - set(DEFAULT_FIELDS)):
-            raise ConfigError(f"{key}.fields: unknown field {unknown[0]!r}; known: {', '.join(DEFAULT_FIELDS)}")
-        self._scale = {text: self._share(text) for text in source.labels if text not in self._labels}
+        """How often each label was read that has no meaning, as it is written."""
+        self._filled_columns: Counter[str] = Counter()
+        self._used_columns: set[str] = set()
 
-    def _share(self, label: str) -> float:
-        meaning = self._source.labels[label]
+    def check_columns(self, row: Any) -> None:
+        """Raise a RowError unless a source's first row has the columns of a comparison, whatever they hold."""
+        if not isinstance(row, Mapping):
+            return
+        fields = self._source.fields
+        for field in ("query", "response_a", "response_b"):
+            columns = [fields[field]] if field in fields else list(DEFAULT_FIELDS[field])
+            if field == "query" and field not in fields:
+                # A list of messages ends with the query.
+                columns += [fields["messages"]] if "messages" in fields else DEFAULT_FIELDS["messages"]
+            if not any(_has_column(row, column) for column in columns):
+                raise RowError(
+                    "missing_column",
+                    f"no column for {field}: looked for {', '.join(columns)}, found {', '.join(map(str, row))}; "
+                    f"say '{self._key}.fields={{{field}: COLUMN}}'",
+                )
+
+    def dialogue(self, row: Any, number: int) -> Dialogue:
+        """Return the dialogue of a row.
+
+        An answer of the assistant at its end is no part of it, and serves as the reference where there is no other.
+
+        Args:
+            row: a mapping from columns to cells.
+            number: the number of the row in its source, which stands in for an id.
+        """
+        if not isinstance(row, Mapping):
+            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        self._filled_columns.update(str(name) for name, value in row.items() if value is not None)
+
+        messages = self._messages(row)
+        answer = None
+        if len(messages) > 1 and messages[-1].role == "assistant":
+            answer = messages[-1].content
+            messages = messages[:-1]
+        last = messages[-1]
+        if last.role != "user":
+            raise RowError("last_not_user", f"expected the last message to be the user's, found role {last.role!r}")
+        if not last.content.strip():
+            raise RowError("empty_query", "expected a query, found only white space")
+
+        reference = self._reference(row) or answer
+        criteria = self._value(row, "criteria")
+        rubric = None
+        if criteria not in _EMPTY:
+            with _refused("bad_rubric", "field criteria: "):
+                rubric = rubric_of(criteria)
+        category = self._optional_text(row, "category")
+        return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
+
+    def id_of(self, row: Mapping[str, Any], number: int) -> str:
+        """Return the source's name and the row's id, or its number where it has no id."""
+        local_id = self._optional_text(row, "id") or f"{number:07d}"
+        return f"{self._source.name}:{local_id}"
+
+    def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
+        """Return the comparison of a row.
+
+        Args:
+            row: a mapping from columns to cells.
+            number: the number of the row in its source, which stands in for an id.
+            labelled: True requires a label, None reads one where the row has it, False leaves it unread.
+        """
+        if isinstance(row, Mapping):
+            row = self._unlisted(row)
+        dialogue, rubric = self._dialogue_and_rubric(row, number)
+        response_a = self._response(row, "response_a")
+        response_b = self._response(row, "response_b")
+        if labelled is None:
+            labelled = self._written_label(row) not in _EMPTY
+        return Comparison(
+            id=dialogue.id,
+            dialogue=dialogue,
+            response_a=response_a,
+            response_b=response_b,
+            model_a=self._optional_text(row, "model_a") or "",
+            model_b=self._optional_text(row, "model_b") or "",
+            group=self._optional_text(row, "group"),
+            label=self._label(row) if labelled else None,
+            rubric=rubric,
+        )
+
+    def candidates(self, row: Any, number: int) -> Candidates:
+        """Return the responses of a row that holds one, or a list of them; each is to be scored by itself."""
+        dialogue, rubric = self._dialogue_and_rubric(row, number)
+        cell = self._value(row, "responses")
+        responses = [self._response(row, "response")] if cell is None else list_in(cell)
+        texts = tuple(self._reply(response) for response in responses or ())
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
+        if not any(text.strip() for text in texts):
+            raise RowError("empty_response", "no response holds a text")
+        return Candidates(dialogue.id, dialogue, texts, rubric)
+
+    def rated(self, row: Any, number: int) -> Comparison:
+        """Return the only response of a row with the rating that its label gives it; there is no second response."""
+        dialogue, rubric = self._dialogue_and_rubric(row, number)
+        response = self._response(row, "response")
+        if not response.strip():
+            raise RowError("empty_response", "expected a response, found only white space")
+        score = score_of(self._rating(row), self._scores)
+        return Comparison(
+            id=dialogue.id,
+            dialogue=dialogue,
+            response_a=response,
+            response_b="",
+            rating_a=Rating(score, self._optional_text(row, "rationale")),
+            model_a=self._optional_text(row, "model_a") or "",
+            group=self._optional_text(row, "group"),
+            rubric=rubric,
+        )
+
+    def has_responses(self, row: Any) -> bool:
+        """Return whether the row carries two responses."""
+        if not isinstance(row, Mapping):
+            return False
+        return self._value(row, "response_a") is not None and self._value(row, "response_b") is not None
+
+    def is_scored(self, row: Any) -> bool:
+        """Return whether the row holds one response, or a list of them, in the place of two."""
+        if not isinstance(row, Mapping):
+            return False
+        if self._value(row, "responses") is None and self._value(row, "response") is None:
+            return False
+        return not self.has_responses(row)
+
+    def is_rated(self, row: Any) -> bool:
+        """Return whether the row holds one response and a label of it."""
+        if not self.is_scored(row) or self._value(row, "response") is None:
+            return False
+        return not self._is_other_field_s(row, "response") and self._rating(row) not in _EMPTY
+
+    def label(self, row: Mapping[str, Any]) -> Verdict | None:
+        """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
         try:
-            if 0 <= (share := float(meaning)) <= 1:
-                return share
-        except ValueError:
-            pass
-        allowed = f"{', '.join(VERDICTS)}, and of one response 0 (worst) to 1"
-        raise ConfigError(f"{self._key}.labels.{label}={meaning!r}: allowed are {allowed}")
-
-    def _get(self, row: Mapping[str, Any], field: str) -> Any:
-        named = self._source.fields.get(field)
-        if named == "":  # no column
+            return self._label(row)
+        except RowError:
+            written = self._written_label(row)
+            if written not in _EMPTY:
+                self.unknown[label_text(written)] += 1
             return None
-        if named is not None:
-            self._used.update([named, named.partition(".")[0], *_PLACE.findall(named)])
-            return _column(row, named, field)
-        found = _first(row, field)
-        self._used.update([found] if found else [])
-        return row[found] if found else None
 
-    def _named(self, row: Mapping[str, Any], field: str) -> str | None:
-        value = self._get(row, field)
+    def tell(self, say: Callable[[str], object]) -> None:
+        """Say how many labels had no meaning, and which columns nothing was read from; nothing where all is well.
+
+        Args:
+            say: prints one line.
+        """
+        name = self._source.name
+        if self.unknown:
+            counts = _counts([(repr(label), count) for label, count in self.unknown.most_common()])
+            allowed = ", ".join(self._verdicts or VERDICTS)
+            example = next(iter(self.unknown))
+            say(
+                f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
+                f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+            )
+        unused = [item for item in sorted(self._filled_columns.items()) if item[0] not in self._used_columns]
+        if unused:
+            say(f"{name}: columns that are not used (rows): {_counts(unused)}")
+
+    def _score_meant(self, label: str, meaning: str) -> float:
+        """Return the score, 0 (worst) to 1, that ``labels`` gives to a label of one response."""
+        try:
+            score = float(meaning)
+        except ValueError:
+            score = -1.0
+        # Not a number compares false with both bounds.
+        if not 0 <= score <= 1:
+            raise ConfigError(
+                f"{self._key}.labels.{label}={meaning!r}: allowed are {', '.join(VERDICTS)}, "
+                "and of one response 0 (worst) to 1"
+            )
+        return score
+
+    def _value(self, row: Mapping[str, Any], field: str) -> Any:
+        """Return the cell of a field, or None; the columns that it is read from count as used."""
+        column = self._source.fields.get(field)
+        if column == "":
+            # An empty name in ``fields`` says that no column holds this field.
+            return None
+        if column is not None:
+            self._used_columns.update([column, column.partition(".")[0], *_PLACE.findall(column)])
+            return _column(row, column, field)
+        column = _first_column(row, field)
+        if column is None:
+            return None
+        self._used_columns.add(column)
+        return row[column]
+
+    def _optional_text(self, row: Mapping[str, Any], field: str) -> str | None:
+        """Return the cell of a field as text, or None."""
+        value = self._value(row, field)
         return None if value is None else str(value)
 
     def _text(self, row: Mapping[str, Any], field: str) -> str:
-        value = self._get(row, field)
+        """Return the text of a field that every row must have."""
+        value = self._value(row, field)
         if value is None:
             raise RowError("missing_field", f"expected text in field {field}, found nothing")
         if not isinstance(value, str):
@@ -98,214 +290,177 @@ class RowReader:
         return value
 
     def _response(self, row: Mapping[str, Any], field: str) -> str:
-        value, names = self._replied(self._get(row, field)), (self._source.fields.get(field), *DEFAULT_FIELDS[field])
-        table = self._source.path.removesuffix(".gz").endswith((".csv", ".tsv"))
-        if value is None and table and any(name in row for name in names):
-            return ""  # a table has no other way to write a response without text
-        return value if isinstance(value, str) else self._text(row, field)
+        """Return the text of a response; an empty cell of a table is a response without text."""
+        reply = self._reply(self._value(row, field))
+        if isinstance(reply, str):
+            return reply
+        # A table (CSV, TSV) has no other way to write a response without text; None stands for its empty cell.
+        is_table = self._source.path.removesuffix(".gz").endswith((".csv", ".tsv"))
+        columns = (self._source.fields.get(field), *DEFAULT_FIELDS[field])
+        if reply is None and is_table and any(column in row for column in columns):
+            return ""
+        return self._text(row, field)
 
-    def _replied(self, value: Any) -> Any:
-        """What is judged of a response: its text, also of a conversation that ends with it.
+    def _reply(self, response: Any) -> Any:
+        """Return the text that is judged: that of a conversation is its last reply; other values come back as they are.
 
-        A text that is JSON is an answer like any other.
+        A text that is JSON is an answer like any other, not a conversation.
         """
+        if isinstance(response, str):
+            return response
         with _refused("wrong_message"):
-            found = value if isinstance(value, str) else replied(value)
-        return found if isinstance(found, str) else value
+            reply = replied(response)
+        return reply if isinstance(reply, str) else response
 
-    def check_columns(self, row: Any) -> None:
-        """Check of a source's first row that it has the columns of a comparison, whatever they hold."""
-        named = self._source.fields
-        for field in ("query", "response_a", "response_b") if isinstance(row, Mapping) else ():
-            looked = [named[field]] if field in named else [*DEFAULT_FIELDS[field]]
-            if field == "query" and field not in named:
-                looked += [named["messages"]] if "messages" in named else DEFAULT_FIELDS["messages"]
-            if not any(name in row or "{" in name or name.partition(".")[0] in row for name in looked):
-                told = f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}"
-                raise RowError("missing_column", f"{told}; say '{self._key}.fields={{{field}: COLUMN}}'")
+    def _dialogue_and_rubric(self, row: Any, number: int) -> tuple[Dialogue, Rubric | None]:
+        """Return the dialogue that responses are judged in, without a rubric of its own, and the rubric.
 
-    def dialogue(self, row: Any, number: int) -> Dialogue:
-        """The dialogue of a row; ``number`` stands in where it has no id."""
-        if not isinstance(row, Mapping):
-            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
-        self._columns.update(str(name) for name, value in row.items() if value is not None)
-        messages, answer = self._messages(row), None
-        if len(messages) > 1 and messages[-1].role == "assistant":
-            messages, answer = messages[:-1], messages[-1].content
-        if (role := messages[-1].role) != "user":
-            raise RowError("last_not_user", f"expected the last message to be the user's, found role {role!r}")
-        if not messages[-1].content.strip():
-            raise RowError("empty_query", "expected a query, found only white space")
-        reference, raw = self._reference(row) or answer, self._get(row, "criteria")
-        with _refused("bad_rubric", "field criteria: "):
-            rubric = None if raw in (None, "") else rubric_of(raw)
-        category = self._named(row, "category")
-        return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
-
-    def id_of(self, row: Mapping[str, Any], number: int) -> str:
-        """The source's name and the row's id; ``number`` stands in where it has none."""
-        return f"{self._source.name}:{self._named(row, 'id') or f'{number:07d}'}"
-
-    def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
-        """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does."""
-        row = self._unlisted(row) if isinstance(row, Mapping) else row
-        known = self._about(row, number)
-        a, b = (self._response(row, f"response_{side}") for side in "ab")
-        wanted = labelled or (labelled is None and self._written_label(row) not in (None, ""))
-        known |= {name: self._named(row, name) or "" for name in ("model_a", "model_b")}
-        known["group"] = self._named(row, "group")
-        return Comparison(**known, response_a=a, response_b=b, label=self._label(row) if wanted else None)
-
-    def candidates(self, row: Any, number: int) -> Candidates:
-        """The responses of a row that holds one, or a list of them, each to be scored by itself."""
-        known, cell = self._about(row, number), self._get(row, "responses")
-        listed = [self._response(row, "response")] if cell is None else list_in(cell)
-        texts = tuple(map(self._replied, listed or ()))
-        if not texts or not all(isinstance(text, str) for text in texts):
-            raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
-        if not any(text.strip() for text in texts):
-            raise RowError("empty_response", "no response holds a text")
-        return Candidates(**known, responses=texts)
-
-    def rated(self, row: Any, number: int) -> Comparison:
-        """The response of a row that holds one, with how good its label says that it is; nothing is set against it."""
-        known, response = self._about(row, number), self._response(row, "response")
-        if not response.strip():
-            raise RowError("empty_response", "expected a response, found only white space")
-        rating = Rating(score_of(self._rating(row), self._scale), self._named(row, "rationale"))
-        known |= {"model_a": self._named(row, "model_a") or "", "group": self._named(row, "group")}
-        return Comparison(**known, response_a=response, response_b="", rating_a=rating)
-
-    def _about(self, row: Any, number: int) -> dict[str, Any]:
-        """The id, the dialogue and the rubric of what is judged.
-
-        Its reference is one that a judge may be shown: of a column of that name, or one that is named.
+        A judge may see the reference. So it counts only if its column is called that, or if ``fields`` names it: an
+        ``output`` or ``answer`` beside two responses is often one of them.
         """
-        found = self.dialogue(row, number)
-        shown = "reference" in self._source.fields or _first(row, "reference") in ("reference", "reference_answer")
-        dialogue = replace(found, rubric=None, reference=found.reference if shown else None)
-        return {"id": found.id, "dialogue": dialogue, "rubric": found.rubric}
+        dialogue = self.dialogue(row, number)
+        may_be_shown = "reference" in self._source.fields or _first_column(row, "reference") in (
+            "reference",
+            "reference_answer",
+        )
+        reference = dialogue.reference if may_be_shown else None
+        return replace(dialogue, rubric=None, reference=reference), dialogue.rubric
 
     def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts."""
-        fields = ("query", "response_a", "response_b")
-        names = [self._source.fields.get(field) or _first(row, field) for field in fields]
-        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None]
-        lists = [each for each in lists if all(text is None or isinstance(text, str) for text in each)]
-        if len(lists) < len(names) or len({len(each) for each in lists}) > 1:
+        """Return a row whose query and responses are lists of one text each, also as JSON, with these texts instead.
+
+        Published conversations hold an entry a turn. Any other row comes back as it is.
+        """
+        lists: dict[str, list[Any]] = {}
+        for field in ("query", "response_a", "response_b"):
+            column = self._source.fields.get(field) or _first_column(row, field)
+            texts = list_in(row.get(column)) if column else None
+            if column is None or texts is None:
+                return row
+            if not all(text is None or isinstance(text, str) for text in texts):
+                return row
+            lists[column] = texts
+
+        lengths = {len(texts) for texts in lists.values()}
+        if len(lengths) > 1:
             return row
-        if (turns := len(lists[0])) != 1:
+        turns = lengths.pop()
+        if turns != 1:
             raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
-        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True)}}
-
-    def has_responses(self, row: Any) -> bool:
-        """Whether the row carries two responses."""
-        return isinstance(row, Mapping) and all(self._get(row, f"response_{side}") is not None for side in "ab")
-
-    def is_scored(self, row: Any) -> bool:
-        """Whether the row holds one response, or a list of them, in the place of two."""
-        named = isinstance(row, Mapping) and any(self._get(row, name) is not None for name in ("responses", "response"))
-        return named and not self.has_responses(row)
-
-    def is_rated(self, row: Any) -> bool:
-        """Whether the row holds one response and a label of it."""
-        if not self.is_scored(row) or self._get(row, "response") is None or self._is_other_s(row, "response"):
-            return False
-        return self._rating(row) not in (None, "")
+        return {**row, **{column: texts[0] for column, texts in lists.items()}}
 
     def _rating(self, row: Mapping[str, Any]) -> Any:
-        return self._get(row, "score") if (label := self._get(row, "label")) is None else label
+        """Return the label of a row's only response, or its score where it has no label."""
+        label = self._value(row, "label")
+        return self._value(row, "score") if label is None else label
 
-    def _is_other_s(self, row: Mapping[str, Any], field: str) -> bool:
-        """Whether the column of a field is one that ``fields`` gives to another field."""
-        return _first(row, field) in {name for other, name in self._source.fields.items() if other != field}
-
-    def label(self, row: Mapping[str, Any]) -> Verdict | None:
-        """The label of a row, where it has one that is known; :meth:`tell` says what else stood there."""
-        try:
-            return self._label(row)
-        except RowError:
-            if (written := self._written_label(row)) not in (None, ""):
-                self.unknown[label_text(written)] += 1
-            return None
-
-    def tell(self, say: Callable[[str], object]) -> None:
-        """Say how many labels were read that are none, and which columns nothing was read from; if any."""
-        name = self._source.name
-        if self.unknown:
-            written = _counts([(repr(label), n) for label, n in self.unknown.most_common()])
-            told = f"{self.unknown.total()} labels are none of {', '.join(self._labels or VERDICTS)} and are not used"
-            advice = f"say what they mean with '{self._key}.labels={{{next(iter(self.unknown))}: A, ...}}'"
-            say(f"{name}: {told}: {written}; {advice}")
-        if unused := [(column, n) for column, n in sorted(self._columns.items()) if column not in self._used]:
-            say(f"{name}: columns that are not used (rows): {_counts(unused)}")
+    def _is_other_field_s(self, row: Mapping[str, Any], field: str) -> bool:
+        """Return whether ``fields`` gives the default column of a field to another field."""
+        columns_of_others = {column for name, column in self._source.fields.items() if name != field}
+        return _first_column(row, field) in columns_of_others
 
     def _written_label(self, row: Mapping[str, Any]) -> Any:
+        """Return the cell of the label, or None; None also where the row lacks the column."""
         try:
-            return self._get(row, "label")
-        except RowError:  # no such column
+            return self._value(row, "label")
+        except RowError:
             return None
 
     def _label(self, row: Mapping[str, Any]) -> Verdict:
-        value = self._get(row, "label")
-        text = label_text(value)
-        verdict = self._labels.get(text, text if not self._labels else None)
+        """Return the verdict that a row's label means."""
+        written = self._value(row, "label")
+        text = label_text(written)
+        verdict = self._verdicts.get(text) if self._verdicts else text
         if verdict not in VERDICTS:
-            known = ", ".join(self._labels or VERDICTS)
-            raise RowError("unknown_label", f"label {value!r} is not one of {known}: set labels to say what it means")
+            allowed = ", ".join(self._verdicts or VERDICTS)
+            raise RowError(
+                "unknown_label", f"label {written!r} is not one of {allowed}: set labels to say what it means"
+            )
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
-        if self._is_other_s(row, "reference"):  # as a label in a column answer
+        """Return the reference answer of a row, or None."""
+        # A column ``answer`` may hold the label: then it is no reference.
+        if self._is_other_field_s(row, "reference"):
             return None
-        value = self._get(row, "reference")
-        if self._source.format == "questions" and isinstance(value, list):  # one a question; the last is asked last
-            value = value[-1] if value else None
-        value = _joined(value)
+        reference = self._value(row, "reference")
+        if self._source.format == "questions" and isinstance(reference, list):
+            # One answer for each question; the query is the last question.
+            reference = reference[-1] if reference else None
+        reference = _joined(reference)
         if self._source.format == "multiple_choice":
-            value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
-        return value if isinstance(value, str) and value else None
+            parts = (reference, self._value(row, "answer"))
+            reference = "\n".join(str(part).strip() for part in parts if part)
+        if not isinstance(reference, str):
+            return None
+        return reference or None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        form, cell = self._source.format, self._get(row, "messages")
-        if cell is None and (asked := list_in(self._get(row, "query"))) and are_messages(asked):
-            cell = asked  # HealthBench, TRL: a prompt of messages
+        """Return the messages of a row, a system message first where it has one; one message at least."""
+        cell = self._value(row, "messages")
+        if cell is None:
+            # HealthBench and TRL have a prompt that is a list of messages.
+            prompt = list_in(self._value(row, "query"))
+            if prompt and are_messages(prompt):
+                cell = prompt
         turns = list_in(cell)
         if cell is not None and not turns:
             raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
+
+        spoken: list[tuple[str, str]] = []
         with _refused("wrong_message"):
-            spoken = _by_turns(turns, SPEAKERS[form]) if turns and form in SPEAKERS else said(turns or ())
-            system = text_of(_joined(self._get(row, "system")))
+            if turns and self._source.format in SPEAKERS:
+                spoken = _by_turns(turns, SPEAKERS[self._source.format])
+            elif turns:
+                spoken = said(turns)
+            system = text_of(_joined(self._value(row, "system")))
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
-        asked_here = spoken if turns else [("user", self._query(row))]
-        return tuple(Message(*each) for each in [*([("system", system)] if system else ()), *asked_here])
+
+        if not turns:
+            spoken = [("user", self._query(row))]
+        if system:
+            spoken.insert(0, ("system", system))
+        return tuple(Message(role, text) for role, text in spoken)
 
     def _query(self, row: Mapping[str, Any]) -> str:
+        """Return the query of a row without messages, with its options or its input below it."""
         query = self._text(row, "query")
         if self._source.format == "multiple_choice":
-            return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
-        return f"{query}\n\n{self._text(row, 'input')}" if self._get(row, "input") else query
+            options = _options(self._value(row, "options"))
+            return f"{query.strip()}\n\n{options}"
+        if self._value(row, "input"):
+            return f"{query}\n\n{self._text(row, 'input')}"
+        return query
 
 
 @contextmanager
 def _refused(reason: str, where: str = "") -> Iterator[None]:
+    """Turn a DataError of the code inside into a RowError; ``where`` goes before its message."""
     try:
         yield
     except DataError as error:
         raise RowError(reason, f"{where}{error}") from error
 
 
-def _counts(found: Sequence[tuple[str, int]]) -> str:
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{', '.join(f'{name} ({n})' for name, n in found[:SHOWN])}{more}"
+def _counts(counts: Sequence[tuple[str, int]]) -> str:
+    """Return names and their counts as text, :data:`SHOWN` of them at most."""
+    text = ", ".join(f"{name} ({count})" for name, count in counts[:SHOWN])
+    if len(counts) > SHOWN:
+        return f"{text} and {len(counts) - SHOWN} more"
+    return text
 
 
 _PLACE = re.compile(r"\{([^{}]+)\}")
+"""A column's name in braces, as ``fields`` may have it in a text."""
 
 
 def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
-    """A column by name; ``a.b`` is the entry ``b`` of a column ``a`` of objects, and ``{a}`` in a text is filled in."""
+    """Return the cell of a column that ``fields`` names.
+
+    ``a.b`` is the entry ``b`` of a column ``a`` of objects. In a text with braces, ``{a}`` is replaced by the cell of
+    ``a``.
+    """
     if name in row:
         return row[name]
     if "{" in name:
@@ -315,13 +470,20 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, Mapping) or part not in value:
-            found = ", ".join(map(str, row))
-            raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {found}")
+            columns = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {columns}")
         value = value[part]
     return value
 
 
+def _has_column(row: Mapping[str, Any], name: str) -> bool:
+    """Return whether :func:`_column` could read a column of this name; a text with braces is taken on trust."""
+    return name in row or "{" in name or name.partition(".")[0] in row
+
+
 def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the role and the text of each turn, where turns are mere texts and the roles speak one after another."""
+    # ParlAI marks a turn in which nobody spoke; the roles go on as if it were one.
     spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
     if not spoken or not all(isinstance(text, str) for text in turns):
         raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
@@ -329,51 +491,88 @@ def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str
 
 
 def _options(options: Any) -> str:
-    """The choices of a question as lines ``A. text``; each is an object with ``aoVal`` and ``content``, in a list."""
+    """Return the choices of a question as lines ``A. text``.
+
+    Args:
+        options: lists of objects with ``aoVal`` (the letter) and ``content``.
+    """
+    lines = []
     try:
-        choices = [choice for group in options for choice in group]
-        return "\n".join(f"{c['aoVal']}. {c['content'].strip()}" for c in choices)
+        for group in options:
+            for choice in group:
+                lines.append(f"{choice['aoVal']}. {choice['content'].strip()}")
     except (TypeError, KeyError, AttributeError) as error:
         raise RowError("wrong_type", "expected options as lists of objects with aoVal and content") from error
+    return "\n".join(lines)
 
 
-def _first(row: Mapping[str, Any], field: str) -> str | None:
-    return next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+def _first_column(row: Mapping[str, Any], field: str) -> str | None:
+    """Return the first default column of a field that holds something, or None."""
+    for column in DEFAULT_FIELDS[field]:
+        if row.get(column) is not None:
+            return column
+    return None
 
 
 def _joined(value: Any) -> Any:
+    """Return a list of texts as one text of lines, and anything else as it is."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(part.strip() for part in value)
     return value
 
 
 IDS = ("uid", "question_id", "prompt_id")
-"""Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); they decide where a row has one."""
+"""Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
 
 Asked = tuple[str, ...]
-"""What tells one prompt from another: its id, or all that the user said, an entry a turn."""
+"""The identity of a prompt: its id, or the text of every message of the user."""
 
 
 def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
-    """What a row says of its prompt; None where it says nothing. ``column``: the one that decides."""
-    named = (column,) if column else IDS
-    if (found := first_of(row, named)) is not None:
-        return (str(found),)
+    """Return the identity of the prompt that a row is about, or None where the row does not tell.
+
+    Args:
+        row: a mapping from columns to cells.
+        column: the only column to look at; without it, ids, messages and texts are tried in this order.
+    """
+    id_columns = (column,) if column else IDS
+    prompt_id = first_of(row, id_columns)
+    if prompt_id is not None:
+        return (str(prompt_id),)
     if column:
         return None
-    if messages := list_in(row.get("messages")):
-        said = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
-        return tuple(map(str, said)) or (json.dumps(messages),)
-    found = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
-    return None if found in (None, "") else (str(found),)
+
+    messages = list_in(row.get("messages"))
+    if messages:
+        texts = []
+        for message in messages:
+            if isinstance(message, Mapping) and message.get("role") == "user":
+                texts.append(str(message.get("content")))
+        return tuple(texts) or (json.dumps(messages),)
+    text = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
+    return None if text in _EMPTY else (str(text),)
 
 
 def clusters(asked: Sequence[Asked]) -> list[Asked]:
-    """What rows about one prompt have in common: turns of a conversation count as its first one that there is."""
-    whole = set(asked)
-    return [next(each[:n] for n in range(1, len(each) + 1) if each[:n] in whole) for each in asked]
+    """Return the prompt that each row counts under, [row].
+
+    Turns of one conversation count as one prompt: a prompt counts as the shortest beginning of it that is a prompt,
+    too.
+
+    Args:
+        asked: the prompt of each row.
+    """
+    prompts = set(asked)
+    firsts = []
+    for prompt in asked:
+        lengths = range(1, len(prompt) + 1)
+        firsts.append(next(prompt[:length] for length in lengths if prompt[:length] in prompts))
+    return firsts
 
 
 def first_of(row: Mapping[str, Any], columns: Sequence[str]) -> Any:
-    """The first of the columns that holds something, be it 0 or an empty text; None without any."""
-    return next((row[name] for name in columns if row.get(name) is not None), None)
+    """Return the first cell of some columns that is not None, be it 0 or an empty text; None without any."""
+    for column in columns:
+        if row.get(column) is not None:
+            return row[column]
+    return None
