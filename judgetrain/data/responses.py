@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,274 +28,446 @@ from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
 
 SHARD = 256
+"""Dialogues a shard of answers."""
 HINTS = {
     "no_responses": "name models in responses.models, or the columns of the responses in dialogues.sources[].fields",
     "empty_response": "look at the models' answers in responses-*.jsonl (do prompts fit?), or at the sources' rows",
     "too_long": "pairs have more text than responses.max_chars allows: raise it",
     "identical_responses": "both responses say the same: raise responses.sampling.temperature, or name other models",
 }
-"""What helps where no comparison is left, by the reason."""
-
-
-def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``comparisons.jsonl``; with response models, also their answers as ``responses-MODEL`` shards."""
-    sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
-    dropped: Counter[str] = Counter()
-    models = settings.responses.models
-    responses = _answers(sample, settings, out) if models else {}
-    made = _constructed(settings.responses.contrast, sample, responses, inputs, out)
-    left = [d for d in sample if d.id not in made]
-    if models:
-        rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
-        world = load_world(rules[0] if rules else settings.seed)
-        made |= {c.id: with_truth(world, c) for c in pair(left, responses, out.seed, dropped)}
-        places = {d.id: i for i, d in enumerate(sample)}
-        comparisons = sorted(made.values(), key=lambda c: places[c.id])
-    else:
-        comparisons = [*made.values(), *_existing(inputs["dialogues"], {d.id for d in left}, dropped)]
-    if limit := settings.responses.max_chars:
-        short = [c for c in comparisons if c.characters <= limit]
-        dropped["too_long"] += len(comparisons) - len(short)
-        comparisons = short
-    if not comparisons:
-        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, HINTS, '')}")
-    out.write_rows("comparisons", (c.to_row() for c in comparisons))
-    out.note("pairs", {"comparisons": len(comparisons), **dropped})
-    if not models:
-        out.count(in_=len(sample), out=len(comparisons))
-    out.count(dropped=dropped)
-
-
-def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
-    """The models' answers, by model and dialogue id; a single model answers twice, with other seeds."""
-    responses, cut, models = {}, {}, settings.responses.models
-    twice = [(f"{model.name}-{i}", model.engine) for model in models for i in (1, 2)]
-    writers = twice if len(models) == 1 else [(model.name, model.engine) for model in models]
-    with spending([m.engine for m in models], settings.responses, "responses", out) as budget:
-        for name, engine in writers:
-            _answer(name, engine, sample, settings, out, budget if engine.paid else None)
-            rows = list(read_rows(out.directory, f"responses-{name}"))
-            responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
-            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
-    out.note("cut_at_max_new_tokens", cut)
-    return responses
-
-
-def _constructed(
-    kinds: Sequence[str],
-    sample: Sequence[Dialogue],
-    responses: Mapping[str, Mapping[str, str]],
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> dict[str, Comparison]:
-    """The pairs whose better side is known by how they are made, by dialogue; none where none are asked for.
-
-    Good answers are those of the models; without models the references, and of labelled comparisons the better side.
-    """
-    if not kinds:
-        return {}
-    texts, labelled = responses, set[str]()
-    if not texts:
-        better = {d.id: d.reference for d in sample if d.reference}
-        for found in map(Comparison.from_row, read_rows(inputs["dialogues"], "comparisons")):
-            if found.label in ("A", "B"):
-                better.setdefault(found.dialogue.id, found.response_a if found.label == "A" else found.response_b)
-            if found.label or found.rating_a:
-                labelled.add(found.dialogue.id)
-        texts = {"reference": better}
-    made, counts = constructed(kinds, sample, texts, inputs["cluster"], out.seed, labelled)
-    if not responses:  # the good side is the reference: a judge that is shown it would have nothing to learn
-        made = {name: replace(c, dialogue=replace(c.dialogue, reference=None)) for name, c in made.items()}
-    facts = dict(sorted(counts.items()))
-    out.note("contrast", facts)
-    out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
-    return made
-
-
-def _answer(
-    name: str,
-    config: EngineConfig,
-    dialogues: Sequence[Dialogue],
-    settings: ResponsesSettings,
-    out: StageRun,
-    budget: Budget | None,
-) -> None:
-    limits = Sampling.of(settings.responses.sampling)
-
-    def request(dialogue: Dialogue) -> Request:
-        messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
-        return Request(messages=messages, sampling=limits, slots={"query": dialogue.query, "context": dialogue.context})
-
-    # The name is part of the seed: two that ask one model alike are to answer differently.
-    answers = answers_of(config, out.home, derive_seed(settings.seed, name))
-    with loaded_once(lambda: make_engine(config, name=name, answers=answers, budget=budget)) as engine:
-
-        def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-            done = engine().generate([request(d) for d in items], derive_seed(out.shard_seed(index), name))
-            return shard_of([{"dialogue_id": d.id, "model": name} for d in items], done)
-
-        copy, spread = config.gpus, budget is None  # a model of 72B beside others makes no worker of theirs larger
-        out.sharded(f"responses-{name}", dialogues, SHARD, process, "responses", engine, spread=spread, gpus=copy)
-
-
-def pair(
-    dialogues: Iterable[Dialogue], responses: Mapping[str, Mapping[str, str]], seed: int, dropped: Counter[str]
-) -> Iterator[Comparison]:
-    """One comparison a dialogue: two different models at random, in random order.
-
-    ``responses``: model -> dialogue id -> text. Empty and identical responses are left out and counted. The draw
-    depends on the seed and the dialogue's id alone.
-    """
-    for dialogue in dialogues:
-        available = sorted(model for model, texts in responses.items() if texts.get(dialogue.id, "").strip())
-        if len(available) < 2:
-            dropped["empty_response"] += 1
-            continue
-        rng = random.Random(derive_seed(seed, dialogue.id))
-        model_a, model_b = rng.sample(available, 2)
-        a, b = (responses[model][dialogue.id].strip() for model in (model_a, model_b))
-        if a == b:
-            dropped["identical_responses"] += 1
-            continue
-        about, rubric = replace(dialogue, rubric=None), dialogue.rubric
-        yield Comparison(dialogue.id, about, a, b, model_a, model_b, None, dialogue.category, rubric=rubric)
-
-
-def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iterator[Comparison]:
-    unanswered = set(sampled)
-    for comparison in map(Comparison.from_row, read_rows(directory, "comparisons")):
-        if comparison.dialogue.id not in sampled:
-            continue
-        unanswered.discard(comparison.dialogue.id)
-        a, b = comparison.response_a.strip(), comparison.response_b.strip()
-        if not a or not (b or comparison.alone):
-            dropped["empty_response"] += 1
-        elif a == b:
-            dropped["identical_responses"] += 1
-        else:
-            yield comparison
-    if unanswered:
-        dropped["no_responses"] += len(unanswered)
-
-
-MOST_ERRORS = 3
-"""Numbers that are changed in one answer."""
-STEPS = (1, 2, 3, 10)
-"""By how much: up as often as down, to as many digits, or the larger or the longer number would be the wrong one."""
-NUMBER = re.compile(r"(?<![\w.,])\d+(?![\w]|[.,]\d)")
-"""A whole number, which is no part of a word or of a longer number."""
-LEAST_WORDS = 4
-"""Words of a sentence that can be put in another order."""
-MOST_SIMILAR = 0.7
-"""Queries with a larger cosine may have answers that are as good, and are no neighbours (docs/real_text.md)."""
+"""What to change where no comparison is left, by the reason that dropped them."""
 
 Texts = Mapping[str, Mapping[str, str]]
 """Answers by who wrote them and by dialogue id."""
 
 
+def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``comparisons.jsonl``; with response models, also their answers as ``responses-MODEL`` shards.
+
+    Raises:
+        DataError: no comparison is left; says why, and what to change.
+    """
+    sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
+    dropped: Counter[str] = Counter()
+    models = settings.responses.models
+    answers = _answers(sample, settings, out) if models else {}
+    constructed_pairs = _constructed(settings.responses.contrast, sample, answers, inputs, out)
+    remaining = [dialogue for dialogue in sample if dialogue.id not in constructed_pairs]
+
+    if models:
+        rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
+        world = load_world(rules[0] if rules else settings.seed)
+        drawn_pairs = {
+            comparison.id: with_truth(world, comparison) for comparison in pair(remaining, answers, out.seed, dropped)
+        }
+        pairs = constructed_pairs | drawn_pairs
+        comparisons = [pairs[dialogue.id] for dialogue in sample if dialogue.id in pairs]
+    else:
+        ids = {dialogue.id for dialogue in remaining}
+        comparisons = [*constructed_pairs.values(), *_existing(inputs["dialogues"], ids, dropped)]
+
+    limit = settings.responses.max_chars
+    if limit:
+        fitting = [comparison for comparison in comparisons if comparison.characters <= limit]
+        dropped["too_long"] += len(comparisons) - len(fitting)
+        comparisons = fitting
+    if not comparisons:
+        reasons = causes(dropped, HINTS, "")
+        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {reasons}")
+
+    out.write_rows("comparisons", (comparison.to_row() for comparison in comparisons))
+    out.note("pairs", {"comparisons": len(comparisons), **dropped})
+    if not models:
+        # With models, the shards of answers have been counted already.
+        out.count(in_=len(sample), out=len(comparisons))
+    out.count(dropped=dropped)
+
+
+def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
+    """Return the models' answers, by model and dialogue id; a single model answers twice, with two seeds."""
+    models = settings.responses.models
+    if len(models) == 1:
+        name = models[0].name
+        engines = {f"{name}-{number}": models[0].engine for number in (1, 2)}
+    else:
+        engines = {model.name: model.engine for model in models}
+
+    answers: dict[str, dict[str, str]] = {}
+    cut: dict[str, int] = {}
+    with spending([model.engine for model in models], settings.responses, "responses", out) as budget:
+        for name, engine in engines.items():
+            writer = _Writer(name, engine, settings, budget if engine.paid else None)
+            writer.answer(sample, out)
+            rows = list(read_rows(out.directory, f"responses-{name}"))
+            answers[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
+    out.note("cut_at_max_new_tokens", cut)
+    return answers
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """A response model.
+
+    Args:
+        name: its name in comparisons, which is part of the seed.
+        engine: the model.
+        settings: of the stage.
+        budget: limits what answers cost; None for a model that costs nothing.
+    """
+
+    name: str
+    engine: EngineConfig
+    settings: ResponsesSettings
+    budget: Budget | None
+
+    def answer(self, dialogues: Sequence[Dialogue], out: StageRun) -> None:
+        """Write the answers to all dialogues as shards ``responses-NAME``."""
+        config = self.engine
+        name = self.name
+        # The name is part of the seed: two writers that are one model are to answer differently.
+        stored_answers = answers_of(config, out.home, derive_seed(self.settings.seed, name))
+        with loaded_once(lambda: make_engine(config, name=name, answers=stored_answers, budget=self.budget)) as engine:
+
+            def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+                requests = [self._request(dialogue) for dialogue in items]
+                completions = engine().generate(requests, derive_seed(out.shard_seed(index), name))
+                return shard_of([{"dialogue_id": dialogue.id, "model": name} for dialogue in items], completions)
+
+            out.sharded(
+                f"responses-{name}",
+                dialogues,
+                SHARD,
+                process,
+                "responses",
+                engine,
+                # What is spent is counted in one process.
+                spread=self.budget is None,
+                # Each model has workers of its own size: a large one does not enlarge those of the others.
+                gpus=config.gpus,
+            )
+
+    def _request(self, dialogue: Dialogue) -> Request:
+        messages = tuple({"role": message.role, "content": message.content} for message in dialogue.messages)
+        slots = {"query": dialogue.query, "context": dialogue.context}
+        return Request(messages=messages, sampling=Sampling.of(self.settings.responses.sampling), slots=slots)
+
+
+def _constructed(
+    kinds: Sequence[str], sample: Sequence[Dialogue], answers: Texts, inputs: Mapping[str, Path], out: StageRun
+) -> dict[str, Comparison]:
+    """Return pairs whose better side is known by how they are made, by dialogue id.
+
+    Args:
+        kinds: the ways to make them (``responses.contrast``); none gives no pairs.
+        sample: the dialogues.
+        answers: the models' answers, which are the good ones. Without any, good answers are the references, and the
+            better sides of labelled comparisons.
+        inputs: the directories of the stages before.
+        out: where counts are noted.
+    """
+    if not kinds:
+        return {}
+    good_answers = answers
+    labelled: set[str] = set()
+    if not answers:
+        by_people, labelled = _good_answers(sample, inputs["dialogues"])
+        good_answers = {"reference": by_people}
+    pairs, counts = constructed(kinds, sample, good_answers, cluster=inputs["cluster"], seed=out.seed, leave=labelled)
+    if not answers:
+        # The good side is the reference: a judge that is shown it would have nothing to learn.
+        for dialogue_id, comparison in pairs.items():
+            pairs[dialogue_id] = replace(comparison, dialogue=replace(comparison.dialogue, reference=None))
+
+    facts = dict(sorted(counts.items()))
+    out.note("contrast", facts)
+    out.log(f"responses: {len(pairs)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
+    return pairs
+
+
+def _good_answers(sample: Sequence[Dialogue], dialogues: Path) -> tuple[dict[str, str], set[str]]:
+    """Return good answers that people gave, by dialogue id, and the ids of dialogues with a label or a rating.
+
+    Args:
+        sample: the dialogues; a reference goes before the better side of a comparison.
+        dialogues: the directory of stage dialogues, with its comparisons.
+    """
+    answers = {dialogue.id: dialogue.reference for dialogue in sample if dialogue.reference}
+    labelled = set()
+    for comparison in map(Comparison.from_row, read_rows(dialogues, "comparisons")):
+        dialogue_id = comparison.dialogue.id
+        if comparison.label == "A":
+            answers.setdefault(dialogue_id, comparison.response_a)
+        elif comparison.label == "B":
+            answers.setdefault(dialogue_id, comparison.response_b)
+        if comparison.label or comparison.rating_a:
+            labelled.add(dialogue_id)
+    return answers, labelled
+
+
+def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Counter[str]) -> Iterator[Comparison]:
+    """Yield one comparison a dialogue: the answers of two models, drawn at random, in random order.
+
+    The draw depends on the seed and the dialogue's id alone.
+
+    Args:
+        dialogues: the dialogues that the models answered.
+        responses: the answers by model and dialogue id.
+        seed: the seed of the draw.
+        dropped: counts the dialogues without a comparison by reason: fewer than two answers, or two equal ones.
+    """
+    for dialogue in dialogues:
+        models = sorted(model for model, texts in responses.items() if texts.get(dialogue.id, "").strip())
+        if len(models) < 2:
+            dropped["empty_response"] += 1
+            continue
+        rng = random.Random(derive_seed(seed, dialogue.id))
+        model_a, model_b = rng.sample(models, 2)
+        response_a = responses[model_a][dialogue.id].strip()
+        response_b = responses[model_b][dialogue.id].strip()
+        if response_a == response_b:
+            dropped["identical_responses"] += 1
+            continue
+        yield Comparison(
+            id=dialogue.id,
+            dialogue=replace(dialogue, rubric=None),
+            response_a=response_a,
+            response_b=response_b,
+            model_a=model_a,
+            model_b=model_b,
+            group=dialogue.category,
+            rubric=dialogue.rubric,
+        )
+
+
+def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iterator[Comparison]:
+    """Yield the comparisons of stage dialogues whose dialogue is sampled and whose responses can be compared.
+
+    Args:
+        directory: of stage dialogues.
+        sampled: ids of dialogues.
+        dropped: counts the others by reason.
+    """
+    without_responses = set(sampled)
+    for comparison in map(Comparison.from_row, read_rows(directory, "comparisons")):
+        if comparison.dialogue.id not in sampled:
+            continue
+        without_responses.discard(comparison.dialogue.id)
+        response_a = comparison.response_a.strip()
+        response_b = comparison.response_b.strip()
+        # A rated response stands alone: its empty second side is no answer.
+        lacks_b = not response_b and not comparison.alone
+        if not response_a or lacks_b:
+            dropped["empty_response"] += 1
+        elif response_a == response_b:
+            dropped["identical_responses"] += 1
+        else:
+            yield comparison
+    if without_responses:
+        dropped["no_responses"] += len(without_responses)
+
+
+MOST_ERRORS = 3
+"""The most numbers that are changed in one answer."""
+STEPS = (1, 2, 3, 10)
+"""The differences of a wrong number from the right one.
+
+It goes up as often as down and keeps its number of digits: otherwise the larger or the longer number would tell."""
+NUMBER = re.compile(r"(?<![\w.,])\d+(?![\w]|[.,]\d)")
+"""A whole number that is no part of a word or of a longer number."""
+LEAST_WORDS = 4
+"""The fewest words of a sentence that is put in another order."""
+MOST_SIMILAR = 0.7
+"""The largest cosine of two queries that are neighbours: above it, the other's answer may be as good here
+(docs/real_text.md)."""
+
+
 class Neighbours:
-    """The dialogues of a sample by how near their queries are, by the embeddings of stage cluster."""
+    """The dialogues of a sample by how near their queries are.
+
+    Args:
+        directory: of stage cluster, with its embeddings.
+        dialogues: the sample.
+    """
 
     def __init__(self, directory: Path, dialogues: Sequence[Dialogue]) -> None:
-        places = {row["id"]: number for number, row in enumerate(read_rows(directory, "clusters"))}
-        rows = [places[dialogue.id] for dialogue in dialogues]
-        self._dialogues, self._numbers = dialogues, {d.id: i for i, d in enumerate(dialogues)}
-        self._embeddings = np.asarray(np.load(directory / "embeddings.npy", mmap_mode="r")[rows], dtype=np.float32)
+        row_of = {row["id"]: number for number, row in enumerate(read_rows(directory, "clusters"))}
+        rows = [row_of[dialogue.id] for dialogue in dialogues]
+        self._dialogues = dialogues
+        self._place_of = {dialogue.id: place for place, dialogue in enumerate(dialogues)}
+        embeddings = np.load(directory / "embeddings.npy", mmap_mode="r")
+        self._embeddings = np.asarray(embeddings[rows], dtype=np.float32)
 
     def of(self, dialogue: Dialogue) -> Iterator[Dialogue]:
-        """The others, the nearest first, but those whose cosine is above :data:`MOST_SIMILAR`.
+        """Yield the other dialogues, the nearest first, without those above :data:`MOST_SIMILAR`.
 
-        Of another category, where the dialogue has one: a good answer to a query of the same kind may be as good here
+        Those of the same category are left out, too: a good answer to a query of the same kind may be as good here
         (docs/training.md has the counts).
         """
-        cosine = self._embeddings @ self._embeddings[self._numbers[dialogue.id]]
-        for i in np.argsort(-cosine, kind="stable"):
-            other = self._dialogues[i]
-            same = dialogue.category and other.category == dialogue.category
-            if cosine[i] <= MOST_SIMILAR and not same and other.query.strip() != dialogue.query.strip():
+        cosine = self._embeddings @ self._embeddings[self._place_of[dialogue.id]]
+        for place in np.argsort(-cosine, kind="stable"):
+            other = self._dialogues[place]
+            same_category = dialogue.category and other.category == dialogue.category
+            same_query = other.query.strip() == dialogue.query.strip()
+            if cosine[place] <= MOST_SIMILAR and not same_category and not same_query:
                 yield other
 
 
-def constructed(
-    kinds: Sequence[str], dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int, leave: Collection[str]
-) -> tuple[dict[str, Comparison], Counter[str]]:
-    """Labelled pairs by dialogue, and counts: of pairs by kind, and as ``KIND:REASON`` of what could not be made.
+@dataclass
+class _Contrasts:
+    """Makes worse answers, and counts by ``KIND:REASON`` where none could be made.
 
-    A dialogue gets a pair of the first of the kinds (``responses.contrast``), tried in a drawn order, for which one can
-    be made; where several wrote a good answer, whose it is is drawn, and so is which side stands first: by the seed and
-    the dialogue's id alone. ``texts`` are good answers, ``cluster`` is the directory of stage cluster. The ids to
-    ``leave`` get none; what is said in them still serves other queries.
+    Args:
+        good_answers: good answers by who wrote them and by dialogue id.
+        neighbours: where answers to other queries come from; None where no pair is made of them.
+    """
+
+    good_answers: Texts
+    neighbours: Neighbours | None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def pair(self, dialogue: Dialogue, kind: str, rng: random.Random) -> Comparison | None:
+        """Return a pair of a kind in which A is better, or None where none can be made.
+
+        Where several wrote a good answer, its writer is drawn.
+        """
+        writers = sorted(name for name, texts in self.good_answers.items() if texts.get(dialogue.id, "").strip())
+        if not writers:
+            self.counts[f"{kind}:no_good_answer"] += 1
+            return None
+        writer = rng.choice(writers)
+        good = self.good_answers[writer][dialogue.id].strip()
+        if self.neighbours is not None and kind == "nearby":
+            worse = self._answer_to_another(dialogue, writer, self.neighbours)
+            reason = "no_neighbour"
+        else:
+            worse = _other_numbers(good, rng) or _other_order(good, rng)
+            reason = "no_place_for_errors"
+        if worse is None:
+            self.counts[f"{kind}:{reason}"] += 1
+            return None
+
+        self.counts[kind] += 1
+        text, change = worse
+        return Comparison(
+            id=dialogue.id,
+            dialogue=replace(dialogue, rubric=None),
+            response_a=good,
+            response_b=text,
+            # One writer's name on both sides: who wrote a response must not tell which is better.
+            model_a=writer,
+            model_b=writer,
+            label="A",
+            group=dialogue.category,
+            made=f"{kind}: {change}",
+            rubric=dialogue.rubric,
+        )
+
+    def _answer_to_another(self, dialogue: Dialogue, writer: str, neighbours: Neighbours) -> tuple[str, str] | None:
+        """Return a writer's answer to the nearest other query that it answered otherwise, and how to describe it."""
+        answers = self.good_answers[writer]
+        good = answers[dialogue.id].strip()
+        for other in neighbours.of(dialogue):
+            text = answers.get(other.id, "").strip()
+            if text and text != good:
+                return text, f"an answer to {other.id}"
+        return None
+
+
+def constructed(
+    kinds: Sequence[str],
+    dialogues: Sequence[Dialogue],
+    texts: Texts,
+    *,
+    cluster: Path,
+    seed: int,
+    leave: Collection[str],
+) -> tuple[dict[str, Comparison], Counter[str]]:
+    """Return labelled pairs by dialogue id, and counts: of pairs by kind, and of failures as ``KIND:REASON``.
+
+    A dialogue gets a pair of the first kind for which one can be made. The order in which kinds are tried and the side
+    that stands first are drawn, by the seed and the dialogue's id alone.
+
+    Args:
+        kinds: the ways to make a pair (``responses.contrast``).
+        dialogues: the sample.
+        texts: good answers by who wrote them and by dialogue id.
+        cluster: the directory of stage cluster.
+        seed: the seed of the draws.
+        leave: ids of dialogues that get no pair; their answers still serve other queries.
     """
     neighbours = Neighbours(cluster, dialogues) if "nearby" in kinds else None
-    found, counts = dict[str, Comparison](), Counter[str]()
+    contrasts = _Contrasts(texts, neighbours)
+    pairs: dict[str, Comparison] = {}
     for dialogue in dialogues:
+        if dialogue.id in leave:
+            continue
         rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
-        for kind in rng.sample(kinds, len(kinds)) if dialogue.id not in leave else ():
-            writers = sorted(name for name, said in texts.items() if said.get(dialogue.id, "").strip())
-            if not writers:
-                counts[f"{kind}:no_good_answer"] += 1
-                continue
-            said = texts[writer := rng.choice(writers)]
-            good = said[dialogue.id].strip()
-            if neighbours and kind == "nearby":
-                others = ((other.id, said.get(other.id, "").strip()) for other in neighbours.of(dialogue))
-                worse = next(((text, f"an answer to {name}") for name, text in others if text and text != good), None)
-                lacking = "no_neighbour"
-            else:
-                worse, lacking = _other_numbers(good, rng) or _other_order(good, rng), "no_place_for_errors"
-            if worse is None:
-                counts[f"{kind}:{lacking}"] += 1
-                continue
-            counts[kind] += 1
-            bad, how = worse
-            about = dialogue.id, replace(dialogue, rubric=None), good, bad, writer, writer
-            told = f"{kind}: {how}"
-            pair = Comparison(*about, label="A", group=dialogue.category, made=told, rubric=dialogue.rubric)
-            found[dialogue.id] = pair if rng.random() < 0.5 else pair.swapped()
-            break
-    longer = ((len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values())
-    counts["better_is_longer"] = sum(longer)
-    return found, counts
+        for kind in rng.sample(kinds, len(kinds)):
+            comparison = contrasts.pair(dialogue, kind, rng)
+            if comparison is not None:
+                pairs[dialogue.id] = comparison if rng.random() < 0.5 else comparison.swapped()
+                break
+
+    counts = contrasts.counts
+    # Length must not tell which side is better, so a user sees how often it does.
+    counts["better_is_longer"] = 0
+    for comparison in pairs.values():
+        a_is_longer = len(comparison.response_a) > len(comparison.response_b)
+        counts["better_is_longer"] += a_is_longer == (comparison.label == "A")
+    return pairs, counts
+
+
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, by their closing marks; lines that end without one count, too."""
-    return [found.strip() for found in re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+", text) if found.strip()]
+    """Return the sentences of a text, split at closing marks and at the ends of lines."""
+    parts = [part.strip() for part in _END_OF_SENTENCE.split(text)]
+    return [part for part in parts if part]
+
+
+def _counts_an_item(text: str, place: re.Match[str]) -> bool:
+    """Return whether a number of a text counts an item of a list: it opens its line, and a mark follows it."""
+    line_before = text[: place.start()].rpartition("\n")[2]
+    opens_line = not line_before.strip(" \t*#(->+")
+    return opens_line and re.match(r"[.):]\**(\s|$)", text[place.end() :]) is not None
 
 
 def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
-    """The text with at most ``MOST_ERRORS`` of its numbers changed, and what was put in for what.
+    """Return a text with up to :data:`MOST_ERRORS` of its numbers changed, and the changes in words, or None.
 
     The number of an item in a list says nothing, and stays.
     """
-
-    def counts_an_item(place: re.Match[str]) -> bool:
-        line = text[: place.start()].rpartition("\n")[2]
-        return not line.strip(" \t*#(->+") and re.match(r"[.):]\**(\s|$)", text[place.end() :]) is not None
-
-    places = [place for place in NUMBER.finditer(text) if not counts_an_item(place)]
-    changed: list[str] = []
-    for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: -p.start()):
+    places = [place for place in NUMBER.finditer(text) if not _counts_an_item(text, place)]
+    changes: list[str] = []
+    drawn = rng.sample(places, min(len(places), MOST_ERRORS))
+    # From the end of the text to its beginning: earlier places stay where they are.
+    for place in sorted(drawn, key=lambda place: -place.start()):
         wrong = wrong_number(place[0], rng)
         text = text[: place.start()] + wrong + text[place.end() :]
-        changed.insert(0, f"{wrong} for {place[0]}")
-    return (text, ", ".join(changed)) if changed else None
+        changes.insert(0, f"{wrong} for {place[0]}")
+    return (text, ", ".join(changes)) if changes else None
 
 
 def wrong_number(digits: str, rng: random.Random) -> str:
-    """Another whole number of as many digits, as often smaller as larger where there are such on either side."""
-    right, up = int(digits), rng.choice((True, False))
-    for side in (1, -1) if up else (-1, 1):
-        near = [found for step in STEPS if (found := right + side * step) >= 0]
-        if fitting := [found for found in near if len(str(found)) == len(str(right))]:
+    """Return another whole number of as many digits: larger as often as smaller, where there are both."""
+    right = int(digits)
+    go_up = rng.choice((True, False))
+    for sign in (1, -1) if go_up else (-1, 1):
+        near = [right + sign * step for step in STEPS]
+        fitting = [number for number in near if number >= 0 and len(str(number)) == len(str(right))]
+        if fitting:
             return str(rng.choice(fitting))
     raise AssertionError("every number has a neighbour of as many digits")
 
 
 def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:
-    for sentence in rng.sample(found := sentences(text), len(found)):
+    """Return a text with the words of one sentence in another order, and the change in words, or None."""
+    parts = sentences(text)
+    for sentence in rng.sample(parts, len(parts)):
         words = sentence.split()
-        other = rng.sample(words, len(words))
-        if len(words) >= LEAST_WORDS and other != words:
-            return text.replace(sentence, " ".join(other), 1), "the words of a sentence in another order"
+        shuffled = rng.sample(words, len(words))
+        if len(words) >= LEAST_WORDS and shuffled != words:
+            return text.replace(sentence, " ".join(shuffled), 1), "the words of a sentence in another order"
     return None
