@@ -1,6 +1,6 @@
-"""Reading sources row by row: JSON lines, CSV, Parquet, ParlAI text and the Hub as streams, a JSON array whole.
+"""Readers of sources, row by row: JSON lines, CSV, Parquet, ParlAI text and the Hub as streams, a JSON array whole.
 
-A file that is not what it seems, is cut off or has no row is a DataError that names its place.
+A reader raises a DataError that names the place if a file is not what it seems, is cut off or has no row.
 """
 
 import csv
@@ -31,72 +31,92 @@ log = logging.getLogger(__name__)
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
 BEGINNING = 1 << 20
-"""Characters by which it is told how a file is to be read."""
+"""Characters at a file's beginning by which its format is recognised."""
 LONGEST = 64 << 20
 """Characters of the longest cell of a table."""
 PERSONA = "your persona:"
+"""The beginning of a line in ParlAI's format that describes a speaker."""
 
 BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
-"""How Python says of a gzip file that it is none, is cut off or damaged."""
+"""Python's errors for a file that is no gzip file, is cut off or damaged."""
 
 
 def open_text(path: Path) -> IO[str]:
-    """A UTF-8 text file, gzipped or not, with or without a byte order mark."""
-    return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
+    """Open a UTF-8 text file, gzipped or not, with or without a byte order mark."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """A file's bytes, unpacked where it is gzipped."""
-    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    """Open a file for reading bytes, unpacked if it is gzipped."""
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return path.open("rb")
 
 
 def unreadable(path: Path, error: Exception) -> str:
-    """Why a file cannot be read, with the line where that can be told: one that is no UTF-8, or a damaged file."""
+    """Return the message for a file that is damaged or no UTF-8, with the first line that is none."""
     if not isinstance(error, UnicodeDecodeError):
         return f"{path}: not a whole gzip file ({error})"
+    # The error counts bytes of a block that Python read; a user looks for a line.
     with open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 line.decode("utf-8")
-            except UnicodeDecodeError as here:
-                return f"{path}:{number}: expected UTF-8 text ({here}); save the file as UTF-8"
+            except UnicodeDecodeError as error_in_line:
+                return f"{path}:{number}: expected UTF-8 text ({error_in_line}); save the file as UTF-8"
     return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
 def form_of(path: Path) -> str:
-    """How a file is to be read: ``parquet``, ``parlai``, ``array`` (JSON), ``lines`` (JSON) or ``table`` (CSV, TSV).
+    """Return the format of a file: ``parquet``, ``parlai``, ``array`` (JSON), ``lines`` (JSON), ``table`` (CSV, TSV).
 
-    Its name says so where it ends in .parquet, .csv or .tsv, else its beginning: what can be read as JSON is JSON,
-    whatever the file is called.
+    The endings .parquet, .csv and .tsv decide it. Otherwise its beginning does: a file that can be read as JSON is
+    JSON, whatever its name.
     """
-    name, begins = path.name.removesuffix(".gz"), ""
-    if name.endswith((".parquet", ".csv", ".tsv")):
-        return "parquet" if name.endswith(".parquet") else "table"
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return "parquet"
+    if name.endswith((".csv", ".tsv")):
+        return "table"
+
+    beginning = ""
+    # A file that cannot be opened is named by the reader, with the place of the error.
     with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
-        begins = file.read(BEGINNING).lstrip()
-    if begins.startswith("[") and (name.endswith(".json") or begins[1:].lstrip().startswith("{")):
-        return "array"
-    if name.endswith(".txt") and not begins.startswith("{"):
+        beginning = file.read(BEGINNING).lstrip()
+    if beginning.startswith("["):
+        # JSON lines may be lists, too; an array of objects is an array under any name.
+        holds_objects = beginning[1:].lstrip().startswith("{")
+        if name.endswith(".json") or holds_objects:
+            return "array"
+    if beginning.startswith("{"):
+        return "lines"
+    if name.endswith(".txt"):
         return "parlai"
-    first = begins.partition("\n")[0]
-    known = name.endswith((".json", ".jsonl")) or begins.startswith("{")
-    return "lines" if known or len(_cells(first, _between(first, ","))) < 2 else "table"
+    if name.endswith((".json", ".jsonl")):
+        return "lines"
+    first_line = beginning.partition("\n")[0]
+    columns = _cells(first_line, _delimiter(first_line, ","))
+    return "table" if len(columns) >= 2 else "lines"
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-        raise ValueError(f"the key {twice!r} stands twice in an object")
-    return found
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object from its keys and values; raise a ValueError for a key that stands twice."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key {key!r} stands twice in an object")
+        values[key] = value
+    return values
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_once)
-"""Reads JSON, and takes no key twice."""
+DECODER = json.JSONDecoder(object_pairs_hook=_object_without_repeats)
+"""Reads JSON, and refuses an object with a repeated key: Python's would keep the last value in silence."""
 
 
 def json_array(path: Path) -> Iterator[Row]:
-    """The elements of a JSON array."""
+    """Yield the elements of a JSON array, with their numbers from 1."""
     with open_text(path) as file:
         text = file.read()
     try:
@@ -105,65 +125,101 @@ def json_array(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: not a whole JSON array ({str(error).splitlines()[0]})") from error
     if not rows:
         raise DataError(f"{path}: the array is empty; expected an object a row")
-    yield from ((f"{path}:row {number}", row) for number, row in enumerate(rows, start=1))
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}:row {number}", row
 
 
 SIGNS = (",", "\t", ";", "|")
-"""What may stand between the columns of a table."""
+"""The signs that may stand between the columns of a table."""
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A cell that a writer of tables has put into quotation marks."""
 
 
-def _cells(line: str, between: str) -> list[str]:
-    return next(csv.reader([line], delimiter=between), [])
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of one line of a table."""
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
-def _between(first: str, expected: str) -> str:
-    """The sign that parts a table's first line into most columns; of equal ones the ``expected``."""
-    return max((expected, *SIGNS), key=lambda sign: len(_cells(first, sign)))
+def _delimiter(first_line: str, expected: str) -> str:
+    """Return the sign that splits a table's first line into most columns; the ``expected`` one if several do."""
+    return max((expected, *SIGNS), key=lambda sign: len(_cells(first_line, sign)))
 
 
 def table(path: Path) -> Iterator[Row]:
-    """The rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
+    """Yield the rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
 
-    What stands between the columns is what parts the first line. Where tabs do, and each line has as many as the first,
-    quotation marks part nothing: a lone one is text. A row that has more or fewer cells than there are names is a text
-    that says so. Places are the lines that rows begin on.
+    A row with more or fewer cells than there are names comes as a text that says so. Its place is the line that it
+    begins on.
     """
     csv.field_size_limit(LONGEST)
-    names, begins, found = list[str](), 1, False
-    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    names: list[str] = []
+    has_rows = False
+    # A cell may hold line ends: a row's first line is the one after the last line of the row before.
+    first_line = 1
     try:
         with open_text(path) as file:
-            first = file.read(BEGINNING).lstrip().partition("\n")[0]
-            between, tabs = _between(first, expected), first.count("\t")
-            file.seek(0)
-            plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
-            file.seek(0)
-            quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
-            rows = csv.reader(file, delimiter=between, quoting=quoting, strict=True)
-            if between != expected:
-                log.warning("%s: read as a table with %r between its columns", path, between)
+            delimiter, has_quotes = _dialect(path, file)
+            quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+            rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
             for cells in rows:
-                place, begins = f"{path}:{begins}", rows.line_num + 1
-                if plain:
-                    cells = [c[1:-1].replace('""', '"') if _QUOTED.fullmatch(c) else c for c in cells]
-                if cells and not names:
+                place = f"{path}:{first_line}"
+                first_line = rows.line_num + 1
+                if not has_quotes:
+                    cells = [_unquoted(cell) for cell in cells]
+                if not cells:
+                    continue
+                if not names:
                     names = cells
-                    if twice := [name for name, n in Counter(names).items() if n > 1 and name.strip()]:
-                        raise DataError(f"{place}: two columns are called {twice[0]!r}; give each a name of its own")
-                elif cells:
-                    found, whole = True, len(cells) == len(names)
-                    told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
-                    yield place, {n: cell or None for n, cell in zip(names, cells, strict=True)} if whole else told
+                    _check_names(names, place)
+                    continue
+                has_rows = True
+                if len(cells) != len(names):
+                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                else:
+                    yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
     except csv.Error as error:
-        raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
-    if not found:
+        raise DataError(f"{path}:{first_line}: not a row of CSV ({error})") from error
+    if not has_rows:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
 
+def _dialect(path: Path, file: IO[str]) -> tuple[str, bool]:
+    """Return the sign between a table's columns, and whether quotation marks may enclose a cell.
+
+    Where every line has as many tabs as the first, a quotation mark is text: TSV files of plain text have lone ones,
+    and a reader that pairs them would swallow lines. The file is left at its beginning.
+    """
+    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    first_line = file.read(BEGINNING).lstrip().partition("\n")[0]
+    delimiter = _delimiter(first_line, expected)
+    if delimiter != expected:
+        log.warning("%s: read as a table with %r between its columns", path, delimiter)
+
+    file.seek(0)
+    has_quotes = True
+    if delimiter == "\t":
+        tabs = first_line.count("\t")
+        has_quotes = any(line.count("\t") != tabs for line in file if line.strip())
+    file.seek(0)
+    return delimiter, has_quotes
+
+
+def _unquoted(cell: str) -> str:
+    """Return a cell without the quotation marks around it, if it has any."""
+    if not _QUOTED.fullmatch(cell):
+        return cell
+    return cell[1:-1].replace('""', '"')
+
+
+def _check_names(names: list[str], place: str) -> None:
+    """Refuse (DataError) a table with two columns of one name; columns without a name are left unread."""
+    for name, count in Counter(names).items():
+        if count > 1 and name.strip():
+            raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
+
+
 def parquet(path: Path) -> Iterator[Row]:
-    """The rows of a Parquet file."""
+    """Yield the rows of a Parquet file, with their numbers from 1."""
     import pyarrow
     import pyarrow.parquet
 
@@ -180,36 +236,50 @@ def parquet(path: Path) -> Iterator[Row]:
 
 
 def parlai(path: Path) -> Iterator[Row]:
-    """Dialogues of ParlAI's text format as ``{"persona": [lines], "turns": [texts]}``, the first speaker's turn first.
+    """Yield dialogues of ParlAI's text format as ``{"persona": [lines], "turns": [texts]}``.
 
-    A line is a number, a blank, and either a persona's line or what both speakers say, a tab between them (what
-    follows a second tab are candidate answers). Number 1 starts a dialogue.
+    A line is a number, a blank, and either a line about a persona or the texts of both speakers, with a tab between
+    them; candidate answers may follow a second tab. Number 1 starts a dialogue.
     """
-    rows: list[Row] = []
+    place = ""
+    dialogue: dict[str, list[str]] | None = None
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
             count, _, text = line.strip("\n").partition(" ")
-            if line.strip() and not count.isdigit():
+            is_blank = not line.strip()
+            if not is_blank and not count.isdigit():
                 raise DataError(f"{path}:{number}: expected a line number and a text, as in '1 hello\\thi'")
-            if count == "1" or (line.strip() and not rows):
-                yield from rows
-                rows = [(f"{path}:{number}", {"persona": [], "turns": []})]
+            if count == "1" or (dialogue is None and not is_blank):
+                if dialogue is not None:
+                    yield place, dialogue
+                place = f"{path}:{number}"
+                dialogue = {"persona": [], "turns": []}
+            if dialogue is None:
+                continue
             if text.lower().startswith(PERSONA):
-                rows[0][1]["persona"].append(text)
+                dialogue["persona"].append(text)
             elif "\t" in text:
-                rows[0][1]["turns"] += text.split("\t")[:2]
-    if not rows:
+                dialogue["turns"] += text.split("\t")[:2]
+    if dialogue is None:
         raise DataError(f"{path}: the file is empty; expected ParlAI's numbered lines")
-    yield from rows
+    yield place, dialogue
 
 
 T = TypeVar("T")
 RAW_CHARS = 500
+"""The most characters of a rejected row that are kept."""
 
 
 @dataclass
 class Rejects:
-    """Rows kept aside: counted by reason; ``keep`` gets each with its place, how its text begins, perhaps its id."""
+    """Rows that cannot be used, counted by reason.
+
+    Args:
+        strict: stop at the first one.
+        remedy: what to do about it, after a strict message.
+        keep: writes a row's place, reason, message and beginning, and its id where it is known.
+        counts: the number of rows by reason.
+    """
 
     strict: bool
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
@@ -217,90 +287,134 @@ class Rejects:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, place: str, reason: str, message: str, raw: str, name: str | None = None) -> None:
-        """Keep a row aside, or stop when strict."""
+        """Count a row and keep it aside.
+
+        Args:
+            place: the file and the line or number of the row.
+            reason: a short word, by which rows are counted.
+            message: what was expected.
+            raw: the row as it is written.
+            name: the row's id.
+
+        Raises:
+            DataError: rejecting is ``strict``.
+        """
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
-        if self.keep:
-            known = {} if name is None else {"id": name}
-            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS], **known})
+        if self.keep is not None:
+            rejected = {"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]}
+            if name is not None:
+                rejected["id"] = name
+            self.keep(rejected)
 
 
 def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects | None = None) -> Iterator[T]:
-    """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
+    """Yield the result of ``take`` for every row of a source, in order.
 
-    ``take`` gets a row and its number (from 1, over all files of the source) and raises :class:`RowError` for one
-    that it cannot use; without ``rejects`` the first such row stops the reading (DataError). ``key`` is the source's
-    configuration key, for messages.
+    Args:
+        source: the files or Hub data set; at most ``source.limit`` rows are used.
+        key: the configuration key of the source, for messages.
+        take: gets a row and its number, from 1 over all files of the source; raises a :class:`RowError` for a row that
+            it cannot use.
+        rejects: where unusable rows go.
+
+    Raises:
+        DataError: without ``rejects``, a row cannot be used; or a file cannot be read.
+        ConfigError: there is no such file.
     """
-    count, rejects = 0, rejects or Rejects(strict=True, remedy="")
-    named = source.adapter or source.fields.keys() & {"response_a", "response_b"}
-    as_pairs = source.format == "auto" and not named
+    if rejects is None:
+        rejects = Rejects(strict=True, remedy="")
+    # A source that names its columns says what they hold; only others may be in TRL's format of preferences.
+    names_columns = source.adapter or source.fields.keys() & {"response_a", "response_b"}
+    may_be_preferences = source.format == "auto" and not names_columns
+    count = 0
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:
-            row = _cleared(row, raw)
-            value = take(preference(row) if as_pairs else row, number)
+            row = _without_nan(row, raw)
+            if may_be_preferences:
+                row = preference(row)
+            result = take(row, number)
         except RowError as error:
             rejects.add(place, error.reason, str(error), raw, error.id)
         except DataError as error:
             rejects.add(place, "wrong_message", str(error), raw)
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            # A row may hold anything. One that a reader has not foreseen is a row like any other bad one.
             rejects.add(place, "unreadable", f"cannot be read ({type(error).__name__}: {error})", raw)
         else:
             count += 1
-            yield value
+            yield result
 
 
-def _cleared(row: Any, raw: str) -> Any:
-    """The row; NaN, as pandas writes what is missing, is None."""
+def _without_nan(row: Any, raw: str) -> Any:
+    """Return a row with None for NaN, which is how pandas writes what is missing.
+
+    Raises:
+        RowError: a text is no UTF-8.
+    """
+    # JSON may escape half of a pair of surrogates; such a text could not be written again.
     if "\\ud" in raw.lower():
         try:
             json.dumps(row, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError as error:
             raise RowError("not_utf8", "the row holds half of a surrogate pair, which is no character") from error
+    # NaN alone differs from itself.
     if isinstance(row, Mapping) and any(value != value for value in row.values()):
         return {name: None if value != value else value for name, value in row.items()}
     return row
 
 
 def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
-    """``number`` of the rows (all where there are no more), each set of so many with the same chance, in their order.
+    """Return ``number`` of the rows in their order, or all if there are fewer.
 
-    Algorithm R: no more than ``number`` rows are held.
+    Each set of that many rows has the same chance (algorithm R of Vitter 1985), and no more rows are held at a time.
     """
-    rng, kept = random.Random(seed), list[tuple[int, T]]()
+    rng = random.Random(seed)
+    kept: list[tuple[int, T]] = []
     for index, row in enumerate(rows):
         if index < number:
             kept.append((index, row))
-        elif (place := rng.randrange(index + 1)) < number:
+            continue
+        place = rng.randrange(index + 1)
+        if place < number:
             kept[place] = (index, row)
-    return [row for _, row in sorted(kept, key=itemgetter(0))]
+    kept.sort(key=itemgetter(0))
+    return [row for _, row in kept]
 
 
 def files_of(path: str, key: str) -> list[Path]:
-    """The file that a path names, or those that a glob names, sorted; ``key`` is its configuration key."""
-    if not path or not (found := named(path)):
+    """Return the file that a path names, or those that a glob names, sorted.
+
+    Raises:
+        ConfigError: there is none; ``key`` is the configuration key of the path.
+    """
+    files = named(path) if path else []
+    if not files:
         raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
-    return found
+    return files
 
 
 _Row = tuple[str, Any, str]
+"""A row's place, the row, and the row as it is written."""
 
 
 def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
+    """Yield the rows of all files of a source, or those of its Hub data set."""
     if source.type == "hub":
         yield from _hub(source, key)
         return
+    readers = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}
     for path in files_of(source.path, f"{key}.path"):
         form = form_of(path)
         try:
-            if form == "lines":  # rejected one by one
+            if form == "lines":
+                # Its lines are rejected one by one; an error elsewhere spoils the file.
                 yield from _jsonl(path, rejects)
                 continue
-            read_rows = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}[form]
-            for place, row in read_rows(path):
+            for place, row in readers[form](path):
                 if form == "table" and isinstance(row, str):
                     rejects.add(place, "wrong_cells", row, "")
                 else:
@@ -310,20 +424,26 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    """Yield the lines of a file of JSON lines; blank ones are skipped."""
     number = 0
+    # Read as bytes: a line that is no UTF-8 is rejected, and the next one is read.
     with open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            place, raw = f"{path}:{number}", repr(line[:RAW_CHARS])
+            place = f"{path}:{number}"
+            raw = repr(line[:RAW_CHARS])
+            # A byte order mark stands at the beginning of a file alone.
+            encoding = "utf-8-sig" if number == 1 else "utf-8"
             try:
-                raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                raw = line.decode(encoding)
                 row = DECODER.decode(raw)
             except UnicodeDecodeError as error:
                 rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", raw)
-            except (RecursionError, ValueError) as error:
-                found = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-                rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
+            except RecursionError:
+                rejects.add(place, "not_json", "expected a JSON object a line (brackets nested too deep)", raw)
+            except ValueError as error:
+                rejects.add(place, "not_json", f"expected a JSON object a line ({error})", raw)
             else:
                 yield place, row, raw
     if number == 0:
@@ -331,6 +451,7 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
 
 
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
+    """Yield the rows of a data set of the Hub, as they are downloaded."""
     import datasets
 
     try:
@@ -338,14 +459,21 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
-        why = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-        told = f"{key}.path={source.path}: cannot read this data set from the Hub ({why}); or give a local file"
-        raise DataError(told) from error
+        first_line = str(error).splitlines()[0][:200]
+        raise DataError(
+            f"{key}.path={source.path}: cannot read this data set from the Hub "
+            f"({type(error).__name__}: {first_line}); or give a local file"
+        ) from error
 
 
 def read_comparisons(source: SourceConfig, key: str, *, labelled: bool | None = True) -> Iterator[Comparison]:
-    """The comparisons of a file or Hub data set.
+    """Yield the comparisons of a file or Hub data set.
 
-    ``labelled``: every row needs a label; None: a row may have none (no column, null or an empty text).
+    Args:
+        source: where the rows are.
+        key: the configuration key of the source, for messages.
+        labelled: True requires a label in every row, None takes one where a row has it (neither null nor an empty
+            text), False reads none.
     """
-    yield from read(source, key, partial(RowReader(source, key).comparison, labelled=labelled))
+    reader = RowReader(source, key)
+    yield from read(source, key, partial(reader.comparison, labelled=labelled))
