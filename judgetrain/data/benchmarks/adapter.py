@@ -1,6 +1,6 @@
-"""Benchmark adapters: from the rows of published benchmarks to comparisons with votes; each is a YAML file.
+"""Benchmark adapters: YAML files that describe the rows of published benchmarks.
 
-An adapter says of which ``kind`` the rows are, in which columns things stand and how labels are written:
+An adapter names the ``kind`` of the rows, the columns of each field and the meaning of labels:
 
 - ``pair``: a row is a comparison, with one label (``fields.label``) or several annotators' (``label_columns``).
 - ``votes``: a row is one person's vote; rows with one ``key`` are votes on the same
@@ -8,7 +8,7 @@ An adapter says of which ``kind`` the rows are, in which columns things stand an
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
   places in the lists, where the groups are to be pairs of styles (RM-Bench).
 
-The shipped ones are in ``judgetrain/data/benchmarks/adapters``; a file of the same shape describes any other benchmark.
+The shipped ones are in ``judgetrain/data/benchmarks/adapters``. A file of the same shape describes any other benchmark.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,20 @@ NEEDED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """How the rows of a benchmark are read; a RowError says which column a row lacks, or which label is unknown.
+    """The columns and labels of a benchmark's rows. Its methods raise a RowError for a row that does not fit.
 
-    ``fields`` and ``optional`` map a field to the columns that may hold it, first come first; ``labels`` maps how
-    labels are written to A, B or tie. ``hub`` is where the benchmark is published on the Hub, if it is. ``domains``
-    maps a coarse group to its groups, or to how they begin (``mmlu-pro*``). ``scalar_texts``: numbers and truth values
-    in the columns of texts are the texts that they are written as (``True``).
+    Args:
+        name: the name of the adapter's file.
+        kind: the kind of its rows, one of :data:`NEEDED`.
+        fields: the columns that may hold each field, the first of them first.
+        labels: the verdict that each written label means.
+        optional: as ``fields``, of fields that a row may lack.
+        hub: the data set on the Hub, if the benchmark is published there.
+        key: the columns that tell one comparison from another, where rows are votes.
+        label_columns: a column of labels for each annotator.
+        domains: the groups of each coarse group, as names or beginnings (``mmlu-pro*``).
+        styles: the names of the places in lists of responses.
+        scalar_texts: numbers and truth values in the columns of texts are texts (``True``).
     """
 
     name: str
@@ -57,40 +65,47 @@ class Adapter:
     scalar_texts: bool = False
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
-        """The value of a field; None when it is optional and not there."""
+        """Return the cell of a field; None if it is empty and the field is optional or not ``required``."""
         columns = self.fields.get(name, self.optional.get(name, []))
         for column in columns:
             if row.get(column) is not None:
                 return row[column]
         if required and columns and name in self.fields:
-            looked, found = " or ".join(map(repr, columns)), ", ".join(map(str, row))
-            raise RowError("missing_field", f"expected the column {looked} (field {name}), found {found}")
+            expected = " or ".join(repr(column) for column in columns)
+            present = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {expected} (field {name}), found {present}")
         return None
 
     def text(self, row: Mapping[str, Any], name: str) -> Any:
-        """The value of a field that holds text, numbers and truth values as text where the adapter says so."""
+        """Return the cell of a field that holds text; a number or truth value as text where ``scalar_texts`` is set."""
         value = self.value(row, name)
-        return str(value) if self.scalar_texts and isinstance(value, (bool, int, float)) else value
+        if self.scalar_texts and isinstance(value, (bool, int, float)):
+            return str(value)
+        return value
 
     def verdict(self, column: str, value: Any) -> Verdict:
-        """What a label means."""
+        """Return the verdict that a label means; ``column`` names it in the message of an unknown one."""
         verdict = self.labels.get(label_text(value))
         if verdict is None:
-            known = ", ".join(self.labels)
-            raise RowError("unknown_label", f"{column} {value!r} is not one of {known} (adapter {self.name})")
+            allowed = ", ".join(self.labels)
+            raise RowError("unknown_label", f"{column} {value!r} is not one of {allowed} (adapter {self.name})")
         return verdict
 
     def votes(self, row: Mapping[str, Any]) -> tuple[Verdict, ...]:
-        """The labels of a row: one, or one an annotator."""
+        """Return the verdicts of a row: one, or one for each annotator."""
         if not self.label_columns:
             return (self.verdict("label", self.value(row, "label")),)
-        if missing := [column for column in self.label_columns if column not in row]:
-            raise RowError("missing_field", f"expected the column {missing[0]!r}, found {', '.join(map(str, row))}")
+        for column in self.label_columns:
+            if column not in row:
+                raise RowError("missing_field", f"expected the column {column!r}, found {', '.join(map(str, row))}")
         return tuple(self.verdict(column, row[column]) for column in self.label_columns)
 
     def domain(self, group: str) -> str | None:
-        """The coarse group that a group belongs to, or None."""
-        return next((name for name, groups in self.domains.items() if any(fnmatchcase(group, g) for g in groups)), None)
+        """Return the coarse group that a group belongs to, or None."""
+        for name, patterns in self.domains.items():
+            if any(fnmatchcase(group, pattern) for pattern in patterns):
+                return name
+        return None
 
 
 def shipped() -> list[str]:
@@ -99,39 +114,57 @@ def shipped() -> list[str]:
 
 
 def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
-    """An adapter by name, or from a YAML file; a ConfigError names file and key, and lists the shipped ones."""
+    """Return an adapter by its name, or from a YAML file.
+
+    Raises:
+        ConfigError: there is neither, and the message lists the shipped ones; or the file is no adapter. ``key`` is
+            the configuration key for the first.
+    """
     path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
-        told = f"adapter {name!r} is neither a file nor one of {', '.join(shipped())}"
-        raise ConfigError(f"{key}: {told}; leave it out for rows with query, response_a, response_b and label")
+        raise ConfigError(
+            f"{key}: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "
+            "leave it out for rows with query, response_a, response_b and label"
+        )
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    if wrong := _wrong(raw):
-        raise ConfigError(f"{path}: {wrong}")
-    # One column's name may stand without brackets.
-    columns = {
-        part: {field: [names] if isinstance(names, str) else [*names] for field, names in (raw.get(part) or {}).items()}
-        for part in ("fields", "optional")
-    }
-    labels = {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
-    return Adapter(name=path.stem, **(raw | columns | {"labels": labels}))
+    _check(raw, path)
+
+    values = dict(raw)
+    for part in ("fields", "optional"):
+        values[part] = {}
+        for name_of_field, columns in (raw.get(part) or {}).items():
+            # One column's name may stand without brackets.
+            values[part][name_of_field] = [columns] if isinstance(columns, str) else list(columns)
+    # YAML reads 0 and true as a number and a truth value; rows are compared by text.
+    values["labels"] = {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
+    return Adapter(name=path.stem, **values)
 
 
-def _wrong(raw: Any) -> str | None:
+def _check(raw: Any, path: Path) -> None:
+    """Refuse (ConfigError) the content of a file that is no adapter."""
     if not isinstance(raw, dict):
-        return "expected keys and values, as in kind: pair"
-    known = set(Adapter.__dataclass_fields__) - {"name"}
-    if unknown := sorted(set(raw) - known):
-        return f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
-    if (kind := raw.get("kind")) not in NEEDED:
-        return f"kind={kind!r}: allowed are {', '.join(NEEDED)}"
-    if missing := [name for name in NEEDED[kind] if name not in (raw.get("fields") or {})]:
-        return f"fields.{missing[0]} is missing; kind {kind} needs it"
+        raise ConfigError(f"{path}: expected keys and values, as in kind: pair")
+    keys = set(Adapter.__dataclass_fields__) - {"name"}
+    unknown = sorted(set(raw) - keys)
+    if unknown:
+        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(keys))}")
+
+    kind = raw.get("kind")
+    if kind not in NEEDED:
+        raise ConfigError(f"{path}: kind={kind!r}: allowed are {', '.join(NEEDED)}")
+    for name in NEEDED[kind]:
+        if name not in (raw.get("fields") or {}):
+            raise ConfigError(f"{path}: fields.{name} is missing; kind {kind} needs it")
     if kind == "votes" and not raw.get("key"):
-        return "key is empty: name the columns that tell one comparison from another"
-    wrong = [meaning for meaning in (raw.get("labels") or {}).values() if meaning not in VERDICTS]
-    if wrong or (kind != "chosen_rejected" and not raw.get("labels")):
-        return f"labels must map every label to A, B or tie, not {wrong or 'nothing'}"
-    return None
+        raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
+
+    labels = raw.get("labels") or {}
+    wrong = [meaning for meaning in labels.values() if meaning not in VERDICTS]
+    if wrong:
+        raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong}")
+    # The better response of a pair chosen/rejected needs no label.
+    if not labels and kind != "chosen_rejected":
+        raise ConfigError(f"{path}: labels must map every label to A, B or tie, not nothing")

@@ -1,6 +1,6 @@
-"""Benchmarks: labelled comparisons, from the generated world, a file or the Hub, read through an adapter.
+"""Benchmarks: labelled comparisons from the generated world, a file or the Hub, read through an adapter.
 
-A case is a comparison, the votes on it and which prompt it belongs to.
+A case is a comparison with the votes on it and the prompt that it belongs to.
 """
 
 import random
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
@@ -21,13 +21,34 @@ from judgetrain.errors import DataError
 from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict, mirror
 
-Answers = Mapping[tuple[str, str], tuple[list[str], list[str], str | None]]
-"""By question and model: the user's turns, the model's answers, and the question's category."""
+
+class ModelAnswers(NamedTuple):
+    """A model's answers to the questions of a conversation.
+
+    Args:
+        questions: the user's turns.
+        answers: the model's turns, in their order.
+        category: the category of the question, where it has one.
+    """
+
+    questions: list[str]
+    answers: list[str]
+    category: str | None
+
+
+Answers = Mapping[tuple[str, str], ModelAnswers]
+"""Answers by question id and model."""
 
 
 @dataclass
 class Case:
-    """An unlabelled comparison, the votes on it in its own order, and the prompt it belongs to."""
+    """A comparison without its label, and the votes on it.
+
+    Args:
+        comparison: the two responses.
+        votes: in the order of the comparison's responses.
+        prompt: the prompt that it belongs to; empty where the rows do not say.
+    """
 
     comparison: Comparison
     votes: list[Verdict] = field(default_factory=list)
@@ -35,91 +56,125 @@ class Case:
 
 
 def case_of(comparison: Comparison) -> Case:
-    """The case of a comparison with its own label, or without one."""
-    return Case(comparison, [comparison.label] if comparison.label else [])
+    """Return the case of a comparison, with its own label as the only vote."""
+    votes = [comparison.label] if comparison.label else []
+    return Case(comparison, votes)
 
 
 def adapter_of(source: SourceConfig) -> Adapter:
-    """The source's adapter with the columns and labels that the configuration overrides."""
+    """Return a source's adapter, with the columns and labels of the configuration in the place of its own."""
     adapter = load_adapter(source.adapter or "")
-    named = {name: [column] if column else [] for name, column in source.fields.items()}
+    columns = {name: [column] if column else [] for name, column in source.fields.items()}
     labels: dict[str, Any] = source.labels or dict(adapter.labels)
-    return replace(adapter, fields={**adapter.fields, **named}, labels=labels)
+    return replace(adapter, fields={**adapter.fields, **columns}, labels=labels)
 
 
 def placed(source: SourceConfig, name: str = "") -> SourceConfig:
-    """Where the rows are, under a name; a Hub source without a path is where the adapter's benchmark is published."""
+    """Return a source with its place filled in.
+
+    A source of the Hub without a path gets the data set that its adapter names.
+
+    Args:
+        source: as it is configured.
+        name: the name of a source that has none.
+    """
     source = replace(source, name=source.name or name)
-    if source.adapter and source.type == "hub" and not source.path:
-        place = dict(load_adapter(source.adapter).hub)
-        source = replace(source, path=place.pop("path", ""), hub={**place, **source.hub})
-    return source
+    if not source.adapter or source.type != "hub" or source.path:
+        return source
+    place = dict(load_adapter(source.adapter).hub)
+    path = place.pop("path", "")
+    return replace(source, path=path, hub={**place, **source.hub})
 
 
 def source_of(benchmark: BenchmarkConfig) -> SourceConfig:
-    """Where a benchmark's rows are."""
+    """Return the source of a benchmark's rows, with its place filled in."""
     return placed(benchmark.source, benchmark.name)
 
 
 def selected(row: Any, where: Mapping[str, str]) -> bool:
-    """Whether a row has the values that ``where`` asks for."""
+    """Return whether a row's columns have the values that ``where`` names.
+
+    Raises:
+        RowError: the row is no object, or lacks one of the columns.
+    """
     if not isinstance(row, Mapping):
         raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
-    missing = [column for column in where if column not in row]
-    if missing:
-        raise RowError("missing_field", f"expected the column {missing[0]!r} (where), found {', '.join(map(str, row))}")
-    return all(label_text(row[column]) == wanted for column, wanted in where.items())
+    for column in where:
+        if column not in row:
+            columns = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {column!r} (where), found {columns}")
+    return all(label_text(row[column]) == value for column, value in where.items())
 
 
 class CaseReader:
-    """Turns rows into cases, by the adapter's kind."""
+    """Turns rows into cases, by the kind of the source's adapter.
+
+    Its methods raise a RowError for a row that does not fit.
+
+    Args:
+        source: the rows, with an adapter.
+        answers: the models' answers, where votes are published without them.
+    """
 
     def __init__(self, source: SourceConfig, answers: Answers | None = None) -> None:
-        self.adapter, self._answers = adapter_of(source), answers
-        self._name, self._rows = source.name, RowReader(SourceConfig(name=source.name))
+        self.adapter = adapter_of(source)
+        self._answers = answers
+        self._name = source.name
+        self._rows = RowReader(SourceConfig(name=source.name))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
-        """The cases of a row; ``number`` stands in where it has no id."""
+        """Return the cases of a row; its ``number`` stands in where it has no id."""
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
-        local, reversed_ = self.identity(row, number)
-        prompt = ""
+        local_id, is_reversed = self.identity(row, number)
         if self.adapter.kind == "votes":
-            comparison = self._conversation(row, local)
-            prompt = comparison.dialogue.messages[0].content  # of both turns
+            comparison = self._conversation(row, local_id)
+            # A vote on the second turn is about the same prompt as one on the first.
+            prompt = comparison.dialogue.messages[0].content
         else:
-            names = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference", "criteria")
-            comparison = self._comparison(local, row, {name: self.adapter.text(row, name) for name in names})
+            fields = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference", "criteria")
+            comparison = self._comparison(local_id, row, {name: self.adapter.text(row, name) for name in fields})
+            prompt = ""
         votes = list(self.adapter.votes(row))
-        if reversed_:
-            comparison, votes = comparison.swapped(), [mirror(v) for v in votes]
+        if is_reversed:
+            comparison = comparison.swapped()
+            votes = [mirror(vote) for vote in votes]
         return [Case(comparison, votes, prompt)]
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
-        """The id of a row's comparison within the benchmark, and whether the row names its two models the other way.
+        """Return the id of a row's comparison in the benchmark, and whether the row has its two models reversed.
 
-        With a ``key`` (votes), the models stand in the order of the alphabet in the comparison.
+        With a ``key`` (votes), the models stand in the order of the alphabet in the comparison, so that votes on the
+        same two answers come together.
         """
         if not self.adapter.key:
-            identifier = self.adapter.value(row, "id", required=False)
-            return f"{number:07d}" if identifier is None else str(identifier), False
-        columns = {side: (self.adapter.fields.get(f"model_{side}") or [""])[0] for side in "ab"}
+            row_id = self.adapter.value(row, "id", required=False)
+            return f"{number:07d}" if row_id is None else str(row_id), False
+
         models = [str(self.adapter.value(row, f"model_{side}")) for side in "ab"]
-        other = [column for column in self.adapter.key if column not in columns.values()]
-        missing = [column for column in other if column not in row]
-        if missing:
-            raise RowError("missing_field", f"expected the column {missing[0]!r} (key), found {', '.join(row)}")
-        return ":".join([*(str(row[c]) for c in other), *sorted(models)]), models != sorted(models)
+        model_columns = []
+        for side in "ab":
+            model_columns += self.adapter.fields.get(f"model_{side}", [])[:1]
+        parts = []
+        for column in self.adapter.key:
+            if column in model_columns:
+                continue
+            if column not in row:
+                raise RowError("missing_field", f"expected the column {column!r} (key), found {', '.join(row)}")
+            parts.append(str(row[column]))
+        in_order = sorted(models)
+        return ":".join([*parts, *in_order]), models != in_order
 
-    def _comparison(self, local: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
-        named = {"id": local, "group": self.adapter.value(row, "group", required=False), **values}
-        return self._rows.comparison(named, 0, labelled=False)
+    def _comparison(self, local_id: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
+        """Return the unlabelled comparison of a row, from the values of its fields; the group is the row's."""
+        group = self.adapter.value(row, "group", required=False)
+        return self._rows.comparison({"id": local_id, "group": group, **values}, 0, labelled=False)
 
-    def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
-        """A vote's comparison: the questions up to the vote's turn, and what the two models answered to them.
+    def _conversation(self, row: Mapping[str, Any], local_id: str) -> Comparison:
+        """Return a vote's comparison: the questions up to the vote's turn, and both models' answers to them.
 
         The answers between the questions are the responses' own, so that the dialogue has questions alone, one after
-        the other: whoever lists criteria is to see all that was asked.
+        the other: whoever lists criteria is to see all questions.
         """
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
@@ -129,74 +184,114 @@ class CaseReader:
             count = len(answers) if turn is None else int(turn)
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
-            values |= {"group": category} if category else {}
-            asked = [{"role": "user", "content": question} for question in questions[:count]]
-            values |= {"query": asked, f"response_{side}": rendered(questions[:count], answers[:count])}
+            if category:
+                values["group"] = category
+            values["query"] = [{"role": "user", "content": question} for question in questions[:count]]
+            values[f"response_{side}"] = rendered(questions[:count], answers[:count])
             values[f"model_{side}"] = model
-        return self._comparison(local, row, values)
+        return self._comparison(local_id, row, values)
 
-    def _turns(self, row: Mapping[str, Any], side: str, model: str) -> tuple[list[str], list[str], str | None]:
+    def _turns(self, row: Mapping[str, Any], side: str, model: str) -> ModelAnswers:
+        """Return the conversation of one side of a vote, from the file of answers or from the row itself."""
         if self._answers is not None:
-            found = self._answers.get((str(row.get("question_id")), model))
-            if found is None:
-                raise RowError("no_answer", f"no answer of {model!r} to question {row.get('question_id')!r} (answers)")
-            return found
+            question_id = row.get("question_id")
+            answers = self._answers.get((str(question_id), model))
+            if answers is None:
+                raise RowError("no_answer", f"no answer of {model!r} to question {question_id!r} (answers)")
+            return answers
+
         turns = self.adapter.value(row, f"conversation_{side}", required=False)
-        if not isinstance(turns, list) or not all(isinstance(t, Mapping) and "content" in t for t in turns):
+        if not isinstance(turns, list) or not all(isinstance(turn, Mapping) and "content" in turn for turn in turns):
             raise RowError("missing_field", f"expected the list conversation_{side}; or give answers, a file of them")
-        said = {role: [str(t["content"]) for t in turns if t.get("role") == role] for role in ("user", "assistant")}
-        return said["user"], said["assistant"], None
+        texts: dict[str, list[str]] = {"user": [], "assistant": []}
+        for turn in turns:
+            if turn.get("role") in texts:
+                texts[turn["role"]].append(str(turn["content"]))
+        return ModelAnswers(texts["user"], texts["assistant"], None)
 
     def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
-        local, styles = self.identity(row, number)[0], self.adapter.styles
-        values: dict[str, Any] = {"query": self.adapter.value(row, "query")}
-        lists: list[list[str]] = []
-        for side, name in (("a", "chosen"), ("b", "rejected")):
-            said = replied(self.adapter.value(row, name))
-            texts = [said] if isinstance(said, str) else said
-            if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-                raise RowError("wrong_type", f"expected a text or texts in {name}, found {type(texts).__name__}")
-            if styles and len(texts) != len(styles):
-                told = f"expected {len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
-                raise RowError("wrong_length", told)
-            lists.append(texts)
-            values[f"model_{side}"] = self.adapter.value(row, f"{name}_model", required=False) or ""
-        pairs = list(product(*map(enumerate, lists)))
-        for (i, chosen), (j, rejected) in pairs:
-            name, prompt = f"{local}:{i}:{j}" if len(pairs) > 1 else local, f"{self._name}:{local}"
-            group = {"group": f"{styles[i]} against {styles[j]}"} if styles else {}
-            sides = {"response_a": chosen, "response_b": rejected}
-            found = self._comparison(name, row, values | sides | group)
+        """Yield a case for every better response of a row with every worse one."""
+        local_id, _ = self.identity(row, number)
+        styles = self.adapter.styles
+        query = self.adapter.value(row, "query")
+        chosen_texts = self._texts(row, "chosen")
+        chosen_model = self.adapter.value(row, "chosen_model", required=False) or ""
+        rejected_texts = self._texts(row, "rejected")
+        rejected_model = self.adapter.value(row, "rejected_model", required=False) or ""
+
+        several = len(chosen_texts) * len(rejected_texts) > 1
+        for (i, chosen), (j, rejected) in product(enumerate(chosen_texts), enumerate(rejected_texts)):
+            pair_id = f"{local_id}:{i}:{j}" if several else local_id
+            values = {
+                "query": query,
+                "response_a": chosen,
+                "response_b": rejected,
+                "model_a": chosen_model,
+                "model_b": rejected_model,
+            }
+            if styles:
+                values["group"] = f"{styles[i]} against {styles[j]}"
+            comparison = self._comparison(pair_id, row, values)
+            prompt = f"{self._name}:{local_id}"
             # The side of the better response is drawn, and is the same in every run.
-            swapped = derive_seed("side", self._name, name) % 2
-            yield Case(found.swapped(), ["B"], prompt) if swapped else Case(found, ["A"], prompt)
+            if derive_seed("side", self._name, pair_id) % 2:
+                yield Case(comparison.swapped(), ["B"], prompt)
+            else:
+                yield Case(comparison, ["A"], prompt)
+
+    def _texts(self, row: Mapping[str, Any], name: str) -> list[str]:
+        """Return the text or texts of a column of responses; as many as the adapter has ``styles``, if it has any."""
+        reply = replied(self.adapter.value(row, name))
+        texts = [reply] if isinstance(reply, str) else reply
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            raise RowError("wrong_type", f"expected a text or texts in {name}, found {type(texts).__name__}")
+        styles = self.adapter.styles
+        if styles and len(texts) != len(styles):
+            raise RowError(
+                "wrong_length", f"expected {len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
+            )
+        return texts
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
-    """The cases of a benchmark, of the rows that ``where`` selects; votes on one comparison are put together.
+    """Return the cases of a benchmark, from the rows that ``where`` selects; votes on one comparison are one case.
 
-    Without an adapter a row is a comparison with a label, or with ``unlabelled`` perhaps without one. A malformed row,
-    an unknown label or a repeated id is a DataError that names file, row and value.
+    Without an adapter a row is a comparison with a label, which it may lack if the benchmark is ``unlabelled``.
+
+    Args:
+        benchmark: the rows.
+        key: the configuration key of the benchmark, for messages.
+
+    Raises:
+        DataError: a row is malformed, a label is unknown or an id stands twice; names file, row and value.
     """
     answers = _answers(benchmark, key) if benchmark.answers else None
     source = source_of(benchmark)
     reader = CaseReader(source, answers) if source.adapter else None
-    plain = RowReader(source, f"{key}.source")
+    holds_votes = reader is not None and reader.adapter.kind == "votes"
+    plain_reader = RowReader(source, f"{key}.source")
+    labelled = None if benchmark.unlabelled else True
     cases: dict[str, Case] = {}
 
-    labelled = None if benchmark.unlabelled else True
-    several = reader is not None and reader.adapter.kind == "votes"
+    def cases_of(row: Any, number: int) -> list[Case]:
+        if reader is not None:
+            return reader.cases(row, number)
+        return [case_of(plain_reader.comparison(row, number, labelled))]
 
     def take(row: Any, number: int) -> None:
         if not selected(row, benchmark.where):
             return
-        for case in reader.cases(row, number) if reader else [case_of(plain.comparison(row, number, labelled))]:
-            known = cases.setdefault(name := case.comparison.id, case)
-            if known is not case and not several:
+        for case in cases_of(row, number):
+            name = case.comparison.id
+            earlier = cases.get(name)
+            if earlier is None:
+                cases[name] = case
+                continue
+            if not holds_votes:
                 raise RowError("repeated_id", f"the id {name!r} stands twice; ids must differ")
-            if known.comparison != case.comparison:
+            if earlier.comparison != case.comparison:
                 raise RowError("other_texts", f"two votes on {name!r} are about different texts")
-            known.votes += case.votes if known is not case else []
+            earlier.votes += case.votes
 
     for _ in read(source, f"{key}.source", take):
         pass
@@ -204,35 +299,42 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
 
 
 def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
-    """The models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``."""
-    found: dict[tuple[str, str], tuple[list[str], list[str], str | None]] = {}
+    """Return the models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``."""
+    answers: dict[tuple[str, str], ModelAnswers] = {}
 
     def take(row: Any, number: int) -> None:
         if not isinstance(row, Mapping) or not {"question_id", "model", "questions", "answers"} <= set(row):
             raise RowError("missing_field", "expected the columns question_id, model, questions and answers")
-        found[str(row["question_id"]), str(row["model"])] = row["questions"], row["answers"], row.get("category")
+        place = (str(row["question_id"]), str(row["model"]))
+        answers[place] = ModelAnswers(row["questions"], row["answers"], row.get("category"))
 
     source = SourceConfig(name="answers", path=benchmark.answers or "")
     for _ in read(source, f"{key}.answers", take):
         pass
-    return found
+    return answers
 
 
 def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
-    """One answer as it is; a conversation after its first question, as ``Role: text`` paragraphs."""
+    """Return a single answer as it is, and several as ``Role: text`` paragraphs with the questions between them."""
     if len(answers) == 1:
         return answers[0]
-    later = [f"User: {q}\n\nAssistant: {a}" for q, a in zip(questions[1:], answers[1:], strict=True)]
-    return "\n\n".join([f"Assistant: {answers[0]}", *later])
+    paragraphs = [f"Assistant: {answers[0]}"]
+    for question, answer in zip(questions[1:], answers[1:], strict=True):
+        paragraphs.append(f"User: {question}\n\nAssistant: {answer}")
+    return "\n\n".join(paragraphs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A benchmark as evaluated.
+    """A benchmark as it is evaluated.
 
-    A comparison's label is None where its votes have no majority; metrics leave it out. ``left_out`` counts by reason
-    what is not in it. ``prompts`` (which prompt a comparison belongs to, where the rows say so) are by comparison id,
-    ``domains`` (coarse groups) by group; both may be empty.
+    Args:
+        name: in reports.
+        split: of the source.
+        comparisons: with their labels; None where the votes have no majority, which metrics leave out.
+        left_out: the number of comparisons that are not in it, by reason.
+        prompts: the prompt of a comparison, by its id; empty where the rows do not say.
+        domains: the coarse group of a group; may be empty.
     """
 
     name: str
@@ -243,50 +345,97 @@ class Benchmark:
     domains: Mapping[str, str] = field(default_factory=dict)
 
     def prompt_of(self, comparison: Comparison) -> str:
-        """What comparisons on one prompt have in common: the prompt that the rows name, else what the user said.
+        """Return the prompt that a comparison counts under: the one that the rows name, else the user's messages.
 
         Turns of one conversation are about one prompt.
         """
-        named = self.prompts.get(comparison.id)
-        return "\n".join(self._clusters[comparison.id]) if named is None else named
+        prompt = self.prompts.get(comparison.id)
+        if prompt is None:
+            return "\n".join(self._clusters[comparison.id])
+        return prompt
 
     @cached_property
     def _clusters(self) -> Mapping[str, Asked]:
-        found = clusters([c.dialogue.asked for c in self.comparisons])
-        return {c.id: asked for c, asked in zip(self.comparisons, found, strict=True)}
+        prompts = clusters([comparison.dialogue.asked for comparison in self.comparisons])
+        return {comparison.id: prompt for comparison, prompt in zip(self.comparisons, prompts, strict=True)}
 
 
 def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_config: WorldConfig | None) -> Benchmark:
-    """The comparisons of a benchmark, with labels (DataError: as :func:`read_cases`, or nothing is left)."""
-    key, source = f"evaluate.benchmarks[{index}]", source_of(benchmark)
+    """Return a benchmark with its comparisons and their labels.
+
+    Args:
+        benchmark: the rows, and how many of them.
+        index: its place in ``evaluate.benchmarks``, for messages.
+        seed: the seed of the generated world, and of the sample of ``limit`` comparisons.
+        world_config: the generated world; a benchmark of type ``world`` needs it.
+
+    Raises:
+        DataError: as :func:`read_cases`; or no comparison with a label is left.
+    """
+    key = f"evaluate.benchmarks[{index}]"
+    source = source_of(benchmark)
     if source.type == "world":
         assert world_config is not None
-        config = world.of_source(world_config, source)
-        made = world.eval_comparisons(config, seed)
-        truth = world.world_of(config, seed)
-        rubrics = {c.group: world.true_rubric(truth, c.dialogue.query) for c in made}  # one a kind, held once
-        cases = [case_of(replace(c, rubric=rubrics[c.group])) for c in made]
+        cases = _world_cases(world.of_source(world_config, source), seed)
     else:
         cases = read_cases(benchmark, key)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
-    kept = [c for c in comparisons if benchmark.max_chars is None or c.characters <= benchmark.max_chars]
-    left_out = {"too_long": len(comparisons) - len(kept)}
-    if benchmark.limit is not None and benchmark.limit < len(kept):
-        left_out["over_limit"] = len(kept) - benchmark.limit
-        kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
-    unlabelled = sum(c.label is None for c in kept)
+    kept, left_out = _within_limits(comparisons, benchmark, seed)
+
+    unlabelled = sum(comparison.label is None for comparison in kept)
     left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
     if unlabelled == len(kept):
-        advice = f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
-        raise DataError(f"{key}: no comparison with a label is left of {len(comparisons)}; {advice}")
+        raise DataError(
+            f"{key}: no comparison with a label is left of {len(comparisons)}; "
+            f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
+        )
+
     prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
-    adapter = adapter_of(source) if source.adapter else None
-    groups = {c.group for c in comparisons if c.group is not None} if adapter else ()
+    if len(set(prompts.values())) == len(cases):
+        # Every comparison has a prompt of its own, so the rows say nothing about which belong together.
+        prompts = {}
     return Benchmark(
         name=benchmark.name,
         split={"world": "heldout", "hub": source.split}.get(source.type, "test"),
         comparisons=kept,
-        left_out={reason: n for reason, n in left_out.items() if n},
-        prompts=prompts if len(set(prompts.values())) < len(cases) else {},
-        domains={group: name for group in groups if adapter and (name := adapter.domain(group)) is not None},
+        left_out={reason: count for reason, count in left_out.items() if count},
+        prompts=prompts,
+        domains=_domains(source, comparisons),
     )
+
+
+def _world_cases(config: WorldConfig, seed: int) -> list[Case]:
+    """Return the held-out comparisons of the generated world, each with the criteria that decide there."""
+    comparisons = world.eval_comparisons(config, seed)
+    truth = world.world_of(config, seed)
+    # One rubric a kind of query, which all its comparisons share: thousands of equal ones would be held otherwise.
+    rubrics = {comparison.group: world.true_rubric(truth, comparison.dialogue.query) for comparison in comparisons}
+    return [case_of(replace(comparison, rubric=rubrics[comparison.group])) for comparison in comparisons]
+
+
+def _within_limits(
+    comparisons: list[Comparison], benchmark: BenchmarkConfig, seed: int
+) -> tuple[list[Comparison], dict[str, int]]:
+    """Return the comparisons within ``max_chars``, ``limit`` of them drawn by the seed, and counts of the others."""
+    kept = comparisons
+    if benchmark.max_chars is not None:
+        kept = [comparison for comparison in comparisons if comparison.characters <= benchmark.max_chars]
+    left_out = {"too_long": len(comparisons) - len(kept)}
+    if benchmark.limit is not None and benchmark.limit < len(kept):
+        left_out["over_limit"] = len(kept) - benchmark.limit
+        kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
+    return kept, left_out
+
+
+def _domains(source: SourceConfig, comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Return the coarse group of each group that the source's adapter gives one."""
+    if not source.adapter:
+        return {}
+    adapter = adapter_of(source)
+    groups = {comparison.group for comparison in comparisons if comparison.group is not None}
+    domains = {}
+    for group in sorted(groups):
+        domain = adapter.domain(group)
+        if domain is not None:
+            domains[group] = domain
+    return domains
