@@ -1,12 +1,12 @@
-"""Stage ``dialogues``: every source into one schema, queries deduplicated, everything counted (A.1).
+"""Stage ``dialogues``: reads every source into one schema, drops repeated queries and counts everything (A.1).
 
-Also the labels that the data brings: published comparisons as training data, and whether there are labels at all.
+Also checks that the sources bring labels, where a later stage learns from them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from judgetrain.errors import ConfigError, DataError, causes
 from judgetrain.schema import Comparison, Dialogue
 
 Item = tuple[Dialogue, Comparison | None]
+"""A dialogue, and the comparison of its responses where the row carries any."""
 REJECTED = "rejected:"
-"""Stands before a reason for which a row could not be read, in the counts of a source."""
+"""The beginning of a reason for which a row could not be read, in the counts of a source."""
 HINTS = {
     "too_long": "raise dialogues.max_query_chars",
     "near_duplicate": "set dialogues.near_dedup=false",
@@ -33,179 +34,314 @@ HINTS = {
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
     "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
 }
-"""What helps where no dialogue is left, by the reason."""
+"""What to change where no dialogue is left, by the reason that dropped them."""
 
 
 def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses, or a rated one),
-    ``rejects.jsonl`` and ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
-    config, sieve = settings.dialogues, Sieve(settings.dialogues)
+    """Write the dialogues of all sources, and the rows that are left out.
+
+    Files: ``dialogues.jsonl``; ``comparisons.jsonl``, of rows that carry two responses or a rated one;
+    ``rejects.jsonl``, of rows that cannot be read; ``contaminated.jsonl``, of dialogues that hold a benchmark's query.
+
+    Raises:
+        DataError: a row cannot be read (``dialogues.strict``), or no dialogue is left.
+    """
+    config = settings.dialogues
+    sieve = Sieve(config)
     facts: dict[str, Counter[str]] = {}
-    total = Counter[str]()
-    names = ("dialogues", "comparisons", "rejects", "contaminated")
+    total: Counter[str] = Counter()
     with ExitStack() as files:
-        keep, compare, reject, contaminated = (files.enter_context(out.rows_writer(name)) for name in names)
-        rejects = Rejects(config.strict, keep=reject)
+        outputs = _Outputs(
+            sieve=sieve,
+            keep=files.enter_context(out.rows_writer("dialogues")),
+            keep_comparison=files.enter_context(out.rows_writer("comparisons")),
+            keep_contaminated=files.enter_context(out.rows_writer("contaminated")),
+        )
+        rejects = Rejects(config.strict, keep=files.enter_context(out.rows_writer("rejects")))
         for index, source in enumerate(config.sources):
-            counts, before, rows = Counter[str](), Counter(rejects.counts), 0
-            taken = _read(source, f"dialogues.sources[{index}]", settings, rejects, out.log)
-            if source.sample is not None:
-                taken = iter(sampled(taken, source.sample, derive_seed(settings.seed, "sample", source.name)))
-            for items in taken:
+            rejected_before = Counter(rejects.counts)
+            counts: Counter[str] = Counter()
+            rows = 0
+            for items in _rows(source, index, settings, rejects, out.log):
                 rows += 1
-                for dialogue, comparison in items:
-                    rows += comparison is not None and comparison.rating_b is not None  # two rows are one item
-                    outcome, match = sieve((dialogue, comparison))
-                    counts[outcome] += 1
-                    if outcome == "kept":
-                        keep(dialogue.to_row())
-                        if comparison:
-                            compare(comparison.to_row())
-                    elif match:
-                        contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
-            rejected = rejects.counts - before
-            turns = {"dialogues": counts.total()} if source.turns == "every" else {}
-            counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
-            facts[source.name] = Counter({"read": rows + rejected.total(), **turns, **counts})
-            total += counts
-            out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
+                for item in items:
+                    # A pair of two rated responses is one item of two rows.
+                    rows += _is_pair_of_rated(item)
+                    counts[outputs.add(item)] += 1
+
+            rejected = rejects.counts - rejected_before
+            facts[source.name] = Counter(read=rows + rejected.total())
+            if source.turns == "every":
+                facts[source.name]["dialogues"] = counts.total()
+            for reason, count in rejected.items():
+                counts[f"{REJECTED}{reason}"] += count
+            facts[source.name].update(counts)
+            total.update(counts)
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+            out.log(f"dialogues: {source.name}: {outcomes}")
+
     out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
-    dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
+    dropped = {outcome.removeprefix(REJECTED): count for outcome, count in total.items() if outcome != "kept"}
     out.count(in_=total.total(), out=total["kept"], dropped=dropped)
     if dropped.get("contaminated"):
-        left = f"{dropped['contaminated']} hold a query of a benchmark and are left out"
-        out.log(f"dialogues: {left}: {out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them")
+        out.log(
+            f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
+            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
+        )
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
         raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
 
 
 class Sieve:
-    """Says of dialogues, in their order, which to keep, and of the others the first reason why not."""
+    """Decides for dialogues, in their order, which to keep."""
 
     def __init__(self, settings: DialoguesConfig) -> None:
         self._settings = settings
-        self._seen, self._ids = Seen(), Seen()
+        self._texts = Seen()
+        self._ids = Seen()
         self._near = NearIndex() if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
 
     def __call__(self, item: Item) -> tuple[str, Match | None]:
-        """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
+        """Return ``kept`` or the first reason why not, and for ``contaminated`` the benchmark's query."""
         dialogue, comparison = item
-        if sum(len(m.content) for m in dialogue.messages) > self._settings.max_query_chars:
+        characters = sum(len(message.content) for message in dialogue.messages)
+        if characters > self._settings.max_query_chars:
             return "too_long", None
-        # The same query with other responses is another comparison.
-        responses = (comparison.response_a, comparison.response_b) if comparison else ()
-        text = "\n".join([*([dialogue.context] if dialogue.context else ()), dialogue.query, *responses])
-        if not self._seen.add(normalised(text)):
+
+        texts = [dialogue.context] if dialogue.context else []
+        texts.append(dialogue.query)
+        if comparison is not None:
+            # The same query with other responses is another comparison.
+            texts += [comparison.response_a, comparison.response_b]
+        text = "\n".join(texts)
+        if not self._texts.add(normalised(text)):
             return "duplicate", None
-        if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
-            return "contaminated", found[0]
+        matches = self.benchmarks.matches(dialogue) if self.benchmarks else []
+        if matches:
+            return "contaminated", matches[0]
         if self._near is not None and not self._near.add(text):
             return "near_duplicate", None
-        return ("kept" if self._ids.add(dialogue.id) else "repeated_id"), None
+        if not self._ids.add(dialogue.id):
+            return "repeated_id", None
+        return "kept", None
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The files of the stage.
+
+    Args:
+        sieve: decides which dialogues to keep.
+        keep: writes a dialogue.
+        keep_comparison: writes the comparison of a kept dialogue.
+        keep_contaminated: writes a dialogue that holds a benchmark's query, with that query.
+    """
+
+    sieve: Sieve
+    keep: Callable[[Mapping[str, Any]], None]
+    keep_comparison: Callable[[Mapping[str, Any]], None]
+    keep_contaminated: Callable[[Mapping[str, Any]], None]
+
+    def add(self, item: Item) -> str:
+        """Write an item to the file where it belongs, if any, and return ``kept`` or why it is not kept."""
+        dialogue, comparison = item
+        outcome, match = self.sieve(item)
+        if outcome == "kept":
+            self.keep(dialogue.to_row())
+            if comparison is not None:
+                self.keep_comparison(comparison.to_row())
+        elif match is not None:
+            self.keep_contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+        return outcome
+
+
+def _is_pair_of_rated(item: Item) -> bool:
+    _, comparison = item
+    return comparison is not None and comparison.rating_b is not None
+
+
+def _rows(
+    source: DialogueSourceConfig,
+    index: int,
+    settings: DialoguesSettings,
+    rejects: Rejects,
+    say: Callable[[str], object],
+) -> Iterator[Sequence[Item]]:
+    """Yield the items of every row of a source that can be read, or of a sample of its rows.
+
+    Args:
+        source: the rows; ``sample`` of them are drawn, if it is set.
+        index: its place in ``dialogues.sources``.
+        settings: of the stage.
+        rejects: where the other rows go.
+        say: prints a line.
+    """
+    key = f"dialogues.sources[{index}]"
+    rows: Iterator[Sequence[Item]]
+    if source.type == "world":
+        dialogues = world.train_dialogues(settings.dialogues.world, settings.seed)
+        rows = ([(dialogue, None)] for dialogue in dialogues)
+    elif source.adapter:
+        rows = (_with_dialogues(comparisons) for comparisons in adapted(source, key, rejects))
+    else:
+        rows = _read(source, key, rejects, say)
+    if source.sample is None:
+        return rows
+    return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
+
+
+def _with_dialogues(comparisons: Sequence[Comparison]) -> list[Item]:
+    return [(comparison.dialogue, comparison) for comparison in comparisons]
 
 
 def _read(
-    source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
+    source: DialogueSourceConfig, key: str, rejects: Rejects, say: Callable[[str], object]
 ) -> Iterator[Sequence[Item]]:
-    """What every row that can be read gives: one dialogue, or one for each of its user turns."""
-    if source.type == "world":
-        yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
-        return
-    if source.adapter:
-        yield from ([(c.dialogue, c) for c in comparisons] for comparisons in adapted(source, key, rejects))
-        return
+    """Yield the items of every row of a file or Hub data set: one dialogue, or one for each of its user turns.
+
+    Rated responses come when another one to their prompt makes a pair with them, or else at the end.
+    """
     reader = RowReader(source, key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
             comparison = reader.comparison(row, number, labelled=False)
             return comparison.dialogue, replace(comparison, label=reader.label(row))
-        rated = reader.rated(row, number) if reader.is_rated(row) else None
-        return rated.dialogue if rated else reader.dialogue(row, number), rated
+        if reader.is_rated(row):
+            rated = reader.rated(row, number)
+            return rated.dialogue, rated
+        return reader.dialogue(row, number), None
 
     pairing = Pairing()
     for dialogue, comparison in read(source, key, take, rejects):
-        if comparison and comparison.alone:
-            yield from ([(c.dialogue, c)] for c in pairing.add(comparison))
-        elif comparison or source.turns == "last":
+        if comparison is not None and comparison.alone:
+            for paired in pairing.add(comparison):
+                yield [(paired.dialogue, paired)]
+        elif comparison is not None or source.turns == "last":
             yield [(dialogue, comparison)]
         elif source.turns == "first":
-            yield [(replace(next(user_turns(dialogue)), id=dialogue.id), None)]
+            first = next(user_turns(dialogue))
+            yield [(replace(first, id=dialogue.id), None)]
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
-    yield from ([(c.dialogue, c)] for c in pairing.left())
-    reader.tell(lambda told: say(f"dialogues: {told}"))
+    for alone in pairing.left():
+        yield [(alone.dialogue, alone)]
+    reader.tell(lambda message: say(f"dialogues: {message}"))
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
-    """A dialogue for every user turn, with what came before it; what the assistant answered is its reference.
+    """Yield a dialogue for every user turn, with all messages before it; the assistant's answer is its reference.
 
-    The ids of the earlier ones end in ``#`` and the turn's number; the last keeps the dialogue's own.
+    The ids of the earlier ones end in ``#`` and the turn's number. The last keeps the dialogue's own id.
     """
     number = 0
-    for i, (message, answer) in enumerate(pairwise(dialogue.messages)):
-        if message.role == "user":
-            number += 1
-            said = answer.content if answer.role == "assistant" else None
-            name, messages = f"{dialogue.id}#{number}", dialogue.messages[: i + 1]
-            yield replace(dialogue, id=name, messages=messages, reference=said)
+    for place, (message, following) in enumerate(pairwise(dialogue.messages)):
+        if message.role != "user":
+            continue
+        number += 1
+        yield replace(
+            dialogue,
+            id=f"{dialogue.id}#{number}",
+            messages=dialogue.messages[: place + 1],
+            reference=following.content if following.role == "assistant" else None,
+        )
     yield dialogue
 
 
 def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[Comparison]]:
-    """The comparisons of each row of a source that an adapter reads, with the label that most of its votes give."""
+    """Yield the comparisons of each row that a source's adapter reads, labelled by the majority of their votes.
+
+    Args:
+        source: the rows, with an adapter.
+        key: the configuration key of the source, for messages.
+        rejects: where rows go that cannot be read.
+    """
     source = placed(source)
     for cases in read(source, key, CaseReader(source).cases, rejects):
         yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
 
 
 def check_labelled(
-    sources: list[DialogueSourceConfig], responses: ResponsesConfig, wanted: str = "label.source=given"
+    sources: list[DialogueSourceConfig], responses: ResponsesConfig, setting: str = "label.source=given"
 ) -> None:
-    """Refuse (ConfigError) sources without a label to learn from, as ``wanted`` asks; no more is read than that takes.
+    """Refuse sources that bring no label to learn from.
 
-    Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. What the
-    Hub holds is not looked at.
+    Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. Rows are
+    read up to the first label. Those of the Hub are not looked at.
+
+    Args:
+        sources: of stage dialogues.
+        responses: settings of stage responses.
+        setting: the setting that needs labels, for the message.
+
+    Raises:
+        ConfigError: there is no label; says how to get one.
     """
-    constructed, found = bool(responses.contrast), Counter[str]()
+    constructs = bool(responses.contrast)
     if responses.models:
-        if constructed or any(source.type == "world" for source in sources):
+        if constructs or any(source.type == "world" for source in sources):
             return
-        told = f"{wanted}: responses.models answer the dialogues anew, without labels; set responses.models=[]"
-        raise ConfigError(f"{told}, or responses.contrast to construct pairs")
+        raise ConfigError(
+            f"{setting}: responses.models answer the dialogues anew, without labels; set responses.models=[], "
+            "or responses.contrast to construct pairs"
+        )
+
+    unknown_labels: Counter[str] = Counter()
     for index, source in enumerate(sources):
-        there = source.type == "hub" or (constructed and source.type == "world")
-        if there or _serves(source, index, found, constructed):
+        if source.type == "hub":
             return
-    column = "name its column with 'dialogues.sources[0].fields={label: COLUMN}'"
-    if constructed:
-        told = f"{wanted} with responses.contrast={[*responses.contrast]}: no good answer to construct a pair from"
-        raise ConfigError(f"{told}; name its column ('dialogues.sources[0].fields={{reference: COLUMN}}')")
-    written = ", ".join(repr(label) for label in islice(found, SHOWN))
-    told = f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
-    told = told if found else f"; {column}, or construct pairs with responses.contrast"
-    raise ConfigError(f"{wanted}: no comparison of dialogues.sources has a label{told}")
+        # The world has a good answer to each of its queries.
+        if constructs and source.type == "world":
+            return
+        if _serves(source, index, unknown_labels, constructs):
+            return
+
+    if constructs:
+        raise ConfigError(
+            f"{setting} with responses.contrast={[*responses.contrast]}: no good answer to construct a pair from; "
+            "name its column ('dialogues.sources[0].fields={reference: COLUMN}')"
+        )
+    if unknown_labels:
+        written = ", ".join(repr(label) for label in islice(unknown_labels, SHOWN))
+        raise ConfigError(
+            f"{setting}: no comparison of dialogues.sources has a label: the column holds {written}; "
+            "say what they mean with 'dialogues.sources[0].labels={...: A, ...: B}'"
+        )
+    raise ConfigError(
+        f"{setting}: no comparison of dialogues.sources has a label; "
+        "name its column with 'dialogues.sources[0].fields={label: COLUMN}', "
+        "or construct pairs with responses.contrast"
+    )
 
 
-def _serves(source: SourceConfig, index: int, found: Counter[str], references: bool) -> bool:
-    """Whether a row of a source has a label that is known, or with ``references`` a reference answer.
+def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with_reference: bool) -> bool:
+    """Return whether a row of a source has a label with a meaning.
 
-    ``found`` counts how other labels are written.
+    Args:
+        source: the rows.
+        index: its place in ``dialogues.sources``.
+        unknown_labels: gets the number of labels without a meaning, as they are written.
+        with_reference: a reference answer is enough, too.
     """
-    rejects, key = Rejects(strict=False), f"dialogues.sources[{index}]"
+    rejects = Rejects(strict=False)
+    key = f"dialogues.sources[{index}]"
     if source.adapter:
-        return any(c.label for comparisons in adapted(source, key, rejects) for c in comparisons)
+        rows = adapted(source, key, rejects)
+        return any(any(comparison.label for comparison in comparisons) for comparisons in rows)
+
     reader = RowReader(source, key)
 
     def serves(row: Any, number: int) -> bool:
-        if reader.is_rated(row) or (reader.has_responses(row) and reader.label(row) is not None):
+        if reader.is_rated(row):
             return True
-        return references and reader.dialogue(row, number).reference is not None
+        if reader.has_responses(row) and reader.label(row) is not None:
+            return True
+        return with_reference and reader.dialogue(row, number).reference is not None
 
-    there = any(read(source, key, serves, rejects))
-    found.update(reader.unknown)
-    return there
+    has_label = any(read(source, key, serves, rejects))
+    unknown_labels.update(reader.unknown)
+    return has_label

@@ -1,6 +1,6 @@
-"""Queries that stand twice: among the training dialogues, or in them and in a benchmark, word for word or nearly so.
+"""Repeated queries: among the training dialogues, or in them and in a benchmark, word for word or nearly so.
 
-What is the same is found by hashes, what is nearly the same by MinHash signatures.
+Hashes find equal queries, and MinHash signatures find near-duplicates.
 """
 
 import hashlib
@@ -20,21 +20,23 @@ from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue
 
 SHINGLE = 5
-"""Characters of a shingle: short enough for scripts without spaces, long enough to tell queries apart."""
+"""Characters of a shingle: few enough for scripts without spaces, and enough to distinguish queries."""
 PERMUTATIONS = 128
 """Slots of a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / PERMUTATIONS)."""
 BANDS = 16
-"""LSH bands of PERMUTATIONS / BANDS rows. Of pairs whose similarity is just the threshold 0.95 share one, of more
-similar ones more; twice as many would double the memory and the unlike pairs that are looked at."""
+"""LSH bands of PERMUTATIONS / BANDS rows.
+
+A share of 0.95 of the pairs whose similarity is just the threshold have a band in common, and more of those above it.
+Twice as many bands would double the memory and the unlike pairs that are compared."""
 _SEED = 1
 NEAR_SIMILARITY = 0.8
-"""Jaccard similarity of shingles from which two queries are near-duplicates: of each other, of a benchmark's."""
+"""The least Jaccard similarity of the shingles of near-duplicates."""
 NEAR_WINDOW = 1_000_000
-"""Latest kept queries that near-duplicates are looked for among, about 2.5 kB of memory each."""
+"""The latest kept queries among which near-duplicates are searched: about 2.5 kB of memory each."""
 
 
 def normalised(query: str) -> str:
-    """The query after Unicode NFKC, case folding and white-space folding."""
+    """Return a query after Unicode NFKC, case folding and white-space folding."""
     return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
 
 
@@ -45,7 +47,7 @@ class Seen:
         self._hashes: set[bytes] = set()
 
     def add(self, text: str) -> bool:
-        """Remember a text; False if exactly this text was there before."""
+        """Remember a text, and return whether it is new."""
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._hashes:
             return False
@@ -54,20 +56,23 @@ class Seen:
 
 
 def shingles(query: str) -> list[str]:
-    """The character ``SHINGLE``-grams of the normalised query; a shorter query is its own."""
+    """Return the character :data:`SHINGLE`-grams of the normalised query; a shorter query is its own."""
     text = normalised(query)
-    return [text[i : i + SHINGLE] for i in range(max(1, len(text) - SHINGLE + 1))]
+    number = max(1, len(text) - SHINGLE + 1)
+    return [text[start : start + SHINGLE] for start in range(number)]
 
 
 def jaccard(a: str, b: str) -> float:
-    """The Jaccard similarity of two queries' shingle sets, in [0, 1]."""
-    first, second = set(shingles(a)), set(shingles(b))
-    return len(first & second) / len(first | second)
+    """Return the Jaccard similarity of two queries' shingle sets, in [0, 1]."""
+    shingles_a = set(shingles(a))
+    shingles_b = set(shingles(b))
+    return len(shingles_a & shingles_b) / len(shingles_a | shingles_b)
 
 
-@lru_cache(8)  # a dialogue's query is looked up among the benchmarks', then among those before it
+# A dialogue's query is looked up among the benchmarks' queries, then among the dialogues before it.
+@lru_cache(8)
 def signature(query: str) -> Any:
-    """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
+    """Return the query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
     from rensa import RMinHash
 
     sketch = RMinHash(PERMUTATIONS, _SEED)
@@ -81,28 +86,33 @@ class NearIndex:
     def __init__(self) -> None:
         from rensa import RMinHashDeduplicator
 
-        how = {"use_lsh": True, "num_bands": BANDS, "seed": _SEED}
-        self._index, self._added = RMinHashDeduplicator(NEAR_SIMILARITY, PERMUTATIONS, **how), 0
+        self._index = RMinHashDeduplicator(NEAR_SIMILARITY, PERMUTATIONS, use_lsh=True, num_bands=BANDS, seed=_SEED)
+        self._added = 0
 
     def add(self, query: str) -> bool:
-        """Remember a query; False if it is a near-duplicate of one that was there before."""
+        """Remember a query, and return whether it is new; a near-duplicate of an earlier one is not remembered."""
         if not self._index.add(str(self._added), signature(query)):
             return False
         self._added += 1
         if self._added > NEAR_WINDOW:
-            self._index.remove(str(self._added - 1 - NEAR_WINDOW))
+            oldest = self._added - 1 - NEAR_WINDOW
+            self._index.remove(str(oldest))
         return True
 
 
 SHORTEST_TURN = 40
-"""Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
+"""The fewest characters of an earlier turn that is looked up: shorter ones are greetings and the like."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A benchmark query that a dialogue holds: the benchmark's name, the query, their similarity, whether it is exact.
+    """A benchmark's query that a dialogue holds.
 
-    ``exact``: equal after case folding, Unicode NFKC and white-space folding; else ``similarity`` is of their shingles.
+    Args:
+        benchmark: the benchmark's name.
+        query: its query.
+        similarity: Jaccard similarity of the shingles, 0 to 1.
+        exact: the texts are equal after Unicode NFKC, case folding and white-space folding.
     """
 
     benchmark: str
@@ -112,85 +122,125 @@ class Match:
 
 
 class BenchmarkQueries:
-    """The queries of benchmarks by name, to look training dialogues up in; ``counts`` are of queries by benchmark.
+    """The queries of benchmarks, to look training dialogues up in.
 
     A benchmark of several turns counts by all its user turns together (:func:`asked`).
+
+    Args:
+        queries: pairs of a benchmark's name and a query.
+
+    Attributes:
+        counts: the number of queries by benchmark.
     """
 
     def __init__(self, queries: Iterable[tuple[str, str]]) -> None:
         from rensa import RMinHashLSH
 
-        every = [*queries]
-        self.counts = Counter(name for name, _ in every)
-        self._texts = [*{normalised(query): (name, query) for name, query in reversed(every)}.values()]
+        pairs = list(queries)
+        self.counts = Counter(name for name, _ in pairs)
+        # Of equal queries, the first benchmark's counts.
+        different = {normalised(query): (name, query) for name, query in reversed(pairs)}
+        self._texts = list(different.values())
         self._near: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, BANDS)
         for number, (_, query) in enumerate(self._texts):
             self._near.insert(number, signature(query))
 
     def matches(self, dialogue: Dialogue) -> list[Match]:
-        """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
-        found: dict[int, Match] = {}
+        """Return the benchmarks' queries that a dialogue holds, equal ones first, then the most similar.
+
+        Compared are its query, its user turns together, and its long user turns (:func:`looked_up`).
+        """
+        matches: dict[int, Match] = {}
         for text in looked_up(dialogue):
-            for number in self._near.query(signature(text)):  # of equal texts the signatures are equal
+            # Equal texts have equal signatures, so this finds them, too.
+            for number in self._near.query(signature(text)):
                 name, query = self._texts[number]
-                exact, similarity = normalised(text) == normalised(query), round(jaccard(text, query), 4)
-                known = (found[number].exact, found[number].similarity) if number in found else (False, 0.0)
-                if similarity >= NEAR_SIMILARITY and (exact, similarity) > known:
-                    found[number] = Match(name, query, similarity, exact)
-        return sorted(found.values(), key=lambda match: (not match.exact, -match.similarity))
+                exact = normalised(text) == normalised(query)
+                similarity = round(jaccard(text, query), 4)
+                if similarity < NEAR_SIMILARITY:
+                    continue
+                earlier = matches.get(number)
+                if earlier is None or (exact, similarity) > (earlier.exact, earlier.similarity):
+                    matches[number] = Match(name, query, similarity, exact)
+        return sorted(matches.values(), key=lambda match: (not match.exact, -match.similarity))
 
 
 def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[str]]:
-    """The queries of ``dialogues.decontaminate`` by benchmark, sorted; read as stage evaluate reads them.
+    """Return the queries of ``dialogues.decontaminate`` by benchmark, sorted; read as stage evaluate reads them.
 
     The generated world is left out: its held-out split shares no query with training by construction.
+
+    Raises:
+        ConfigError: a benchmark's file is not there.
     """
+    queries: dict[str, list[str]] = {}
+    for index, benchmark in enumerate(benchmarks):
+        if benchmark.source.type == "world":
+            continue
+        texts: set[str] = set()
+        try:
+            for dialogue in _dialogues(benchmark, f"dialogues.decontaminate[{index}]"):
+                texts.update(asked(dialogue))
+        except ConfigError as error:
+            raise ConfigError(f"{error}, or leave the benchmark out") from error
+        queries[benchmark.name] = sorted(texts)
+    return queries
 
-    def dialogues(benchmark: BenchmarkConfig, key: str) -> Iterable[Dialogue]:
-        if benchmark.source.adapter:
-            return (case.comparison.dialogue for case in read_cases(benchmark, key))
-        source = source_of(benchmark)
-        return read(source, f"{key}.source", RowReader(source, f"{key}.source").dialogue)
 
-    listed = ((f"dialogues.decontaminate[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
-    try:
-        return {b.name: sorted({text for d in dialogues(b, key) for text in asked(d)}) for key, b in listed}
-    except ConfigError as error:
-        raise ConfigError(f"{error}, or leave the benchmark out") from error
+def _dialogues(benchmark: BenchmarkConfig, key: str) -> Iterator[Dialogue]:
+    """Yield the dialogues of a benchmark's rows."""
+    if benchmark.source.adapter:
+        for case in read_cases(benchmark, key):
+            yield case.comparison.dialogue
+        return
+    source = source_of(benchmark)
+    reader = RowReader(source, f"{key}.source")
+    yield from read(source, f"{key}.source", reader.dialogue)
 
 
 def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
-    """The queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none."""
-    found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
-    return BenchmarkQueries(found) if found else None
+    """Return the queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none."""
+    pairs = []
+    for name, queries in benchmark_queries(settings.decontaminate).items():
+        pairs += [(name, query) for query in queries]
+    return BenchmarkQueries(pairs) if pairs else None
 
 
 def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
-    """What decides, by benchmark, which dialogues hold its queries: a hash of them, or the place on the Hub.
+    """Return the part of a fingerprint that decides which dialogues hold a benchmark's queries, by benchmark.
 
-    Labels, responses and where a file lies are no part of it.
+    It is a hash of the queries, or the place on the Hub. Labels, responses and the place of a file are no part of it.
     """
-    local = benchmark_queries([b for b in benchmarks if b.source.local])
-    found: dict[str, Any] = {name: fingerprint({"queries": queries}) for name, queries in local.items()}
+    local = benchmark_queries([benchmark for benchmark in benchmarks if benchmark.source.local])
+    identity: dict[str, Any] = {name: fingerprint({"queries": queries}) for name, queries in local.items()}
     for benchmark in benchmarks:
         if benchmark.source.type == "hub":
             source = source_of(benchmark)
             adapter = asdict(adapter_of(source)) if source.adapter else None
-            found[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
-    return found
+            identity[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
+    return identity
 
 
 def asked(dialogue: Dialogue) -> Iterator[str]:
-    """What a benchmark's dialogue asks: all user turns, and where one follows another without an answer between them
-    (MT-Bench's second question), also those before it alone."""
+    """Yield the texts that a benchmark's dialogue asks: all its user turns together.
+
+    Where no answer stands between the turns (MT-Bench's second question), a model gets the earlier ones alone first;
+    so they are yielded, too.
+    """
     yield "\n".join(dialogue.asked)
-    if not any(message.role == "assistant" for message in dialogue.messages):
-        yield from ("\n".join(dialogue.asked[:count]) for count in range(1, len(dialogue.asked)))
+    if any(message.role == "assistant" for message in dialogue.messages):
+        return
+    for count in range(1, len(dialogue.asked)):
+        yield "\n".join(dialogue.asked[:count])
 
 
 def looked_up(dialogue: Dialogue) -> Iterator[str]:
-    """The texts of a dialogue that a benchmark's query may be."""
+    """Yield the texts of a dialogue that may be a benchmark's query."""
     yield dialogue.query
-    if earlier := dialogue.asked[:-1]:
-        yield "\n".join(dialogue.asked)
-        yield from (text for text in earlier if len(text) >= SHORTEST_TURN)
+    earlier_turns = dialogue.asked[:-1]
+    if not earlier_turns:
+        return
+    yield "\n".join(dialogue.asked)
+    for text in earlier_turns:
+        if len(text) >= SHORTEST_TURN:
+            yield text
