@@ -1,4 +1,4 @@
-"""Rubrics as people write them: in a row's column, in a file, or in Python, in the shapes that are published."""
+"""Rubrics in the shapes that people publish: in a row's column, in a file, or in Python."""
 
 import json
 import re
@@ -16,67 +16,95 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "AutoRubric": ("requirement", "name", "weight", "options", "scale_type"),
     "judgetrain": ("text", "name", "weight", "scale", "guideline", "source"),
 }
-"""The columns of a criterion in each published shape: first what says what to look for, then the others."""
+"""The columns of a criterion in each published shape, the one with its text first."""
 _TEXTS = tuple(dict.fromkeys(columns[0] for columns in SHAPES.values()))
-_KNOWN = {column for columns in SHAPES.values() for column in columns}
+"""The columns that may hold a criterion's text."""
+_COLUMNS = set().union(*SHAPES.values())
+"""All columns of all shapes."""
 _LEVELS = ("scale", "choices", "options")
+"""The columns that may hold a criterion's levels."""
 _MARK = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s")
-"""What stands before a line of a list."""
+"""The mark or number before a line of a list."""
 _MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response meets it"))
 """The scale of shapes whose criteria are met or not."""
 
 
 def rubric_of(raw: Any) -> Rubric:
-    """The rubric that a cell, a file or a value in Python holds (DataError: the criterion's number and the column).
+    """Return the rubric that a cell, a file or a value in Python holds.
 
-    ``raw``: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
-    a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
+    Args:
+        raw: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
+            a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
+
+    Raises:
+        DataError: there is no list, or a criterion is wrong; names its number and the column.
     """
     if isinstance(raw, str):
         raw = _decoded(raw)
     if isinstance(raw, Mapping):
-        inner = next((raw[name] for name in ("criteria", "rubrics", "rubric") if name in raw), None)
-        raw = [raw] if inner is None else inner
+        raw = _criteria_in(raw)
     if isinstance(raw, str):
-        raw = [line for each in raw.splitlines() if (line := _MARK.sub("", each).strip())]
+        lines = [_MARK.sub("", line).strip() for line in raw.splitlines()]
+        raw = [line for line in lines if line]
+    if raw is None:
+        raise DataError("expected a list of criteria, found nothing")
     if not isinstance(raw, Sequence):
-        raise DataError(f"expected a list of criteria, found {'nothing' if raw is None else type(raw).__name__}")
-    found = []
-    for number, each in enumerate(raw, start=1):
+        raise DataError(f"expected a list of criteria, found {type(raw).__name__}")
+
+    criteria = []
+    for number, raw_criterion in enumerate(raw, start=1):
         try:
-            found.append(_criterion(each))
+            criteria.append(_criterion(raw_criterion))
         except DataError as error:
             raise DataError(f"criterion {number}: {error}") from error
-    return Rubric(tuple(found))
+    return Rubric(tuple(criteria))
 
 
 def given_rubric(given: Any) -> Rubric | None:
-    """The rubric that somebody gives in Python: one, its criteria in any shape, or the name of a file."""
+    """Return the rubric that somebody gives in Python: a rubric, its criteria in any shape, or the name of a file."""
     if given is None or isinstance(given, Rubric):
         return given
-    if isinstance(given, Sequence) and all(isinstance(each, Criterion) for each in given):
+    if isinstance(given, Sequence) and all(isinstance(criterion, Criterion) for criterion in given):
         return Rubric(tuple(given))
-    return read_rubric(given) if isinstance(given, (str, Path)) else rubric_of(given)
+    if isinstance(given, (str, Path)):
+        return read_rubric(given)
+    return rubric_of(given)
 
 
 def read_rubric(path: str | Path) -> Rubric:
-    """The rubric of a YAML or JSON file (DataError: it is none; ConfigError: no such file)."""
+    """Return the rubric of a YAML or JSON file.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: the file holds no rubric.
+    """
     import yaml
 
     file = Path(path).expanduser()
     try:
-        found = yaml.safe_load(text := file.read_text(encoding="utf-8-sig"))
-        return rubric_of(text if isinstance(found, str) else found)  # of which YAML would make one line
+        text = file.read_text(encoding="utf-8-sig")
+        content = yaml.safe_load(text)
+        # YAML makes one line of a plain text, which has a criterion a line.
+        return rubric_of(text if isinstance(content, str) else content)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
-    except (OSError, ValueError) as error:  # or a text that can be no file's name
+    except (OSError, ValueError) as error:
+        # A ValueError: the text can be no file's name, as it holds a null character.
         raise ConfigError(f"criteria={str(path)[:200]}: there is no such file of criteria (YAML or JSON)") from error
 
 
+def _criteria_in(raw: Mapping[str, Any]) -> Any:
+    """Return the criteria that a mapping holds, or a list of the mapping itself where it is one criterion."""
+    for name in ("criteria", "rubrics", "rubric"):
+        if name in raw:
+            return [raw] if raw[name] is None else raw[name]
+    return [raw]
+
+
 def _decoded(text: str) -> Any:
-    """What a cell's text holds: JSON where it begins like JSON, else the text of a criterion."""
+    """Return the values of a text that begins like JSON, and any other text as it is."""
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
@@ -86,29 +114,56 @@ def _decoded(text: str) -> Any:
 
 
 def _criterion(raw: Any) -> Criterion:
-    if isinstance(raw, str) and isinstance(raw := _decoded(raw), str):
+    """Return a criterion from a text, a mapping in one of the :data:`SHAPES`, or the JSON text of one."""
+    if isinstance(raw, str):
+        raw = _decoded(raw)
+    if isinstance(raw, str):
         return Criterion(text=raw.strip())
     if not isinstance(raw, Mapping):
         raise DataError(f"expected a text or an object, found {type(raw).__name__}")
-    raw = {name: value for name, value in raw.items() if value is not None}  # as Parquet fills what a row lacks
-    if unknown := [str(name) for name in raw if name not in _KNOWN]:
-        raise DataError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
-    text = next((name for name in _TEXTS if raw.get(name) is not None), None)
-    if text is None:
-        raise DataError(f"no column says what to look for: expected one of {', '.join(_TEXTS)}; found {', '.join(raw)}")
-    levels = next((name for name in _LEVELS if raw.get(name) is not None), None)
-    met = text == "criterion" or (text == "description" and levels is None)
+
+    # Parquet fills the columns that a row lacks with None.
+    raw = {name: value for name, value in raw.items() if value is not None}
+    for name in raw:
+        if name not in _COLUMNS:
+            raise DataError(f"unknown column {str(name)!r}; known: {', '.join(sorted(_COLUMNS))}")
+    text_column = _first(raw, _TEXTS)
+    if text_column is None:
+        expected = ", ".join(_TEXTS)
+        raise DataError(f"no column says what to look for: expected one of {expected}; found {', '.join(raw)}")
+
+    weight_column = "points" if "points" in raw else "weight"
     return Criterion(
-        text=_text(raw, text),
+        text=_text(raw, text_column),
         name=_text(raw, "name") or _text(raw, "title"),
-        weight=_number(raw.get("points", raw.get("weight", 1.0)), "points" if "points" in raw else "weight"),
-        scale=_scale(raw[levels], levels) if levels else _MET if met else SCALE,
+        weight=_number(raw.get(weight_column, 1.0), weight_column),
+        scale=_scale_of(raw, text_column),
         guideline=_text(raw, "guideline") or None,
         source="given",
     )
 
 
+def _scale_of(raw: Mapping[str, Any], text_column: str) -> tuple[Level, ...]:
+    """Return the scale of a criterion: its own levels, or those of its shape."""
+    levels_column = _first(raw, _LEVELS)
+    if levels_column is not None:
+        return _scale(raw[levels_column], levels_column)
+    # A criterion of HealthBench, RaR or open-instruct is met or not.
+    if text_column in ("criterion", "description"):
+        return _MET
+    return SCALE
+
+
+def _first(raw: Mapping[str, Any], columns: Sequence[str]) -> str | None:
+    """Return the first of some columns that a criterion has, or None."""
+    for column in columns:
+        if column in raw:
+            return column
+    return None
+
+
 def _text(raw: Mapping[str, Any], name: str) -> str:
+    """Return the text of a column, or an empty one."""
     value = raw.get(name)
     if value is None:
         return ""
@@ -118,25 +173,43 @@ def _text(raw: Mapping[str, Any], name: str) -> str:
 
 
 def _number(value: Any, name: str) -> float:
+    """Return a value as a number; ``name`` is its column, for the message."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise DataError(f"{name}: expected a number, found {value!r}")
     return float(value)
 
 
 def _scale(raw: Any, name: str) -> tuple[Level, ...]:
-    """The levels of a scale: what each counts by its label, or a list of objects that say both; worst or best first."""
+    """Return the levels of a scale, the worst first.
+
+    Args:
+        raw: the score of each label, or a list of objects with both; the worst or the best first.
+        name: the column, for messages.
+    """
     if isinstance(raw, Mapping):
         raw = [{"label": label, "value": value} for label, value in raw.items()]
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
-    found = []
-    for each in raw:
-        value = next((each[k] for k in ("score", "value") if k in each), None) if isinstance(each, Mapping) else each
-        if isinstance(value, (str, bool)) or value is None:
-            raise DataError(f"{name}: {each!r}: say what the level counts, as in {{no: 0, yes: 1}}")
-        texts = [each.get(k) for k in ("label", "name", "text", "description")] if isinstance(each, Mapping) else []
-        words = (("no", "yes")[text] if isinstance(text, bool) else text for text in texts)  # YAML reads these so
-        told = [str(text) for text in words if text and not re.fullmatch(r"[-\d.]+", str(text))]  # which says nothing
-        found.append(Level(_number(value, name), ": ".join(told)))
-    falls = len(found) > 1 and found[0].score > found[-1].score
-    return tuple(found[::-1] if falls else found)
+    levels = [_level(raw_level, name) for raw_level in raw]
+    if len(levels) > 1 and levels[0].score > levels[-1].score:
+        levels.reverse()
+    return tuple(levels)
+
+
+def _level(raw: Any, name: str) -> Level:
+    """Return a level of a scale from its score alone, or an object with a score and texts; ``name`` is the column."""
+    fields = raw if isinstance(raw, Mapping) else {"value": raw}
+    score = fields["score"] if "score" in fields else fields.get("value")
+    if isinstance(score, (str, bool)) or score is None:
+        raise DataError(f"{name}: {raw!r}: say what the level counts, as in {{no: 0, yes: 1}}")
+
+    texts = []
+    for column in ("label", "name", "text", "description"):
+        text = fields.get(column)
+        if isinstance(text, bool):
+            # YAML reads an unquoted yes or no as a truth value.
+            text = "yes" if text else "no"
+        # A label that is a number adds nothing to the score.
+        if text and not re.fullmatch(r"[-\d.]+", str(text)):
+            texts.append(str(text))
+    return Level(_number(score, name), ": ".join(texts))
