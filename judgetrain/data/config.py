@@ -28,13 +28,15 @@ from judgetrain.keys import beside, in_place, key, of_file
 VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
 
 _of_world = beside(lambda type_, owner: str(VOCABULARY) if type_ == "world" else None)
-"""The file that decides what the generated world says, where a type is ``world``."""
+"""The fingerprint of a type ``world`` holds the file that decides what the generated world says."""
 
 
 def adapter_file(name: str | None, owner: object = None) -> str | None:
     """Return the file of an adapter: the one that a room brings under this name, else the path itself."""
-    brought = rooms.adapters().get(name or "")
-    return str(brought) if brought is not None else name or None
+    if not name:
+        return None
+    file = rooms.adapters().get(name)
+    return name if file is None else str(file)
 
 
 @dataclass
@@ -68,14 +70,17 @@ class SourceConfig:
     )
 
     def __post_init__(self) -> None:
-        """Write numbers that stand for labels as texts: ``{0: A, 1: B}`` is how a user says it."""
-        for label in [label for label in self.labels if not isinstance(label, str)]:
-            whole = isinstance(label, bool) or label == int(label)
-            self.labels[str(int(label) if whole else label)] = self.labels.pop(label)
+        """Write labels that are numbers as texts; YAML reads ``{0: A, 1: B}`` as numbers."""
+        for label in list(self.labels):
+            if isinstance(label, str):
+                continue
+            is_whole = isinstance(label, bool) or label == int(label)
+            text = str(int(label)) if is_whole else str(label)
+            self.labels[text] = self.labels.pop(label)
 
     @property
     def local(self) -> bool:
-        """Whether it is read from files of this machine."""
+        """True for a source that is read from files of this machine."""
         return self.type in ("jsonl", "csv", "parquet", "comparisons")
 
     @property
@@ -84,7 +89,7 @@ class SourceConfig:
         return str(self.hub.get("split", "train"))
 
     def check(self, key: str) -> None:
-        """Refuse (ConfigError) what is wrong about everything but its files; ``key`` is where this stands."""
+        """Refuse (ConfigError) settings that do not go together; ``key`` is the source's key. No file is read."""
         if self.type == "world" and self.path:
             raise ConfigError(f"{key}.path={self.path!r}: type=world reads no file; set {key}.type=jsonl, or no path")
         if not self.path and (self.local or (self.type == "hub" and not self.adapter)):
@@ -199,25 +204,36 @@ class BenchmarkConfig:
 
 @cache
 def catalogue() -> Mapping[str, Mapping[str, Any]]:
-    """What ``data_sets.yaml`` says of each data set, by name."""
+    """Return the shape and the place on the Hub of each data set in ``data_sets.yaml``, by name."""
     return yaml.safe_load((Path(__file__).parent / "data_sets.yaml").read_text(encoding="utf-8"))
 
 
 def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
-    """The source with what the catalogue says of its ``dataset`` filled in; one that names none as it is.
+    """Return a source with the catalogue's description of its ``dataset`` filled in.
 
-    Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub
-    (ConfigError: it is not there, or there is no such data set).
+    The format and fields of the source itself go before those of the data set. Without a path the rows come from the
+    Hub. A source that names no data set comes back as it is.
+
+    Args:
+        source: as it is configured.
+        key: its configuration key, for messages.
+
+    Raises:
+        ConfigError: there is no such data set, or it is not on the Hub.
     """
     if source.dataset is None:
         return source
-    if (known := catalogue().get(source.dataset)) is None:
-        raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {', '.join(catalogue())}")
-    form = known.get("format", "auto") if source.format == "auto" else source.format
-    shape = replace(source, format=form, fields={**known["fields"], **source.fields})
+    data_set = catalogue().get(source.dataset)
+    if data_set is None:
+        names = ", ".join(catalogue())
+        raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {names}")
+
+    format_ = data_set.get("format", "auto") if source.format == "auto" else source.format
+    shaped = replace(source, format=format_, fields={**data_set["fields"], **source.fields})
     if source.path:
-        return shape
-    if "hub" not in known:
+        return shaped
+    if "hub" not in data_set:
         raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
-    place = dict(known["hub"])
-    return replace(shape, type="hub", path=place.pop("path"), hub={**place, **source.hub})
+    place = dict(data_set["hub"])
+    path = place.pop("path")
+    return replace(shaped, type="hub", path=path, hub={**place, **source.hub})

@@ -1,4 +1,4 @@
-"""The stages of this room, what each reads, and what must hold before any of them runs."""
+"""The stages of this room: their settings, their inputs, and the checks before any of them runs."""
 
 import re
 from collections.abc import Sequence
@@ -33,67 +33,95 @@ class ResponsesSettings(StageSettings):
 
 
 def check_names(key: str, names: Sequence[str]) -> None:
-    """Refuse (ConfigError) names of a list's entries that do not differ or cannot be part of file names."""
-    for i, name in enumerate(names):
+    """Refuse (ConfigError) names of a list's entries that repeat or cannot be part of file names."""
+    for place, name in enumerate(names):
         if not name:
-            raise ConfigError(f"{key}[{i}].name is empty: every entry needs a name")
+            raise ConfigError(f"{key}[{place}].name is empty: every entry needs a name")
         if not re.fullmatch(r"\w[\w.@+-]*", name):
-            raise ConfigError(f"{key}[{i}].name={name!r}: allowed are letters, digits and _ . @ + -, for file names")
-        if name in names[:i]:
+            raise ConfigError(
+                f"{key}[{place}].name={name!r}: allowed are letters, digits and _ . @ + -, for file names"
+            )
+        if name in names[:place]:
             raise ConfigError(f"{key}: the name {name!r} is used twice; names must differ")
 
 
 def check_benchmarks(key: str, benchmarks: Sequence[data.BenchmarkConfig]) -> None:
-    """Refuse (ConfigError) what is wrong about a list of benchmarks, but what is in their files."""
+    """Refuse (ConfigError) settings of benchmarks that do not go together, and unknown adapters; no rows are read."""
+    check_names(key, [benchmark.name for benchmark in benchmarks])
+    for place, benchmark in enumerate(benchmarks):
+        _check_benchmark(f"{key}[{place}]", benchmark)
+
+
+def _check_benchmark(key: str, benchmark: data.BenchmarkConfig) -> None:
+    """Refuse (ConfigError) the settings of one benchmark; ``key`` is its configuration key."""
+    # Imported here, as reading settings alone must not load the readers of rows.
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import source_of
 
-    check_names(key, [b.name for b in benchmarks])
-    for i, benchmark in enumerate(benchmarks):
-        here, answers, adapter = f"{key}[{i}]", benchmark.answers, benchmark.source.adapter
-        if adapter is not None:
-            load_adapter(adapter, f"{here}.source")
-        source_of(benchmark).check(f"{here}.source")
-        if answers is not None and (adapter is None or not Path(answers).expanduser().is_file()):
-            told = "read with an adapter; set source.adapter" if adapter is None else "no such file"
-            raise ConfigError(f"{here}.answers={answers!r}: {told}")
-        if adapter is not None and benchmark.unlabelled:
-            raise ConfigError(f"{here}.unlabelled: rows that {here}.source.adapter reads have labels; leave one out")
+    answers = benchmark.answers
+    adapter = benchmark.source.adapter
+    if adapter is not None:
+        load_adapter(adapter, f"{key}.source")
+    source_of(benchmark).check(f"{key}.source")
+    if answers is not None and adapter is None:
+        raise ConfigError(f"{key}.answers={answers!r}: read with an adapter; set source.adapter")
+    if answers is not None and not Path(answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={answers!r}: no such file")
+    if adapter is not None and benchmark.unlabelled:
+        raise ConfigError(f"{key}.unlabelled: rows that {key}.source.adapter reads have labels; leave one out")
 
 
 def check_adapter(source: data.SourceConfig, key: str) -> None:
-    """Refuse (ConfigError) an adapter that is none, whose rows are single votes, or that is at no place on the Hub."""
+    """Refuse the adapter of a source of training data.
+
+    Args:
+        source: with or without an adapter.
+        key: the configuration key of the source.
+
+    Raises:
+        ConfigError: there is no such adapter, its rows are single votes, or it names no place on the Hub for a source
+            that is read from there.
+    """
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import placed
 
-    if source.adapter and load_adapter(source.adapter, key).kind == "votes":
+    if not source.adapter:
+        return
+    if load_adapter(source.adapter, key).kind == "votes":
         raise ConfigError(f"{key}.adapter={source.adapter}: its rows are single votes; give one row a comparison")
-    if source.adapter and source.type == "hub" and not placed(source).path:
+    if source.type == "hub" and not placed(source).path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
 
 def _check_dialogues(settings: DialoguesSettings) -> None:
+    """Refuse (ConfigError) settings of stage dialogues that do not go together."""
     sources = settings.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
-    check_names("dialogues.sources", [s.name for s in sources])
-    for i, source in enumerate(sources):
-        source.check(f"dialogues.sources[{i}]")
-        check_adapter(source, f"dialogues.sources[{i}]")
-    if len({source.rule for source in sources if source.type == "world"}) > 1:
+    check_names("dialogues.sources", [source.name for source in sources])
+    for place, source in enumerate(sources):
+        source.check(f"dialogues.sources[{place}]")
+        check_adapter(source, f"dialogues.sources[{place}]")
+
+    # Later stages judge all dialogues of the world by one rule.
+    rules = {source.rule for source in sources if source.type == "world"}
+    if len(rules) > 1:
         raise ConfigError("dialogues.sources: sources of type world have different rules; give all of them one rule")
     check_benchmarks("dialogues.decontaminate", settings.dialogues.decontaminate)
 
 
 def _check_responses(settings: ResponsesSettings) -> None:
-    for i, source in enumerate(settings.sources):
+    """Refuse (ConfigError) settings of stage responses that do not go together."""
+    for place, source in enumerate(settings.sources):
         if source.format == "questions" and source.turns != "first":
-            told = f"dialogues.sources[{i}].turns={source.turns}: only stage=selfeval answers several questions in turn"
-            raise ConfigError(f"{told}; set turns: first")
+            raise ConfigError(
+                f"dialogues.sources[{place}].turns={source.turns}: only stage=selfeval answers several questions "
+                "in turn; set turns: first"
+            )
     models = settings.responses.models
-    check_names("responses.models", [m.name for m in models])
-    for i, model in enumerate(models):
-        key = f"responses.models[{i}].engine"
+    check_names("responses.models", [model.name for model in models])
+    for place, model in enumerate(models):
+        key = f"responses.models[{place}].engine"
         if model.engine is None:
             raise ConfigError(f"{key} is empty: say which engine answers, as in engine: {{type: transformers, ...}}")
         model.engine.check(key)
