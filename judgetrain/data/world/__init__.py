@@ -8,6 +8,7 @@ import functools
 import hashlib
 import random
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 from judgetrain.data.config import SourceConfig, WorldConfig
@@ -23,59 +24,69 @@ Split = Literal["pretrain", "train", "heldout"]
 WRITER_SKILLS = {"careful": 0.7, "steady": 0.5, "hasty": 0.3}
 """The writers whose responses the held-out comparisons pair, and the share of responses that each writes with care."""
 PRETRAINING_SHARE = 0.3
-"""Of the first queries, by their hash: those that the shipped base was pretrained on."""
+"""The share of the first queries that the shipped base was pretrained on, by their hash."""
 
 
 def pretraining_queries(language: Language) -> list[str]:
-    """The queries of the base's pretraining text, in a fixed order."""
+    """Return the queries of the base's pretraining text, in a fixed order."""
     return [query for query in language.first_queries if _position(query) >= 1 - PRETRAINING_SHARE]
 
 
 @functools.cache
 def _pools() -> dict[Split, list[str]]:
-    """The queries of each split: pretraining's, and of the others those about held-out topics and the rest."""
+    """Return the queries of each split; those about held-out topics are no training queries."""
     language = load_language()
     pools: dict[Split, list[str]] = {"pretrain": pretraining_queries(language), "train": [], "heldout": []}
     seen = set(pools["pretrain"])
     for query in language.queries:
-        if query not in seen:
-            pools["heldout" if language.held_out(query) else "train"].append(query)
+        if query in seen:
+            continue
+        split: Split = "heldout" if language.held_out(query) else "train"
+        pools[split].append(query)
     return pools
 
 
 def queries(split: Split) -> list[str]:
-    """All queries of a split, in a fixed order."""
+    """Return all queries of a split, in a fixed order."""
     return list(_pools()[split])
 
 
 def _check_size(split: Split, pool: list[str], count: int, key: str) -> None:
+    """Refuse (ConfigError) more queries than a split's pool has; ``key`` is the setting with the count."""
     if count > len(pool):
         raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {len(pool)} queries")
 
 
 def _position(query: str) -> float:
+    """Return a number in [0, 1) that the query's text alone decides, as evenly spread as a hash."""
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") / 2**32
 
 
 @functools.cache
 def _test_order() -> list[str]:
-    """The held-out queries in one fixed random order, in which the kinds take turns."""
-    language, rng = load_language(), random.Random("heldout")
+    """Return the held-out queries in one fixed random order, in which the kinds take turns."""
+    language = load_language()
+    rng = random.Random("heldout")
     by_kind: dict[str, list[str]] = {kind: [] for kind in language.kinds}
     for query in _pools()["heldout"]:
         by_kind[language.kind_of(query)].append(query)
-    for found in by_kind.values():
-        rng.shuffle(found)
-    return [query for turn in zip(*by_kind.values(), strict=False) for query in turn]
+    for queries_of_kind in by_kind.values():
+        rng.shuffle(queries_of_kind)
+    # It ends where the smallest kind has no more queries.
+    turns = zip(*by_kind.values(), strict=False)
+    return list(chain.from_iterable(turns))
 
 
 def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
-    """``config.train_dialogues`` single-turn dialogues of the training split; ``category`` is the query's kind."""
+    """Return ``config.train_dialogues`` single-turn dialogues of the training split.
+
+    A dialogue's ``category`` is its query's kind.
+    """
     language = load_language()
     pool = queries("train")
     _check_size("train", pool, config.train_dialogues, "train_dialogues")
     chosen = random.Random(f"train {seed}").sample(pool, config.train_dialogues)
-    return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
+    return [_dialogue(language, query, f"world:{number:05d}") for number, query in enumerate(chosen)]
 
 
 def of_source(config: WorldConfig, source: SourceConfig) -> WorldConfig:
@@ -94,12 +105,17 @@ def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     The label is the world's truth: the response with the higher quality by the hidden rule, or a tie. No query of a
     seed is among those of the next ``len(order) // count - 1`` seeds.
     """
-    world, count = world_of(config, seed), config.eval_comparisons
+    world = world_of(config, seed)
+    count = config.eval_comparisons
     order = _test_order()
     _check_size("heldout", order, count, "eval_comparisons")
-    start, rng = seed % (len(order) // count) * count, random.Random(f"comparisons {seed}")
-    queries_of_seed = order[start : start + count]
-    return [labelled_comparison(world, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(queries_of_seed)]
+    # The order is cut into parts of ``count`` queries, and seeds go round the parts.
+    start = seed % (len(order) // count) * count
+    rng = random.Random(f"comparisons {seed}")
+    comparisons = []
+    for number, query in enumerate(order[start : start + count]):
+        comparisons.append(labelled_comparison(world, query, f"world-eval:{number:05d}", rng))
+    return comparisons
 
 
 def true_rubric(world: World, query: str) -> Rubric:
@@ -119,19 +135,30 @@ def with_truth(world: World, comparison: Comparison) -> Comparison:
         return comparison
     try:
         truth = world.verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
-    except KeyError:  # a source of the same name
+    except KeyError:
+        # Somebody's own source is called "world", too.
         return comparison
     return replace(comparison, label=truth)
 
 
 def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:
+    """Return a query as a dialogue of one turn."""
     return Dialogue(identifier, "world", (Message("user", query),), None, language.kind_of(query))
 
 
 def labelled_comparison(world: World, query: str, identifier: str, rng: random.Random) -> Comparison:
     """Return two of the world's writers' responses to a query, with the truth; ``group`` is the query's kind."""
-    names = rng.sample(list(WRITER_SKILLS), 2)
-    response_a, response_b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
-    label = world.verdict(query, response_a, response_b)
+    model_a, model_b = rng.sample(list(WRITER_SKILLS), 2)
+    response_a = world.respond(query, WRITER_SKILLS[model_a], rng)
+    response_b = world.respond(query, WRITER_SKILLS[model_b], rng)
     dialogue = _dialogue(world.language, query, identifier)
-    return Comparison(identifier, dialogue, response_a, response_b, names[0], names[1], label, dialogue.category)
+    return Comparison(
+        id=identifier,
+        dialogue=dialogue,
+        response_a=response_a,
+        response_b=response_b,
+        model_a=model_a,
+        model_b=model_b,
+        label=world.verdict(query, response_a, response_b),
+        group=dialogue.category,
+    )

@@ -9,7 +9,7 @@ half of the time in favour of the response that it sees first.
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from judgetrain.data.config import WorldEngineConfig
@@ -19,20 +19,24 @@ from judgetrain.engines.base import Completion, Request, places
 from judgetrain.errors import EngineError
 
 DECOY_WEIGHT = 4.0
-"""How much likelier the decoy is to be named next than any other property, whether that counts or not."""
+"""The odds that the decoy is named next, beside any other property, whether that counts or not."""
 SLOPPY_RATE = 0.3
 """Share of guidelines that name no evidence to look for."""
 SLOPPY_ERRORS = 2.0
-"""By how much judgments under a sloppy guideline err more often."""
+"""The rate of errors under a sloppy guideline, as a multiple of the rate under a sound one."""
 ALL = (1, 2, 3, 4, 5)
+"""All scores."""
 SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
 
 
 @dataclass(frozen=True)
 class Annotator:
-    """Writes criteria, guidelines and judgments; ``error_rate`` is the share of judgments that err.
+    """Writes criteria, guidelines and judgments.
 
-    ``decoys``: by kind of query, the property that is thought of first; without it all are thought of alike.
+    Args:
+        language: of the world.
+        error_rate: the share of judgments under sound guidelines that err.
+        decoys: the property that is named most often, by kind of query. Without any, all are named equally often.
     """
 
     language: Language
@@ -43,57 +47,69 @@ class Annotator:
         """Return a numbered list of ``count`` properties, in a random order in which the decoy tends to stand first."""
         decoy = self.decoys.get(self.language.kind_of(query))
 
+        # Sorted by random keys u ** (1 / weight): a weighted draw without replacement (Efraimidis and Spirakis 2006).
         def place(name: str) -> float:
             weight = DECOY_WEIGHT if name == decoy else 1.0
             return -(rng.random() ** (1.0 / weight))
 
         names = sorted(self.language.properties, key=place)
-        lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
-        return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
+        return _numbered(rng.choice(self.language.properties[name].criteria) for name in names[:count])
 
-    def rubric(self, pairs: Sequence[tuple[str, str]], known: Sequence[str], count: int) -> str:
-        """The properties that the better responses of pairs (better, worse) show most often more strongly.
+    def rubric(self, pairs: Sequence[tuple[str, str]], earlier: Sequence[str], count: int) -> str:
+        """Return a numbered list of the properties that better responses show more strongly than worse ones.
 
-        A property of the ``known`` list loses its place only to one that speaks for more of the pairs.
+        Args:
+            pairs: texts of the better and the worse response.
+            earlier: the lines of an earlier list. Its properties lose their place only to those that speak for more of
+                the pairs.
+            count: the most properties to list.
         """
         votes = dict.fromkeys(self.language.properties, 0.0)
-        for name in (criterion_name(line.partition(". ")[2]) for line in known):
+        for line in earlier:
+            name = criterion_name(line.partition(". ")[2])
             if name in votes:
                 votes[name] += len(pairs) / 3
         for better, worse in pairs:
             for name in votes:
-                above = self.language.grade(better, name) - self.language.grade(worse, name)
-                votes[name] += (above > 0) - (above < 0)
+                lead = self.language.grade(better, name) - self.language.grade(worse, name)
+                if lead > 0:
+                    votes[name] += 1
+                elif lead < 0:
+                    votes[name] -= 1
         names = [name for name in sorted(votes, key=lambda name: -votes[name]) if votes[name] > 0]
-        lines = (self.language.properties[name].criteria[0] for name in names[:count])
-        return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
+        return _numbered(self.language.properties[name].criteria[0] for name in names[:count])
 
     def guideline(self, criterion: str, rng: random.Random) -> str:
-        """A scoring guideline for a criterion line, sloppy in a share of :data:`SLOPPY_RATE`."""
-        return SLOPPY_GUIDELINE if rng.random() < SLOPPY_RATE else self.sound_guideline(criterion)
+        """Return a scoring guideline for a criterion line; a share of :data:`SLOPPY_RATE` is sloppy."""
+        if rng.random() < SLOPPY_RATE:
+            return SLOPPY_GUIDELINE
+        return self.sound_guideline(criterion)
 
     def sound_guideline(self, criterion: str) -> str:
-        """A guideline that says what to look for."""
+        """Return a guideline that names the evidence for each score."""
         absent, weak, strong = self.language.properties[criterion_name(criterion)].grades
         return f"5 if it {strong}, 3 if it {weak}, 1 if it {absent}."
 
     def judgment(self, criterion: str, guideline: str, first: str, second: str, rng: random.Random) -> str:
-        """Scores and analyses of two responses as shown, by the criterion."""
+        """Return scores and analyses of two responses as shown, by a criterion."""
         name = criterion_name(criterion)
         grades = [self.language.grade(response, name) for response in (first, second)]
         scores = self.scores(grades, (first, second))
-        if self._errs(guideline, rng):  # half of such scores favour the first response, half are arbitrary
-            favoured = rng.random() < 0.5
-            scores = [min(5, scores[0] + 2), max(1, scores[1] - 2)] if favoured else [rng.choice(ALL) for _ in scores]
-            grades = list(map(_grade_of, scores))
+        if self._errs(guideline, rng):
+            # Half of the errors favour the first response, the others are arbitrary.
+            if rng.random() < 0.5:
+                scores = [min(5, scores[0] + 2), max(1, scores[1] - 2)]
+            else:
+                scores = [rng.choice(ALL) for _ in scores]
+            grades = [_grade_of(score) for score in scores]
         return self.write_judgment(name, grades, scores)
 
     def scores(self, grades: list[int], responses: tuple[str, ...]) -> list[int]:
-        """What a judgment that does not err gives to the responses as shown."""
+        """Return the scores of a judgment that does not err; only another annotator looks at the ``responses``."""
         return [GRADE_SCORES[grade] for grade in grades]
 
     def score(self, criterion: str, guideline: str, response: str, rng: random.Random) -> str:
-        """The score and the analysis of one response, by the criterion; nothing says which is shown first."""
+        """Return the score and the analysis of one response, by a criterion; no response is shown first."""
         name = criterion_name(criterion)
         grade = self.language.grade(response, name)
         (score,) = self.scores([grade], (response,))
@@ -103,30 +119,52 @@ class Annotator:
         return f"Score: {score}\nAnalysis: it {self.language.properties[name].grades[grade]}."
 
     def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
-        """The text of a judgment: a score and an analysis for each response, with words that fit, and a comparison."""
-        a, b = (self.language.properties[name].grades[grade] for grade in grades)
-        said = "both are equal" if scores[0] == scores[1] else f"{'A' if scores[0] > scores[1] else 'B'} is better"
+        """Return the text of a judgment: a score and an analysis for each response, and which is better.
+
+        Args:
+            name: the property.
+            grades: by which the words of the two analyses are chosen.
+            scores: of the two responses.
+        """
+        words_a, words_b = (self.language.properties[name].grades[grade] for grade in grades)
+        score_a, score_b = scores
+        if score_a == score_b:
+            comparison = "both are equal"
+        elif score_a > score_b:
+            comparison = "A is better"
+        else:
+            comparison = "B is better"
         return (
-            f"Response A Score: {scores[0]}\nAnalysis of Response A: it {a}.\n"
-            f"Response B Score: {scores[1]}\nAnalysis of Response B: it {b}.\nComparison: {said}."
+            f"Response A Score: {score_a}\nAnalysis of Response A: it {words_a}.\n"
+            f"Response B Score: {score_b}\nAnalysis of Response B: it {words_b}.\nComparison: {comparison}."
         )
 
     def _errs(self, guideline: str, rng: random.Random) -> bool:
-        return rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0)
+        """Return whether a judgment under a guideline errs, by chance."""
+        rate = self.error_rate
+        if guideline == SLOPPY_GUIDELINE:
+            rate *= SLOPPY_ERRORS
+        return rng.random() < rate
+
+
+def _numbered(lines: Iterable[str]) -> str:
+    """Return lines with their numbers before them."""
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
 
 
 def _grade_of(score: int) -> int:
-    return min(2, (score - 1) // 2 + (score == 2))
+    """Return the grade whose words go with a score, 1 to 5; 2, 3 and 4 go with the middle grade."""
+    return {1: 0, 2: 1, 3: 1, 4: 1, 5: 2}[score]
 
 
 def criterion_name(criterion: str) -> str:
-    """The property that a criterion line names (the words before its colon)."""
+    """Return the property that a criterion line names: the words before its colon."""
     return criterion.split(":", 1)[0].strip().lower()
 
 
 @dataclass(frozen=True)
 class Referee:
-    """The quickstart's external judge and corrector, in the place of a strong model behind an endpoint.
+    """Judges and corrects in the quickstart, in the place of a strong model behind an endpoint.
 
     Unlike the annotator it knows the hidden rule. It errs in ``error_rate`` of its answers, half of the time in favour
     of what it sees first. That a strong model is right this often about real text is an assumption.
@@ -136,14 +174,14 @@ class Referee:
     error_rate: float
 
     def pairwise(self, query: str, first: str, second: str, rng: random.Random) -> str:
-        """Say which of two responses is better, by the hidden rule."""
+        """Return a verdict on two responses, by the hidden rule."""
         verdict = self.world.verdict(query, first, second)
         right = {"A": "A", "B": "B", "tie": "C"}[verdict]
         mark = self._slip("ABC", rng) or right
         return f"What counts most here is {self.world.deciding_for(query).primary}. [[{mark}]]"
 
     def pointwise(self, query: str, response: str, lowest: int, highest: int, rng: random.Random) -> str:
-        """How good a response is, by the hidden rule, on a scale of whole numbers."""
+        """Return a response's score by the hidden rule, a whole number from ``lowest`` to ``highest``."""
         share = self.world.quality(query, response) / BEST_QUALITY
         if rng.random() < self.error_rate:
             share = rng.random()
@@ -152,46 +190,69 @@ class Referee:
     def preference(
         self, criterion: str, responses: tuple[str, str], critiques: tuple[str, str], rng: random.Random
     ) -> str:
-        """Which of two critiques says what the responses show, or chance (KeyError: no such criterion)."""
+        """Return the critique that says more of what the responses show: X or Y; of equal ones, either by chance.
+
+        Args:
+            criterion: the criterion's line.
+            responses: the texts of A and B.
+            critiques: the texts of X and Y.
+            rng: the source of chance.
+
+        Raises:
+            KeyError: no property has the criterion's name.
+        """
         name = criterion_name(criterion)
         words = self.world.language.properties[name].grades
-        grades = [
-            (side, self.world.language.grade(response, name)) for side, response in zip("AB", responses, strict=True)
-        ]
-        findings = [f"Response {side}: it {words[grade]}." for side, grade in grades]
-        findings += [f"Response {side} Score: {GRADE_SCORES[grade]}\n" for side, grade in grades]
-        x, y = (sum(finding in critique for finding in findings) for critique in critiques)
-        mark = self._slip("XY", rng) or ("X" if x > y else "Y" if y > x else rng.choice("XY"))
+        facts = []
+        for side, response in zip("AB", responses, strict=True):
+            grade = self.world.language.grade(response, name)
+            facts.append(f"Response {side}: it {words[grade]}.")
+            facts.append(f"Response {side} Score: {GRADE_SCORES[grade]}\n")
+        facts_in_x, facts_in_y = (sum(fact in critique for fact in facts) for critique in critiques)
+        mark = self._slip("XY", rng)
+        if mark is None and facts_in_x == facts_in_y:
+            mark = rng.choice("XY")
+        elif mark is None:
+            mark = "X" if facts_in_x > facts_in_y else "Y"
         return f"[[{mark}]]"
 
     def correction(self, response: str, judgment: str, skill: float, rng: random.Random) -> str:
-        """The response with a sentence for each property that the judgment finds missing or weak.
+        """Return a response with a sentence for each property that a judgment finds missing or weak.
 
-        Each is written strongly with chance ``skill``, else left out; what the judgment does not name stays as it is.
+        A sentence is added with chance ``skill``. A property that the judgment does not name stays as it is.
         """
-        lacking = [
-            p for p in self.world.language.properties.values() if any(words in judgment for words in p.grades[:2])
-        ]
-        added = [sentence(self.world.language, p.name, 2, rng) for p in lacking if rng.random() < skill]
-        return " ".join([response, *added])
+        language = self.world.language
+        sentences = [response]
+        for shown in language.properties.values():
+            absent, weak, _ = shown.grades
+            is_lacking = absent in judgment or weak in judgment
+            if is_lacking and rng.random() < skill:
+                sentences.append(sentence(language, shown.name, 2, rng))
+        return " ".join(sentences)
 
     def _slip(self, marks: str, rng: random.Random) -> str | None:
-        """A wrong answer in a share of :attr:`error_rate`: half the first mark, half any of them."""
+        """Return a mark regardless of what is right in a share of :attr:`error_rate`, else None.
+
+        Half of these marks are the first, the others any of them.
+        """
         if rng.random() >= self.error_rate:
             return None
         return marks[0] if rng.random() < 0.5 else rng.choice(marks)
 
 
 class WorldEngine:
-    """Answers with the world's own rules; no model. Token counts are words.
+    """Answers requests by the world's own rules, without a model. Token counts are words.
 
     Step ``response`` writes a response with ``config.skill``; ``criteria``, ``rubric``, ``guideline``, ``judgment`` and
     ``score`` are the annotator's, which errs in ``config.error_rate`` of its judgments; ``pairwise``, ``pointwise``,
     ``preference`` and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
+
+    Args:
+        config: the rule, the error rate and the skill.
+        world: in the place of the world of the configured rule.
     """
 
     def __init__(self, config: WorldEngineConfig, world: World | None = None) -> None:
-        """Serve the world of the configured rule, or another one."""
         self.name = config.name or "world"
         self._world = world or load_world(config.rule or 0)
         decoys = {kind: deciding.decoy for kind, deciding in self._world.deciding.items()}
@@ -200,48 +261,57 @@ class WorldEngine:
         self._skill = config.skill
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; each depends on the seed, its place and its slots only."""
-        return [self._complete(r, seed, place) for r, place in zip(requests, places(requests), strict=True)]
+        """Return a completion for each request; it depends on the seed, the request's place and its slots alone."""
+        completions = []
+        for request, place in zip(requests, places(requests), strict=True):
+            completions.append(self._complete(request, seed, place))
+        return completions
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free nothing; there is no model."""
 
     def _complete(self, request: Request, seed: int, place: int) -> Completion:
+        """Return the completion of a request; ``place`` is its number among equal ones."""
         digest = hashlib.sha256(f"{seed} {place} {request.step} {sorted(request.slots.items())}".encode()).digest()
         rng = random.Random(digest)
         try:
             text = self._text(request, rng)
         except KeyError as error:
             return Completion(finish_reason="error", error=f"the world does not know {error}")
-        prompt = " ".join(m["content"] for m in request.messages)
+        prompt = " ".join(message["content"] for message in request.messages)
         return Completion(
             text=text, prompt_tokens=len(prompt.split()), generated_tokens=len(text.split()), finish_reason="stop"
         )
 
     def _text(self, request: Request, rng: random.Random) -> str:
-        slot, annotator, referee = request.slots, self._annotator, self._referee
+        """Return the text of a completion, by the request's step and its slots."""
+        slots = request.slots
         match request.step:
             case "response":
-                return self._world.respond(slot["query"], self._skill, rng)
+                return self._world.respond(slots["query"], self._skill, rng)
             case "criteria":
-                return annotator.criteria(slot["query"], int(slot["count"]), rng)
+                return self._annotator.criteria(slots["query"], int(slots["count"]), rng)
             case "rubric":
-                return annotator.rubric(json.loads(slot["shown"]), slot["criteria"].splitlines(), int(slot["count"]))
+                pairs = json.loads(slots["shown"])
+                return self._annotator.rubric(pairs, slots["criteria"].splitlines(), int(slots["count"]))
             case "guideline":
-                return annotator.guideline(slot["criterion"], rng)
+                return self._annotator.guideline(slots["criterion"], rng)
             case "judgment":
-                shown = slot["response_a"], slot["response_b"]
-                return annotator.judgment(slot["criterion"], slot["guideline"], *shown, rng)
+                return self._annotator.judgment(
+                    slots["criterion"], slots["guideline"], slots["response_a"], slots["response_b"], rng
+                )
             case "score":
-                return annotator.score(slot["criterion"], slot["guideline"], slot["response"], rng)
+                return self._annotator.score(slots["criterion"], slots["guideline"], slots["response"], rng)
             case "pairwise":
-                return referee.pairwise(slot["query"], slot["response_a"], slot["response_b"], rng)
+                return self._referee.pairwise(slots["query"], slots["response_a"], slots["response_b"], rng)
             case "pointwise":
-                scale = int(slot["lowest"]), int(slot["highest"])
-                return referee.pointwise(slot["query"], slot["response"], *scale, rng)
+                return self._referee.pointwise(
+                    slots["query"], slots["response"], int(slots["lowest"]), int(slots["highest"]), rng
+                )
             case "preference":
-                shown, critiques = (slot["response_a"], slot["response_b"]), (slot["judgment_x"], slot["judgment_y"])
-                return referee.preference(slot["criterion"], shown, critiques, rng)
+                responses = (slots["response_a"], slots["response_b"])
+                critiques = (slots["judgment_x"], slots["judgment_y"])
+                return self._referee.preference(slots["criterion"], responses, critiques, rng)
             case "correction":
-                return referee.correction(slot["response"], slot["judgment"], self._skill, rng)
+                return self._referee.correction(slots["response"], slots["judgment"], self._skill, rng)
         raise EngineError(f"the world's engine cannot do step {request.step!r}; choose another engine type")

@@ -1,4 +1,4 @@
-"""What rules reach on the world that judge nothing: floors for every judge, and the ceilings above them.
+"""Agreement of rules that judge nothing, on the world: floors for every judge, and the ceilings above them.
 
 A floor reads perfectly, since sentences are known, but does not know what counts. Floors without labels may use
 everything else: all texts, how often a property is shown, which writer wrote what, which criteria the annotator names.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LISTS = 40
-"""Lists that the annotator writes for a kind, to count what it names most and least."""
+"""Lists that the annotator writes for a kind, to count the properties that it names most and least."""
 FEW = 4
-"""So many properties are those that are named, or shown, most or least."""
+"""Properties that count as those named, or shown, most or least."""
 LABELS = 70
 """Labelled comparisons that the floors with labels are fitted to."""
 UNLABELLED = 2200
@@ -38,11 +38,13 @@ FEW_LABELS = f"{LABELS} labels"
 BOUND = f"{UNLABELLED} comparisons without a label"
 ALL_LABELS = f"{UNLABELLED} labels"
 THE_RULE = "the rule"
-"""What a floor, bound or ceiling needs."""
+"""The names of what floors, bounds and ceilings need."""
 ROUNDS = 50
-"""Of the power iteration."""
+"""Rounds of the power iteration."""
 RIDGE = 3.0
-"""Of the regressions on labels."""
+"""The penalty of the regressions on labels."""
+ROUNDING = 1e-9
+"""A lead up to this is a tie: the sums of floats that are equal may differ so much."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +69,29 @@ class Reading:
 
 
 def read(world: World, comparisons: Sequence[Comparison]) -> Reading:
-    """Return what the responses of labelled comparisons show."""
-    names = list(world.language.properties)
-    grades = np.array(
-        [
-            [[world.language.grade(text, name) for name in names] for text in (c.response_a, c.response_b)]
-            for c in comparisons
-        ],
-        dtype=float,
-    )
-    words = np.array([len(c.response_a.split()) - len(c.response_b.split()) for c in comparisons], dtype=float)
+    """Return labelled comparisons as a perfect reader sees them."""
+    signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
+    grades_a = _grades(world, [comparison.response_a for comparison in comparisons])
+    grades_b = _grades(world, [comparison.response_b for comparison in comparisons])
+    words_a = [len(comparison.response_a.split()) for comparison in comparisons]
+    words_b = [len(comparison.response_b.split()) for comparison in comparisons]
     return Reading(
-        leads=grades[:, 0] - grades[:, 1],
-        shown=(grades > 0).sum(axis=1).astype(float),
-        longer=words,
-        kinds=[world.language.kind_of(c.dialogue.query) for c in comparisons],
-        writers=[(c.model_a, c.model_b) for c in comparisons],
-        labels=np.array([{"A": 1.0, "B": -1.0, "tie": 0.0}[c.label or "tie"] for c in comparisons]),
+        leads=grades_a - grades_b,
+        shown=(grades_a > 0).astype(float) + (grades_b > 0),
+        longer=np.array(words_a, dtype=float) - np.array(words_b),
+        kinds=[world.language.kind_of(comparison.dialogue.query) for comparison in comparisons],
+        writers=[(comparison.model_a, comparison.model_b) for comparison in comparisons],
+        labels=np.array([signs[comparison.label or "tie"] for comparison in comparisons]),
     )
+
+
+def _grades(world: World, responses: Sequence[str]) -> "Floats":
+    """Return the grade of each property in each response [response, property]."""
+    grades = np.zeros((len(responses), len(world.language.properties)))
+    for row, response in enumerate(responses):
+        for column, name in enumerate(world.language.properties):
+            grades[row, column] = world.language.grade(response, name)
+    return grades
 
 
 def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
@@ -99,8 +106,8 @@ def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
 def all_floors(world: World, comparisons: Sequence[Comparison], seed: int) -> dict[str, dict[str, "Floats"]]:
     """Return the leads of every floor, bound and ceiling on comparisons, by what it needs and by its name.
 
-    What is fitted, or looked at, is :data:`UNLABELLED` other comparisons; of these :data:`LABELS` have a label for the
-    floors with few labels, and all of them for the bound with all labels.
+    Floors look at :data:`UNLABELLED` other comparisons. Of these, :data:`LABELS` have a label for the floors with few
+    labels, and all for the bound with all labels.
     """
     tested = read(world, comparisons)
     others = other_comparisons(world, seed, UNLABELLED)
@@ -150,24 +157,29 @@ def by_agreement(reading: Reading, seen: Reading) -> "Floats":
 
 
 def verdicts(leads: "Floats") -> list[Verdict]:
-    """Return the verdicts of leads: A above 0, B below; what rounding leaves of a tie is a tie."""
-    return ["tie" if abs(lead) < 1e-9 else "A" if lead > 0 else "B" for lead in leads]
+    """Return the verdicts of leads [comparison]: A above 0, B below, a tie within :data:`ROUNDING`."""
+    named: dict[float, Verdict] = {1.0: "A", 0.0: "tie", -1.0: "B"}
+    return [named[sign] for sign in _signs(leads).tolist()]
+
+
+def _signs(leads: "Floats") -> "Floats":
+    """Return the signs of leads; 0 within :data:`ROUNDING`."""
+    return np.where(np.abs(leads) < ROUNDING, 0.0, np.sign(leads))
 
 
 def agreement(leads: "Floats", reading: Reading) -> float:
     """Return the share of comparisons in which the leads give the label, ties too."""
-    signs = np.where(np.abs(leads) < 1e-9, 0.0, np.sign(leads))
-    return float(np.mean(signs == reading.labels))
+    return float(np.mean(_signs(leads) == reading.labels))
 
 
 def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> dict[str, "Floats"]:
     """Return the leads of the floors that need no label, by name.
 
     Args:
-        world: what is judged.
+        world: the world of the comparisons.
         reading: the comparisons to give verdicts on.
         seen: others that may be looked at, without their labels.
-        seed: of what is random.
+        seed: the seed of random verdicts and of the annotator's lists.
     """
     names = list(world.language.properties)
     count = len(reading.kinds)
@@ -175,6 +187,7 @@ def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> 
     named = _named(world, random.Random(seed))
     shown = _by_kind(seen.kinds, seen.shown)
     moved = _by_kind(seen.kinds, np.abs(seen.leads))
+    decoys = [names.index(world.deciding[kind].decoy) for kind in reading.kinds]
     floors = {
         "always_tie": np.zeros(count),
         "random": rng.choice([-1.0, 0.0, 1.0], count),
@@ -182,7 +195,7 @@ def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> 
         "shorter": -reading.longer,
         "how_many_shown": np.sign(reading.leads).sum(axis=1),
         "sum_of_all": reading.leads.sum(axis=1),
-        "decoy": reading.leads[np.arange(count), [names.index(world.deciding[k].decoy) for k in reading.kinds]],
+        "decoy": reading.leads[np.arange(count), decoys],
         "better_writer": _by_writer(seen, reading),
     }
     for rule, by_kind in (("named", named), ("shown", shown), ("moved", moved)):
@@ -205,14 +218,15 @@ def with_labels(reading: Reading, labelled: Reading) -> dict[str, "Floats"]:
     by_kind = {kind: _of_kind(labelled, kind, pooled) for kind in set(reading.kinds)}
     best = {kind: _single(labelled, kind) for kind in set(reading.kinds)}
     longer = np.sign(np.sum(labelled.longer * labelled.labels))
+    ridge_by_kind = []
+    best_by_kind = []
+    for leads, kind in zip(reading.leads, reading.kinds, strict=True):
+        ridge_by_kind.append(leads @ by_kind[kind])
+        best_by_kind.append(leads[best[kind]])
     return {
         "ridge": _decided(reading.leads @ pooled),
-        "ridge_by_kind": _decided(
-            np.array([lead @ by_kind[k] for lead, k in zip(reading.leads, reading.kinds, strict=True)])
-        ),
-        "best_property_by_kind": np.array(
-            [lead[best[k]] for lead, k in zip(reading.leads, reading.kinds, strict=True)]
-        ),
+        "ridge_by_kind": _decided(np.array(ridge_by_kind)),
+        "best_property_by_kind": np.array(best_by_kind),
         "length": longer * reading.longer,
     }
 
@@ -257,23 +271,33 @@ def _some(reading: Reading, by_kind: Mapping[str, "Floats"], count: int) -> "Flo
 
 
 def _by_writer(seen: Reading, reading: Reading) -> "Floats":
-    """Return for whom the writers speak: who shows more in other comparisons is the better one."""
-    shows = Counter[str]()
-    for (writer_a, writer_b), lead in zip(seen.writers, np.sign(seen.leads.sum(axis=1)), strict=True):
-        shows[writer_a] += lead
-        shows[writer_b] -= lead
-    return np.array([float(shows[a] - shows[b]) for a, b in reading.writers])
+    """Return the leads by writers: the better writer showed more than the other in more of the seen comparisons."""
+    wins = Counter[str]()
+    signs = np.sign(seen.leads.sum(axis=1))
+    for (writer_a, writer_b), sign in zip(seen.writers, signs, strict=True):
+        wins[writer_a] += sign
+        wins[writer_b] -= sign
+    return np.array([float(wins[writer_a] - wins[writer_b]) for writer_a, writer_b in reading.writers])
 
 
 def _ridge(leads: "Floats", labels: "Floats", expected: "Floats") -> "Floats":
-    """Return weights fitted to labels, drawn towards the expected ones."""
+    """Return weights [property] fitted to labels by ridge regression, drawn towards the expected ones.
+
+    Args:
+        leads: [comparison, property].
+        labels: [comparison].
+        expected: weights [property].
+    """
     gram = leads.T @ leads + RIDGE * np.eye(leads.shape[1])
     return expected + np.linalg.solve(gram, leads.T @ (labels - leads @ expected))
 
 
 def _of_kind(labelled: Reading, kind: str, pooled: "Floats") -> "Floats":
+    """Return weights fitted to the labels of one kind, or those of all kinds together where it has no label."""
     inside = np.array(labelled.kinds) == kind
-    return _ridge(labelled.leads[inside], labelled.labels[inside], pooled) if inside.any() else pooled
+    if not inside.any():
+        return pooled
+    return _ridge(labelled.leads[inside], labelled.labels[inside], pooled)
 
 
 def _single(labelled: Reading, kind: str) -> int:
@@ -285,5 +309,5 @@ def _single(labelled: Reading, kind: str) -> int:
 
 
 def _decided(leads: "Floats", tie: float = 0.25) -> "Floats":
-    """Return leads of a regression; up to a quarter of what separates A from a tie there is no difference."""
+    """Return leads of a regression, with 0 for those up to ``tie``: a quarter of the lead that A has over a tie."""
     return np.where(np.abs(leads) > tie, leads, 0.0)

@@ -7,6 +7,7 @@ import functools
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import yaml
@@ -16,7 +17,7 @@ from judgetrain.data.config import VOCABULARY
 GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
 HELD_OUT_TOPICS = 2
-"""How many topics of a kind, the last ones, are asked about in held-out queries alone."""
+"""The number of topics of a kind, its last ones, that only held-out queries are about."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,33 @@ class Property:
     @property
     def criteria(self) -> tuple[str, ...]:
         """The lines by which a judge can name this property as a criterion."""
-        return tuple(f"{self.name}: {d}" for d in self.descriptions)
+        return tuple(f"{self.name}: {description}" for description in self.descriptions)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of query: how it is asked, and the topics that it is asked about. What decides is in the rule."""
+    """A kind of query: its wordings and its topics. The rule, not the kind, holds what decides."""
 
     name: str
     templates: tuple[str, ...]
     topics: tuple[str, ...]
 
 
-@dataclass(kw_only=True)  # not frozen: cached properties
+# Not frozen: properties are cached on it.
+@dataclass(kw_only=True)
 class Language:
-    """Everything the world can say. ``persons`` are those of the base's pretraining text.
+    """Everything that the world can say. A method raises a KeyError for a query that was not generated here.
 
-    A query that was not generated here is a KeyError.
+    Args:
+        properties: by name.
+        kinds: the kinds of query, by name.
+        persons: for whom the queries of the base's pretraining text ask.
+        whose: the first words of further persons (for whose friend).
+        which: adjectives of further persons.
+        who: nouns of further persons.
+        things: nouns that fill the sentences.
+        openers: first sentences of a response.
+        fillers: sentences that show no property.
     """
 
     properties: Mapping[str, Property]
@@ -62,35 +73,35 @@ class Language:
     fillers: tuple[str, ...]
 
     def kind_of(self, query: str) -> str:
-        """The kind of a query of this world."""
-        return self._asked[query][0]
+        """Return the kind of a query of this world."""
+        kind, _ = self._kinds_and_topics[query]
+        return kind
 
     def held_out(self, query: str) -> bool:
-        """Whether a query asks about a topic that no training query asks about."""
-        kind, topic = self._asked[query]
+        """Return whether a query asks about a topic that no training query asks about."""
+        kind, topic = self._kinds_and_topics[query]
         return topic in self.kinds[kind].topics[-HELD_OUT_TOPICS:]
 
     @functools.cached_property
-    def _asked(self) -> dict[str, tuple[str, str]]:
-        """By query its kind, and about which of the kind's topics it asks."""
-        further = [f"for {whose} {who}" for whose in self.whose for who in self.who]
-        further += [f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who]
+    def _kinds_and_topics(self) -> dict[str, tuple[str, str]]:
+        """The kind and the topic of every query."""
+        further = [f"for {whose} {who}" for whose, who in product(self.whose, self.who)]
+        further += [f"for {whose} {which} {who}" for whose, which, who in product(self.whose, self.which, self.who)]
         return self._queries(self.persons) | self._queries(further)
 
     def _queries(self, persons: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return the kind and the topic of all queries for some persons."""
         persons = list(persons)
-        return {
-            template.format(topic=topic, person=person): (kind.name, topic)
-            for kind in self.kinds.values()
-            for template in kind.templates
-            for topic in kind.topics
-            for person in persons
-        }
+        queries = {}
+        for kind in self.kinds.values():
+            for template, topic, person in product(kind.templates, kind.topics, persons):
+                queries[template.format(topic=topic, person=person)] = (kind.name, topic)
+        return queries
 
     @functools.cached_property
     def queries(self) -> tuple[str, ...]:
-        """Every query the world can ask, in a fixed order."""
-        return tuple(self._asked)
+        """Every query that the world can ask, in a fixed order."""
+        return tuple(self._kinds_and_topics)
 
     @property
     def first_queries(self) -> list[str]:
@@ -98,31 +109,38 @@ class Language:
         return list(self._queries(self.persons))
 
     def grade(self, response: str, name: str) -> int:
-        """How strongly a response shows a property: 2 strong, 1 weak, 0 not at all; read from the text alone."""
-        for grade, sentences in ((2, self._strong[name]), (1, self.properties[name].weak)):
-            if any(s in response for s in sentences):
-                return grade
+        """Return the grade at which a response shows a property: 2 strongly, 1 weakly, 0 not at all.
+
+        The text alone decides.
+        """
+        if any(sentence in response for sentence in self._strong_sentences[name]):
+            return 2
+        if any(sentence in response for sentence in self.properties[name].weak):
+            return 1
         return 0
 
     @functools.cached_property
-    def _strong(self) -> dict[str, tuple[str, ...]]:
-        return {
-            p.name: tuple(s.format(thing=thing) for s in p.strong for thing in self.things)
-            for p in self.properties.values()
-        }
+    def _strong_sentences(self) -> dict[str, tuple[str, ...]]:
+        """All sentences that show a property strongly, by its name."""
+        sentences = {}
+        for shown in self.properties.values():
+            filled = (pattern.format(thing=thing) for pattern, thing in product(shown.strong, self.things))
+            sentences[shown.name] = tuple(filled)
+        return sentences
 
 
 @functools.cache
 def load_language() -> Language:
-    """The world's language from the packaged ``vocabulary.yaml``."""
+    """Return the world's language from the packaged ``vocabulary.yaml``."""
     raw = yaml.safe_load(VOCABULARY.read_text(encoding="utf-8"))
+    properties = {name: Property(name, **_with_tuples(fields)) for name, fields in raw.pop("properties").items()}
+    kinds = {name: Kind(name, **_with_tuples(fields)) for name, fields in raw.pop("kinds").items()}
+    return Language(properties=properties, kinds=kinds, **_with_tuples(raw))
 
-    def frozen(entries: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
 
-    properties = {name: Property(name, **frozen(entries)) for name, entries in raw.pop("properties").items()}
-    kinds = {name: Kind(name, **frozen(entries)) for name, entries in raw.pop("kinds").items()}
-    return Language(properties=properties, kinds=kinds, **frozen(raw))
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with tuples for their lists, as frozen dataclasses have them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def sentence(language: Language, name: str, grade: int, rng: random.Random) -> str:
