@@ -29,34 +29,46 @@ class ScorerConfig:
         content=in_place(lambda name, owner: str(prompt_file(name))),
     )
     shard_size: ClassVar[int] = 64
-    """Items finished together; the unit of resume."""
+    """Items that are written together; a restart goes on after the last such shard."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs one copy of the model runs on, where there are any."""
+        """The number of GPUs that one copy of the model runs on, where there are any."""
         return self.model.gpus
 
 
+# Branches are scored under the judge itself, so the model of scorers changes nothing of them.
 OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name != "model")
-"""How branches are scored: under the judge itself."""
+"""The settings that scores of branches depend on."""
 
 
 def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
-    """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
+    """Return the model whose probabilities are read: ``scorer.model``, or ``base`` where that has no path."""
     if scorer.model.path:
         return scorer.model
+    # A check before the run has refused the settings if neither names a model.
     assert base is not None
     return replace(base, gpus=scorer.model.gpus)
 
 
 def load_scorer(model: ModelConfig) -> TokenScorer:
-    """The scorer that reads a model (EngineError: it cannot be loaded, or not be taken apart)."""
+    """Return the scorer that reads a model.
+
+    Raises:
+        EngineError: the model cannot be loaded, or not be taken apart into decoder and head.
+    """
     from judgetrain.scorers.statistics import TokenScorer
 
     return TokenScorer.from_pretrained(model)
 
 
 def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
-    """Refuse (ConfigError) the model that scorers read, or their prompts, where either is not there."""
-    scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
+    """Refuse (ConfigError) a model or a set of prompts that is not there.
+
+    Args:
+        scorer: the settings of scorers.
+        base: ``train.base``, which is read if ``scorer`` names no model.
+    """
+    key_of_model = "scorer.model" if scorer.model.path else "train.base"
+    scored_model(scorer, base).check(key_of_model)
     revision_prompt(scorer.prompts, scorer.revision_prompt)

@@ -1,13 +1,13 @@
-"""Samples as token ids, what a model tells of them token by token; and the prompts of scorers, as data.
+"""Samples, their token ids and token statistics; and the prompts of scorers.
 
-A prompt set has the pool of system prompts, the revision prompts and the self-rating prompt.
+A prompt set is a YAML file with the pool of system prompts, the revision prompts and the self-rating prompt.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Messages = tuple[Mapping[str, str], ...]
+"""A chat: messages with ``role`` and ``content``."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """A response to be scored.
 
-    ``prompt`` is a chat (``role``/``content`` messages, the last one the user's; earlier turns may be the
-    assistant's) that the model's chat template renders. ``reference`` is a right answer to the same prompt, where there
-    is one; ``temperature`` that which the response was sampled at, where it is known.
+    Args:
+        prompt: a chat that the model's template renders, the last message the user's.
+        response: the text to be scored.
+        reference: a right answer to the same prompt, if there is one.
+        temperature: the temperature that the response was sampled at, if it is known.
     """
 
     prompt: Messages
@@ -42,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of a sample; the first response token is predicted by the last prompt token."""
+    """The token ids of a sample. The last prompt token predicts the first response token."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
@@ -53,11 +56,13 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Unscored:
-    """Why there is no score.
+    """The absence of a score.
 
-    ``empty_response``, ``empty_prompt``, ``too_long`` (prompt and response exceed the context: nothing is cut),
-    ``outside_vocabulary`` (a token id that the model has no logit for), ``refused_prompt`` (by the chat template),
-    ``non_finite`` (the model's logits hold NaN or infinity), ``no_reference``, ``no_revision``, ``unreadable_rating``.
+    Args:
+        reason: ``empty_response``, ``empty_prompt``, ``too_long`` (prompt and response exceed the context: nothing is
+            cut), ``outside_vocabulary`` (a token id that the model has no logit for), ``refused_prompt`` (by the chat
+            template), ``non_finite`` (the model's logits hold NaN or infinity), ``no_reference``, ``no_revision`` or
+            ``unreadable_rating``.
     """
 
     reason: str
@@ -74,8 +79,10 @@ COLUMNS = ("logprob", "entropy")
 class TokenStatistics:
     """Statistics of one response of T tokens.
 
-    ``steps``: by name of :data:`COLUMNS` a float32 array ``[T]`` of the steps that predict the response's tokens.
-    ``attention_entropy``: for each layer a float array ``[heads]``, nats; None where it was not asked for.
+    Args:
+        prompt_tokens: the number of tokens before the response.
+        steps: float32 array [T] for each name of :data:`COLUMNS`, of the steps that predict the response's tokens.
+        attention_entropy: float array [heads] for each layer, nats; None in a pass that does not collect it.
     """
 
     prompt_tokens: int
@@ -83,12 +90,12 @@ class TokenStatistics:
     attention_entropy: tuple[NDArray[np.float32], ...] | None = None
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        """A statistic of every step, ``[T]``."""
+        """Return a statistic of every step [T]."""
         return self.steps[name]
 
     @property
     def mean_logprob(self) -> float:
-        """Mean log-probability per response token, nats (ProbDiff paper, equation 1 with its log)."""
+        """The mean log-probability per response token, nats (ProbDiff paper, equation 1 with its log)."""
         return float(self["logprob"].mean(dtype="float64"))
 
 
@@ -97,62 +104,95 @@ Result = TokenStatistics | Unscored
 
 @dataclass(frozen=True)
 class Usage:
-    """What a scorer has cost: tokens read (padding left out), tokens generated, and responses scored or generated."""
+    """The cost of a scorer.
+
+    Args:
+        prompt_tokens: tokens read, without padding.
+        generated_tokens: tokens generated.
+        calls: responses scored or generated.
+    """
 
     prompt_tokens: int = 0
     generated_tokens: int = 0
     calls: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            generated_tokens=self.generated_tokens + other.generated_tokens,
+            calls=self.calls + other.calls,
+        )
 
     def __sub__(self, other: Usage) -> Usage:
-        return Usage(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(
+            prompt_tokens=self.prompt_tokens - other.prompt_tokens,
+            generated_tokens=self.generated_tokens - other.generated_tokens,
+            calls=self.calls - other.calls,
+        )
 
 
 def sample_of(dialogue: Dialogue, response: str) -> Sample:
-    """The sample of a response to a dialogue, all its turns read."""
-    messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
+    """Return the sample of a response to a dialogue; all turns are its prompt."""
+    messages = tuple({"role": message.role, "content": message.content} for message in dialogue.messages)
     return Sample(messages, response, dialogue.reference)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt as the model's chat template renders it, and its token ids."""
+
+    text: str
+    ids: tuple[int, ...]
 
 
 def encode_samples(
     samples: Sequence[Sample], tokenizer: PreTrainedTokenizerBase, vocabulary: int, max_context: int
 ) -> list[Tokens | Unscored]:
-    """Token ids of every sample, or why it cannot be scored.
+    """Return the token ids of every sample, or the reason why it cannot be scored.
 
     No token spans the boundary of prompt and response (:func:`~judgetrain.engines.prompting.continuation`), and no
     end token is added.
+
+    Args:
+        samples: prompts and responses.
+        tokenizer: renders and encodes them.
+        vocabulary: the number of the model's logits.
+        max_context: the most tokens of prompt and response.
     """
-    prompts: dict[str, tuple[str, tuple[int, ...]] | Unscored] = {}
-    result: list[Tokens | Unscored] = []
+    # Several responses answer one prompt; rendering it is what takes time.
+    prompts: dict[str, _Prompt | Unscored] = {}
+    encoded: list[Tokens | Unscored] = []
     for sample in samples:
         key = repr(sample.prompt)
         if key not in prompts:
-            prompts[key] = _prompt(sample.prompt, tokenizer)
+            prompts[key] = _rendered(sample.prompt, tokenizer)
         prompt = prompts[key]
         if isinstance(prompt, Unscored):
-            result.append(prompt)
+            encoded.append(prompt)
         elif not sample.response.strip():
-            result.append(Unscored("empty_response"))
+            encoded.append(Unscored("empty_response"))
         else:
-            (text, ids), response = prompt, neutralise(sample.response, tokenizer)
-            tokens = Tokens(ids, continuation(tokenizer, text, ids, response))
-            result.append(_checked(tokens, vocabulary, max_context))
-    return result
+            # A response may hold the text of a special token, which must not become that token.
+            response = neutralise(sample.response, tokenizer)
+            tokens = Tokens(prompt.ids, continuation(tokenizer, prompt.text, prompt.ids, response))
+            encoded.append(_checked(tokens, vocabulary, max_context))
+    return encoded
 
 
-def _prompt(prompt: Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[int, ...]] | Unscored:
+def _rendered(prompt: Messages, tokenizer: PreTrainedTokenizerBase) -> _Prompt | Unscored:
+    """Return a prompt as the model reads it, or the reason why it cannot be scored."""
     if not prompt:
         return Unscored("empty_prompt")
     try:
         text = render(prompt, tokenizer)
     except EngineError:
+        # Templates refuse chats that their model was not trained on, as one with a system message.
         return Unscored("refused_prompt")
-    return text, token_ids(tokenizer, text)
+    return _Prompt(text, token_ids(tokenizer, text))
 
 
 def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unscored:
+    """Return the token ids of a sample, or the reason why the model cannot score them."""
     if not tokens.prompt:
         return Unscored("empty_prompt")
     if not tokens.response:
@@ -165,15 +205,22 @@ def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unsc
 
 
 PACKAGED = Path(__file__).parent / "prompt_sets"
+"""The directory of packaged prompt sets."""
 _SLOT = re.compile(r"\{(\w+)\}")
+"""A slot of a template."""
 _SLOTS = {"prompt", "response"}
+"""The slots that every template has."""
 
 
 @dataclass(frozen=True)
 class ScorerPrompts:
-    """``system_prompts``: the pool; ``self_generation`` and each ``revision``: templates with prompt and response.
+    """A prompt set.
 
-    ``again`` asks for the same answer once more.
+    Args:
+        system_prompts: the pool that ensembles draw from.
+        self_generation: the template that asks for a rating.
+        revision: the templates that ask for a better response, by name.
+        again: asks for the same answer once more.
     """
 
     system_prompts: tuple[str, ...]
@@ -183,71 +230,90 @@ class ScorerPrompts:
 
 
 def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
-    """A packaged prompt set by name, or one from a YAML file (ConfigError: no such set, not valid YAML, or a part that
-    is missing or lacks a slot; names file and part)."""
+    """Return a packaged prompt set by its name, or one from a YAML file.
+
+    Raises:
+        ConfigError: there is no such set, it is no valid YAML, or a part is missing or lacks a slot; names file and
+            part.
+    """
     path = prompt_file(name_or_path)
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"scorer prompts: {path} cannot be read: {' '.join(str(error).split())}") from error
-    raw = raw if isinstance(raw, dict) else {}
-    pool, revision = raw.get("system_prompts"), raw.get("revision")
-    if not isinstance(pool, list) or not pool or not all(isinstance(p, str) and p.strip() for p in pool):
+    if not isinstance(raw, dict):
+        raw = {}
+
+    pool = raw.get("system_prompts")
+    if not isinstance(pool, list) or not pool or not all(isinstance(text, str) and text.strip() for text in pool):
         raise ConfigError(f"{path}: system_prompts: expected a list of texts, at least one")
+    revision = raw.get("revision")
     if not isinstance(revision, dict) or not revision:
         raise ConfigError(f"{path}: revision: expected templates by name, at least one")
     return ScorerPrompts(
-        tuple(pool),
-        _template(raw.get("self_generation"), f"{path}: self_generation"),
-        {str(name): _template(text, f"{path}: revision.{name}") for name, text in revision.items()},
-        str(raw.get("again") or "Please answer the same question once more."),
+        system_prompts=tuple(pool),
+        self_generation=_template(raw.get("self_generation"), f"{path}: self_generation"),
+        revision={str(name): _template(text, f"{path}: revision.{name}") for name, text in revision.items()},
+        again=str(raw.get("again") or "Please answer the same question once more."),
     )
 
 
 def revision_prompt(name_or_path: str, name: str) -> str:
-    """The prompt of a set that ProbDiff revises with (ConfigError: the set has none of this name)."""
-    found = load_scorer_prompts(name_or_path).revision
-    if name not in found:
-        raise ConfigError(f"scorer.revision_prompt={name!r}: allowed are {', '.join(found)}")
-    return found[name]
+    """Return the prompt of a set that ProbDiff revises with.
+
+    Raises:
+        ConfigError: the set has none of this name, or :func:`load_scorer_prompts` refuses the set.
+    """
+    templates = load_scorer_prompts(name_or_path).revision
+    if name not in templates:
+        raise ConfigError(f"scorer.revision_prompt={name!r}: allowed are {', '.join(templates)}")
+    return templates[name]
 
 
 def prompt_file(name_or_path: str) -> Path:
-    """The file of a prompt set."""
+    """Return the file of a prompt set: the packaged one of this name, else the path itself."""
     packaged = PACKAGED / f"{name_or_path}.yaml"
     return packaged if packaged.exists() else Path(name_or_path).expanduser()
 
 
 def _template(text: Any, where: str) -> str:
+    """Return a template, or refuse (ConfigError) a value that is none; ``where`` names file and part."""
     if not isinstance(text, str) or set(_SLOT.findall(text)) != _SLOTS:
         raise ConfigError(f"{where}: expected a text with the slots {{prompt}} and {{response}} and no others")
     return text
 
 
 def fill(template: str, prompt: Messages, response: str) -> Messages:
-    """The chat that asks about a response: one user message; braces in the values stay as they are.
+    """Return the chat that asks about a response: one user message.
 
     The prompt stands in it as text: the query of a single turn, else every turn as ``Role: text``.
     """
-    turns = (f"{m['role'].capitalize()}: {m['content']}" for m in prompt)
-    values = {"prompt": "\n".join(turns) if prompt[1:] else prompt[0]["content"], "response": response}
-    return ({"role": "user", "content": _SLOT.sub(lambda match: values[match[1]], template)},)
+    if len(prompt) > 1:
+        prompt_text = "\n".join(f"{message['role'].capitalize()}: {message['content']}" for message in prompt)
+    else:
+        prompt_text = prompt[0]["content"]
+    values = {"prompt": prompt_text, "response": response}
+    # Both slots in one pass: braces in the prompt or the response are no slots.
+    content = _SLOT.sub(lambda slot: values[slot[1]], template)
+    return ({"role": "user", "content": content},)
 
 
 def with_system(sample: Sample, system: str) -> Sample:
-    """The same sample under a system prompt; one that is there already is put after it, in the same message."""
+    """Return a sample under a system prompt; its own system message follows in the same message."""
     rest = sample.prompt
     if rest and rest[0]["role"] == "system":
-        system, rest = f"{system}\n\n{rest[0]['content']}", rest[1:]
+        # Chat templates allow one system message.
+        system = f"{system}\n\n{rest[0]['content']}"
+        rest = rest[1:]
     return Sample(({"role": "system", "content": system}, *rest), sample.response, sample.reference)
 
 
 def with_illustration(sample: Sample) -> Sample:
-    """The sample with its own query and reference put before it as an example (glass-box paper, section 3.1).
+    """Return a sample with its own query and reference as an example before it (glass-box paper, section 3.1).
 
-    The example stands right before the last user message, as one more exchange.
+    The example stands right before the last user message, as one more exchange. The sample must have a reference.
     """
     assert sample.reference is not None
     *before, query = sample.prompt
-    shown = ({"role": "user", "content": query["content"]}, {"role": "assistant", "content": sample.reference})
-    return Sample((*before, *shown, query), sample.response, sample.reference)
+    example = ({"role": "user", "content": query["content"]}, {"role": "assistant", "content": sample.reference})
+    return Sample((*before, *example, query), sample.response, sample.reference)

@@ -1,4 +1,4 @@
-"""The one interface of scorers: what a model tells of a response, what an estimator gets, and the scores it gives."""
+"""The interface of scorers: the samples that an estimator gets, and the scores that it returns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 Value = float | Unscored
+"""A score, or the reason why there is none."""
 
 
 @dataclass(frozen=True)
 class Scores:
     """Scores of n samples by one method.
 
-    ``values``: the score itself, ``[n]``, or why there is none. ``better``: 1 if more of it is better, else -1.
-    ``details``: what else an estimator found about each sample, ``[n]`` of JSON; empty from most.
+    Args:
+        method: the score's name.
+        values: the scores [n], or reasons why there are none.
+        better: 1 if more of it is better, else -1.
+        details: further JSON values of an estimator about each sample [n]; most estimators have none.
     """
 
     method: str
@@ -32,30 +36,34 @@ class Scores:
 
     @property
     def oriented(self) -> list[float | None]:
-        """The scores turned so that higher is better, ``[n]``; None where there is none."""
-        return [None if isinstance(v, Unscored) else self.better * v for v in self.values]
+        """The scores [n], turned so that higher is better; None where there is none."""
+        return [None if isinstance(value, Unscored) else self.better * value for value in self.values]
 
-    def plain(self, i: int) -> float | str:
-        """A score as rows have it: the number, or the reason for which there is none."""
-        value = self.values[i]
+    def plain(self, place: int) -> float | str:
+        """Return the score at a place as rows hold it: the number, or the reason why there is none."""
+        value = self.values[place]
         return value.reason if isinstance(value, Unscored) else value
 
     @property
     def unscored(self) -> Counter[str]:
-        """How many samples have no score, by reason."""
-        return Counter(v.reason for v in self.values if isinstance(v, Unscored))
+        """The number of samples without a score, by reason."""
+        return Counter(value.reason for value in self.values if isinstance(value, Unscored))
 
 
 def value_of(written: float | str) -> Value:
-    """A score as rows have it, read back."""
+    """Return a score from a row that :meth:`Scores.plain` wrote."""
     return Unscored(written) if isinstance(written, str) else float(written)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is scored together: responses with their prompts, by the probabilities of ``scorer``'s model.
+    """Responses that are scored together.
 
-    ``settings`` say how scores are computed; what is sampled depends on ``seed``.
+    Args:
+        scorer: the model whose probabilities are read.
+        samples: responses with their prompts.
+        settings: how scores are computed.
+        seed: the seed of whatever is sampled.
     """
 
     scorer: TokenScorer
@@ -67,9 +75,11 @@ class Batch:
 class Estimator(ABC):
     """Computes scores, several at once where they come from the same passes.
 
-    ``group``: its name, that of the shards that keep its scores. ``names``: its scores, with 1 where more is better and
-    -1 where less is. ``of_responses``: it scores a given response, not the model on a prompt. ``references``: whether
-    they change it (:data:`~judgetrain.scorers.methods.VARIANTS`).
+    Attributes:
+        group: its name, which the shards of its scores have, too.
+        names: its scores, with 1 where more is better and -1 where less is.
+        of_responses: it scores a given response, not the model on a prompt.
+        references: a reference changes its scores (:data:`~judgetrain.scorers.methods.VARIANTS`).
     """
 
     group: ClassVar[str]
@@ -79,5 +89,13 @@ class Estimator(ABC):
 
     @abstractmethod
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """The scores that ``names`` (of :attr:`names`) asks for, of every sample; others may be among them
-        (ConfigError: a setting that does not fit; EngineError: the model cannot be read)."""
+        """Return the scores of every sample, by name; further scores of the same passes may be among them.
+
+        Args:
+            batch: the samples and the model.
+            names: the scores to compute, of :attr:`names`.
+
+        Raises:
+            ConfigError: a setting does not fit.
+            EngineError: the model cannot be read.
+        """
