@@ -1,15 +1,16 @@
 """The glass-box paper's scores: features of one pass, ensembles of several, and the rating that a model writes itself.
 
-Features are functions of token statistics, as the equations of sections 2 and 3 say; ensembles are of sections 2.2 and
-A.3, the rating is of A.3.
+Features are functions of token statistics, after the equations of sections 2 and 3. Ensembles follow sections 2.2 and
+A.3, the rating A.3.
 """
 
 import math
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, cast
 
 import numpy as np
@@ -26,8 +27,13 @@ Read = Callable[[TokenStatistics], float]
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of one response: how to compute it, whether more of it is better (1) or less (-1), and whether it
-    reads attention entropies."""
+    """A feature of one response.
+
+    Args:
+        read: computes it from the response's statistics.
+        better: 1 if more of it is better, -1 if less is.
+        attention: it reads attention entropies.
+    """
 
     read: Read
     better: int
@@ -35,16 +41,18 @@ class Feature:
 
 
 def mean(values: ArrayLike) -> float:
-    """The mean, in double precision."""
+    """Return the mean, in double precision."""
     return float(np.mean(np.asarray(values, dtype=np.float64)))
 
 
 def variance(values: ArrayLike) -> float:
-    """E[x^2] - E[x]^2, computed without cancellation."""
+    """Return E[x^2] - E[x]^2, in double precision."""
+    # NumPy averages squared differences from the mean: the difference of the two terms would lose its digits.
     return float(np.var(np.asarray(values, dtype=np.float64)))
 
 
 def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
+    """Return the attention entropies of all heads of all layers [layers * heads], nats."""
     assert statistics.attention_entropy is not None
     return np.concatenate([np.asarray(layer, dtype=np.float64) for layer in statistics.attention_entropy])
 
@@ -60,7 +68,7 @@ FEATURES: dict[str, Feature] = {
     "attnent_min": Feature(lambda s: float(_attention(s).min()), -1, attention=True),
     "attnent_avg": Feature(lambda s: float(_attention(s).mean()), -1, attention=True),
 }
-"""Every feature that one pass gives; a line here is a scorer.
+"""Every feature of a single pass; a line here is a scorer.
 
 Directions are the paper's argument: a confident model (probable tokens, low entropy, little dispersion, focused
 attention) answers well.
@@ -68,72 +76,97 @@ attention) answers well.
 
 
 class SinglePass(Estimator):
-    """All features in one pass, in which attention is eager only if one of them reads it."""
+    """Computes all features in one pass, in which attention is eager only if one of them reads it."""
 
     group = "single_pass"
     names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """Each feature of every sample; an EngineError where attention weights are asked for and cannot be had."""
-        results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
+        """Return each feature of every sample.
+
+        Raises:
+            EngineError: a feature reads attention weights, and the model gives none.
+        """
+        reads_attention = any(FEATURES[name].attention for name in names)
+        results = batch.scorer.statistics(batch.samples, reads_attention)
         return {name: read(results, name) for name in names}
 
 
 def read(results: Sequence[Result], name: str) -> Scores:
-    """One feature of token statistics that are there already; there is none where it would be infinite or NaN."""
+    """Return one feature of token statistics; a feature that is infinite or NaN counts as missing."""
     feature = FEATURES[name]
-    values: list[Value] = [r if isinstance(r, Unscored) else feature.read(r) for r in results]
-    finite = [v if isinstance(v, Unscored) or math.isfinite(v) else Unscored("non_finite") for v in values]
-    return Scores(name, finite, feature.better)
+    values: list[Value] = []
+    for result in results:
+        if isinstance(result, Unscored):
+            values.append(result)
+            continue
+        value = feature.read(result)
+        values.append(value if math.isfinite(value) else Unscored("non_finite"))
+    return Scores(name, values, feature.better)
 
 
 def reference_sentprob(reference: TokenStatistics) -> float:
-    """SentProb-Ref, how unsure the model is of the reference: -mean(p log p) of its tokens (section 3.2)."""
+    """Return SentProb-Ref, the model's uncertainty about the reference: -mean(p log p) of its tokens (section 3.2)."""
     logprobs = np.asarray(reference["logprob"], dtype=np.float64)
     return float(-np.mean(np.exp(logprobs) * logprobs))
 
 
 def combine(*columns: Sequence[float | None]) -> list[float | None]:
-    """The normalised sum of scores: each made mean 0 and standard deviation 1 over all items, then added.
+    """Return the normalised sum of scores: each with mean 0 and standard deviation 1 over all items, then added.
 
-    Columns ``[n]`` in which higher is better; an item that misses a score (None, infinite or NaN) is None in the result
-    and counts in no mean. A column without spread adds 0. For the paper's Softmax-combo, whose normalisation is not
-    published.
+    This is the paper's Softmax-combo, whose normalisation is not published. A column without spread adds 0.
+
+    Args:
+        columns: scores [n] in which higher is better. An item that misses one (None, infinite or NaN) is None in the
+            result and counts in no mean.
     """
-    complete = [all(v is not None and np.isfinite(v) for v in row) for row in zip(*columns, strict=True)]
-    total = np.zeros(sum(complete))
+    rows = list(zip(*columns, strict=True))
+    complete = [place for place, row in enumerate(rows) if all(_is_number(value) for value in row)]
+    sums = np.zeros(len(complete))
     for column in columns:
-        values = np.array([v for v, there in zip(column, complete, strict=True) if there], dtype=np.float64)
+        values = np.array([column[place] for place in complete], dtype=np.float64)
         spread = values.std() if len(values) else 0.0
         if spread > 0:
-            total += (values - values.mean()) / spread
-    found = iter(total.tolist())
-    return [next(found) if there else None for there in complete]
+            sums += (values - values.mean()) / spread
+
+    result: list[float | None] = [None] * len(rows)
+    for place, value in zip(complete, sums.tolist(), strict=True):
+        result[place] = value
+    return result
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 PASSES = 10
-"""Of either ensemble, as the paper says."""
-TOP_K, TEMPERATURE = 50, 1.0
-"""Of a decoding ensemble's texts; the paper names neither."""
+"""Passes of either ensemble (section A.3)."""
+# The paper says that texts are sampled among the most probable tokens, but neither how many nor how hot.
+TOP_K = 50
+"""Tokens that a decoding ensemble samples among."""
+TEMPERATURE = 1.0
+"""Temperature of a decoding ensemble."""
 Passes = list[list[float] | Unscored]
-"""By sample the SentProb of each pass, or why there is none."""
+"""SentProb of each pass, or the reason why there is none, by sample."""
 
 
 class Ensemble(Estimator):
-    """Unt-Exp, the mean of the sentence scores of N passes, and Unt-Var, their variance E[x^2] - E[x]^2."""
+    """Computes Unt-Exp, the mean of the sentence scores of N passes, and Unt-Var, their variance E[x^2] - E[x]^2."""
 
     @abstractmethod
     def passes(self, batch: Batch) -> Passes:
-        """SentProb of each sample in each pass."""
+        """Return SentProb of each sample in each pass."""
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """Both scores, of every sample, whichever is asked for: they share their passes."""
+        """Return both scores of every sample, whichever ``names`` holds: they share their passes."""
         passes = self.passes(batch)
-        result = {}
-        for (name, better), of in zip(self.names.items(), (mean, variance), strict=True):
-            values: list[Value] = [p if isinstance(p, Unscored) else of(p) for p in passes]
-            result[name] = Scores(name, values, better)
-        return result
+        scores = {}
+        for name, reduce in zip(self.names, (mean, variance), strict=True):
+            values: list[Value] = []
+            for sentprobs in passes:
+                values.append(sentprobs if isinstance(sentprobs, Unscored) else reduce(sentprobs))
+            scores[name] = Scores(name, values, self.names[name])
+        return scores
 
 
 class PromptEnsemble(Ensemble):
@@ -146,19 +179,29 @@ class PromptEnsemble(Ensemble):
     names: ClassVar = {"prmensem_exp": 1, "prmensem_var": -1}
 
     def passes(self, batch: Batch) -> Passes:
-        """SentProb of each sample's response under each system prompt drawn; a prompt drawn twice is read once."""
-        samples, settings = batch.samples, batch.settings
+        """Return SentProb of each sample's response under each system prompt that is drawn."""
         rng = random.Random(derive_seed(batch.seed, "prmensem"))
-        pool = load_scorer_prompts(settings.prompts).system_prompts
+        pool = load_scorer_prompts(batch.settings.prompts).system_prompts
         drawn = [rng.choice(pool) for _ in range(PASSES)]
-        distinct, sentprob = list(dict.fromkeys(drawn)), FEATURES["sentprob"].read
-        flat = batch.scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
-        results: Passes = []
-        for i in range(len(samples)):
-            row = dict(zip(distinct, flat[i * len(distinct) : (i + 1) * len(distinct)], strict=True))
-            gone = next((r for r in row.values() if isinstance(r, Unscored)), None)
-            results.append(gone or [sentprob(row[system]) for system in drawn])  # type: ignore[arg-type]
-        return results
+        # A prompt that is drawn twice is read once, and counts twice.
+        distinct = list(dict.fromkeys(drawn))
+        prompted = [with_system(sample, system) for sample, system in product(batch.samples, distinct)]
+        results = batch.scorer.statistics(prompted)
+
+        passes: Passes = []
+        for start in range(0, len(results), len(distinct)):
+            of_sample = results[start : start + len(distinct)]
+            passes.append(self._drawn(dict(zip(distinct, of_sample, strict=True)), drawn))
+        return passes
+
+    def _drawn(self, results: Mapping[str, Result], drawn: Sequence[str]) -> list[float] | Unscored:
+        """Return SentProb of one sample under each drawn prompt; one prompt without a score leaves none at all."""
+        sentprobs: dict[str, float] = {}
+        for system, result in results.items():
+            if isinstance(result, Unscored):
+                return result
+            sentprobs[system] = FEATURES["sentprob"].read(result)
+        return [sentprobs[system] for system in drawn]
 
 
 class DecodingEnsemble(Ensemble):
@@ -172,53 +215,71 @@ class DecodingEnsemble(Ensemble):
     of_responses = False
 
     def passes(self, batch: Batch) -> Passes:
-        """SentProb of each text that the model decoded for a sample; texts without one are left out."""
-        samples, settings = batch.samples, batch.settings
-        sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
-        chats = [sample.prompt for sample in samples for _ in range(PASSES)]
+        """Return SentProb of each text that the model decoded for a sample; texts without one are left out."""
+        sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=batch.settings.max_new_tokens, top_k=TOP_K)
+        chats = [sample.prompt for sample in batch.samples for _ in range(PASSES)]
         requests = [Request(messages=chat, sampling=sampling) for chat in chats]
-        written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
-        found = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
-        pairs = zip(written, found, strict=True)
-        found = [Unscored(c.finish_reason) if c.finish_reason in UNANSWERED else r for c, r in pairs]
-        flat = read(found, "sentprob").values
-        each = [flat[start : start + PASSES] for start in range(0, len(flat), PASSES)]
-        return [[v for v in own if isinstance(v, float)] or cast(Unscored, own[0]) for own in each]
+        completions = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
+        decoded = [Sample(chat, completion.text) for chat, completion in zip(chats, completions, strict=True)]
+        results = batch.scorer.statistics(decoded)
+        for place, completion in enumerate(completions):
+            # The engine's reason says more than that its text is empty.
+            if completion.finish_reason in UNANSWERED:
+                results[place] = Unscored(completion.finish_reason)
+        values = read(results, "sentprob").values
+
+        passes: Passes = []
+        for start in range(0, len(values), PASSES):
+            of_sample = values[start : start + PASSES]
+            sentprobs = [value for value in of_sample if isinstance(value, float)]
+            # Without any score, the first text's reason stands for all.
+            passes.append(sentprobs or cast(Unscored, of_sample[0]))
+        return passes
 
 
 RATING = re.compile(r"\[\[\s*(?:rating:?\s*)?(\d+(?:\.\d+)?)\s*(?:/\s*10\s*)?\]\]", re.IGNORECASE)
+"""A rating in double brackets: ``[[7]]``, ``[[7/10]]``, ``[[Rating: 7]]``."""
 
 
 class SelfGeneration(Estimator):
-    """The rating from 1 to 10 that the model writes, decoded greedily, about each response that is not empty."""
+    """Reads the rating from 1 to 10 that the model writes, decoded greedily, about each response that is not empty."""
 
     group = "self_generation"
     names: ClassVar = {"self_generation": 1}
     references = False
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """The ratings, 1 to 10; ``unreadable_rating`` where the model wrote none."""
-        samples, sampling = batch.samples, Sampling(temperature=0.0, max_new_tokens=batch.settings.max_new_tokens)
+        """Return the ratings, 1 to 10; ``unreadable_rating`` where the model wrote none."""
         template = load_scorer_prompts(batch.settings.prompts).self_generation
-        rated = [i for i, sample in enumerate(samples) if sample.response.strip()]
-        chats = [fill(template, samples[i].prompt, samples[i].response) for i in rated]
-        values: list[Value] = [Unscored("empty_response")] * len(samples)
-        requests = [Request(messages=chat, sampling=sampling) for chat in chats]
-        written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
-        for i, completion in zip(rated, written, strict=True):
-            unanswered = completion.finish_reason in UNANSWERED
-            values[i] = (
-                Unscored(completion.finish_reason) if unanswered else rating(completion.text, samples[i].response)
-            )
+        sampling = Sampling(temperature=0.0, max_new_tokens=batch.settings.max_new_tokens)
+        places = [place for place, sample in enumerate(batch.samples) if sample.response.strip()]
+        requests = []
+        for place in places:
+            sample = batch.samples[place]
+            chat = fill(template, sample.prompt, sample.response)
+            requests.append(Request(messages=chat, sampling=sampling))
+        completions = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
+
+        values: list[Value] = [Unscored("empty_response")] * len(batch.samples)
+        for place, completion in zip(places, completions, strict=True):
+            if completion.finish_reason in UNANSWERED:
+                values[place] = Unscored(completion.finish_reason)
+            else:
+                values[place] = rating(completion.text, batch.samples[place].response)
         return {self.group: Scores(self.group, values, 1)}
 
 
 def rating(text: str, response: str = "") -> Value:
-    """The last rating in double brackets (``[[7]]``, ``[[7/10]]``, ``[[Rating: 7]]``); unreadable if there is none or
-    it is not from 1 to 10.
+    """Return the last rating of a text, or ``unreadable_rating`` if there is none from 1 to 10.
 
-    Reasoning before the answer is left out; ``response`` is what is rated (see ``answer_of``).
+    Args:
+        text: what the model wrote; reasoning before its answer is left out.
+        response: the response that is rated, which the text may repeat (:func:`answer_of`).
     """
-    found = RATING.findall(answer_of(text, response) or "")
-    value = float(found[-1]) if found else 0.0
+    answer = answer_of(text, response) or ""
+    # A text may weigh several ratings; the last one is its conclusion.
+    ratings = RATING.findall(answer)
+    if not ratings:
+        return Unscored("unreadable_rating")
+    value = float(ratings[-1])
     return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")

@@ -1,4 +1,4 @@
-"""A causal language model taken apart: hidden states and attention first, logits later and for chosen places only."""
+"""A causal language model in two parts: hidden states and attention first, then logits for chosen places only."""
 
 from __future__ import annotations
 
@@ -18,29 +18,40 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
 PROBE = 3
-"""Tokens of the check that the two parts give what the whole gives."""
+"""Tokens of the check that the two parts together equal the whole model."""
 SCALES = (1.0, 16.0)
-"""By how much the check of a linear head multiplies hidden states: a soft cap bends large logits."""
+"""Factors of hidden states in the check of a linear head: a soft cap bends large logits only."""
 
 
 class Head:
-    """Runs a model's decoder, and the model's own code from hidden states to logits, apart from each other
-    (EngineError: the parts do not give what the whole model gives: its head cannot be called apart).
+    """Runs a model's decoder, and the model's own code from hidden states to logits, apart from each other.
 
     The logits come from the model's own ``forward`` with the decoder replaced by one that hands over given hidden
-    states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here too.
+    states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here, too.
 
-    ``linear`` is weight ``[vocabulary, size]`` and bias (or None) of a head that is a product with a matrix and
-    nothing else; None for any other. ``shares``: :meth:`following` gives what :meth:`hidden` gives.
+    Args:
+        model: a causal language model, with or without adapters.
+
+    Attributes:
+        decoder: the part that computes hidden states.
+        vocabulary: the number of logits.
+        linear: weight [vocabulary, size] and bias (or None) of a head that is a product with a matrix and nothing
+            else; None for any other.
+        shares: :meth:`following` equals :meth:`hidden`, so that a prefix can be read once for several rows.
+
+    Raises:
+        EngineError: the parts together do not equal the whole model.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
+        # PEFT's adapters are layers of the base model, which has the decoder.
         base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._model: Any = base
         self.decoder: Any = base.get_decoder()
-        self._forward = base.forward  # training wraps it to compute in half precision
+        # Kept now: training wraps the model's forward later, to compute in half precision.
+        self._forward = base.forward
         accepted = inspect.signature(self.decoder.forward).parameters
-        self._positions = "position_ids" in accepted
+        self._takes_positions = "position_ids" in accepted
         self.vocabulary = int(cast(torch.nn.Embedding, base.get_input_embeddings()).num_embeddings)
         self._output: Any = None
         self._check()
@@ -49,20 +60,24 @@ class Head:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's inputs go."""
+        """The device of the model's inputs."""
         device: torch.device = self._model.get_input_embeddings().weight.device
         return device
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The last hidden states ``[rows, width, size]`` of padded ids ``[rows, width]``; ``mask`` is 1 on tokens."""
+        """Return the last hidden states [rows, width, size].
+
+        Args:
+            ids: padded token ids [rows, width].
+            mask: 1 on tokens, 0 on padding [rows, width].
+        """
         options: dict[str, Any] = {"use_cache": False}
-        if self._positions:
+        if self._takes_positions:
             options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         output = self.decoder(input_ids=ids, attention_mask=mask, **options)
         self._output = type(output)
-        states: torch.Tensor = output[0].to(
-            self.device
-        )  # a model whose layers lie on several GPUs leaves them on the last
+        # A model whose layers lie on several GPUs leaves its states on the last one.
+        states: torch.Tensor = output[0].to(self.device)
         return states
 
     @cached_property
@@ -70,7 +85,7 @@ class Head:
         return cache_keyword(self.decoder)
 
     def prefix(self, ids: torch.Tensor) -> Cache:
-        """What the model remembers of token ids ``[width]``, for :meth:`following`."""
+        """Return the model's cache after token ids [width], for :meth:`following`."""
         from transformers import DynamicCache
 
         cache = DynamicCache(config=self.decoder.config)
@@ -78,43 +93,55 @@ class Head:
         return cache
 
     def following(self, cache: Cache, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The last hidden states ``[rows, width, size]`` of ids ``[rows, width]``, padded on the right, that all follow
-        one remembered prefix; the cache itself is left as it is."""
-        own, past = copy.deepcopy(cache), cache.get_seq_length()
-        own.batch_repeat_interleave(len(ids))
-        whole = torch.cat([mask.new_ones((len(ids), past)), mask], dim=1)
-        options: dict[str, Any] = {self._cache_keyword: own, "use_cache": True}
-        if self._positions:
-            options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
-        states: torch.Tensor = self.decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)
+        """Return the last hidden states [rows, width, size] of rows that all follow one prefix.
+
+        Args:
+            cache: of the prefix; it is left as it is.
+            ids: token ids after the prefix [rows, width], padded on the right.
+            mask: 1 on tokens, 0 on padding [rows, width].
+        """
+        past = cache.get_seq_length()
+        # The decoder appends to its cache, and the next batch follows the same prefix.
+        of_rows = copy.deepcopy(cache)
+        of_rows.batch_repeat_interleave(len(ids))
+        whole_mask = torch.cat([mask.new_ones((len(ids), past)), mask], dim=1)
+        options: dict[str, Any] = {self._cache_keyword: of_rows, "use_cache": True}
+        if self._takes_positions:
+            options["position_ids"] = (whole_mask.cumsum(dim=-1) - 1)[:, past:]
+        output = self.decoder(input_ids=ids, attention_mask=whole_mask, **options)
+        states: torch.Tensor = output[0].to(self.device)
         return states
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits ``[steps, vocabulary]`` of hidden states ``[steps, size]``, in the model's type."""
+        """Return logits [steps, vocabulary] of hidden states [steps, size], in the model's type."""
+        # The decoder that would read these ids is replaced: only their number counts.
         ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
-        with self._given(states[None].to(self._model.dtype)):
+        with self._decoder_returns(states[None].to(self._model.dtype)):
             logits: torch.Tensor = self._forward(input_ids=ids, use_cache=False).logits[0].to(self.device)
             return logits
 
     @contextmanager
-    def _given(self, states: torch.Tensor) -> Iterator[None]:
-        """For its duration the decoder computes nothing and hands over ``states``."""
+    def _decoder_returns(self, states: torch.Tensor) -> Iterator[None]:
+        """Make the decoder return ``states`` without computing anything, as long as the context lasts."""
         decoder = self.decoder
-        own = vars(decoder).get("forward")
+        # Accelerate may have put a ``forward`` on the object itself, which hides the class's.
+        replaced = vars(decoder).get("forward")
         decoder.forward = lambda *args, **kwargs: self._output(last_hidden_state=states)
         try:
             yield
         finally:
-            if own is None:
+            if replaced is None:
                 del decoder.forward
             else:
-                decoder.forward = own
+                decoder.forward = replaced
 
     def _probe(self, tokens: int = PROBE) -> torch.Tensor:
+        """Return token ids [1, tokens] to try the model with."""
         return torch.arange(tokens, device=self.device)[None] % self.vocabulary
 
     @torch.inference_mode()
     def _check(self) -> None:
+        """Refuse (EngineError) a model whose two parts together do not equal it."""
         name = type(self._model).__name__
         try:
             if self.decoder is self._model:
@@ -130,41 +157,54 @@ class Head:
 
     @torch.inference_mode()
     def _linear(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Weight and bias, if the model's logits are the output layer's and nothing else (found by trying)."""
+        """Return the output layer's weight and bias if the logits are its product and nothing else, else None.
+
+        A trial decides: no configuration says all that a model does to its logits.
+        """
         layer = self._model.get_output_embeddings()
+        # An adapter or a quantised layer computes more than its weight. A layer on another GPU, or one that ZeRO-3 has
+        # split, has no weight here.
         if type(layer) is not torch.nn.Linear or layer.weight.device != self.device or not layer.weight.numel():
             return None
         states = self.hidden(self._probe(), torch.ones_like(self._probe()))[0]
         tolerance = 1e-5 if layer.weight.dtype == torch.float32 else 1e-2
         for scale in SCALES:
-            own = self.logits(states * scale).float()
-            plain = torch.nn.functional.linear(states * scale, layer.weight, layer.bias).float()
-            if own.shape != plain.shape or not (own - plain).abs().max() <= tolerance * plain.abs().max():
+            logits = self.logits(states * scale).float()
+            product = torch.nn.functional.linear(states * scale, layer.weight, layer.bias).float()
+            if logits.shape != product.shape:
+                return None
+            # Turned so that NaN, which compares as false, counts as a difference.
+            is_equal = bool((logits - product).abs().max() <= tolerance * product.abs().max())
+            if not is_equal:
                 return None
         return layer.weight, layer.bias
 
     @torch.inference_mode()
     def _continues(self) -> bool:
-        """Whether the model goes on from a cache as from the tokens themselves (found by trying)."""
+        """Return whether the model goes on from a cache as from the tokens themselves; a trial decides."""
         ids = self._probe(2 * PROBE)
         try:
             rest = ids[:, PROBE:].repeat(2, 1)
             apart = self.following(self.prefix(ids[0, :PROBE]), rest, torch.ones_like(rest)).float()
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RuntimeError):
+            # Models with a cache of another kind (as state-space models) fail in ways of their own.
             return False
         whole = self.hidden(ids, torch.ones_like(ids))[:, PROBE:].float()
         tolerance = 1e-4 if self._model.dtype == torch.float32 else 3e-2
-        return apart.shape[1:] == whole.shape[1:] and bool((apart - whole).abs().max() <= tolerance * whole.abs().max())
+        if apart.shape[1:] != whole.shape[1:]:
+            return False
+        return bool((apart - whole).abs().max() <= tolerance * whole.abs().max())
 
 
 Span = tuple[int, int]
-"""Columns of a row, padded on the right: where the response begins, and its end."""
+"""Columns of a row that is padded on the right: the first of the response, and the one after its last."""
 
 
 class AttentionEntropies:
     """Collects each layer's attention entropies of a batch while the model runs.
 
-    ``spans`` says where prompt and response of each row of the batch are; set it before the model runs.
+    Attributes:
+        spans: the columns of each row's response. Set them before the model runs.
     """
 
     def __init__(self) -> None:
@@ -172,46 +212,59 @@ class AttentionEntropies:
         self._layers: list[torch.Tensor] = []
 
     def take(self) -> list[tuple[Any, ...]]:
-        """For each row of the batch its layers' entropies ``[heads]``; forgets them (EngineError: there are none)."""
-        layers, self._layers = self._layers, []
+        """Return the entropies [heads] of every layer, by row of the batch, and forget them.
+
+        Raises:
+            EngineError: the model gave no attention weights.
+        """
+        layers = self._layers
+        self._layers = []
         if not layers:
             raise EngineError("the model gives no attention weights, also with eager attention: leave out attnent")
         arrays = [layer.cpu().numpy() for layer in layers]
         return [tuple(array[row] for array in arrays) for row in range(len(self.spans))]
 
     def __call__(self, module: Any, arguments: Any, output: Any) -> Any:
-        """Forward hook: reads the weights in a layer's output and drops them from it."""
+        """Read the weights in a layer's output and return the output without them, as a forward hook."""
         if not isinstance(output, tuple):
             return output
         for place, part in enumerate(output):
+            # Weights alone have four dimensions [rows, heads, queries, keys].
             if isinstance(part, torch.Tensor) and part.dim() == 4 and len(part) == len(self.spans):
-                self._layers.append(torch.stack([entropy(part[i], s) for i, s in enumerate(self.spans)]))
+                entropies = [entropy(weights, span) for weights, span in zip(part, self.spans, strict=True)]
+                self._layers.append(torch.stack(entropies))
+                # Without this, the maps of all layers would be held until the model is through.
                 return (*output[:place], None, *output[place + 1 :])
         return output
 
 
 def entropy(weights: torch.Tensor, span: Span) -> torch.Tensor:
-    """Attention entropy of each head, float32 ``[heads]`` (glass-box paper, section 2.3).
+    """Return the attention entropy of each head, float32 [heads] (glass-box paper, section 2.3).
 
-    The sum of -a log a over all pairs of an instruction token and a response token, divided by the number of
-    instruction tokens. ``a`` is the weight ``[heads, queries, keys]`` that the step which predicts a response token
-    gives to an instruction token; all prompt tokens count as instruction, those of the chat template too.
+    It is the sum of -a log a over all pairs of an instruction token and a response token, divided by the number of
+    instruction tokens. All prompt tokens count as instruction, those of the chat template, too.
+
+    Args:
+        weights: attention weights [heads, queries, keys]; ``a`` is the weight that the step which predicts a response
+            token gives to an instruction token.
+        span: the columns of the response.
     """
     response, end = span
-    used = weights[:, response - 1 : end - 1, :response].float()
-    return torch.special.entr(used).sum(dim=(1, 2)) / response
+    # The step at a column predicts the token at the next one.
+    of_response = weights[:, response - 1 : end - 1, :response].float()
+    return torch.special.entr(of_response).sum(dim=(1, 2)) / response
 
 
 @contextmanager
 def eager_attention(model: PreTrainedModel, collect: AttentionEntropies) -> Iterator[None]:
-    """For its duration the model computes attention eagerly and ``collect`` sees every attention layer's output.
+    """Make a model compute attention eagerly and call ``collect`` after every attention layer, in this context.
 
     Other implementations give no weights.
     """
     before = getattr(model.config, "_attn_implementation", None) or "eager"
     if before != "eager":
         model.set_attn_implementation("eager")
-    layers = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
+    layers = [module for module in model.modules() if type(module).__name__.endswith("Attention")]
     hooks = [layer.register_forward_hook(collect) for layer in layers]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Every scorer by name, behind one function: what the stages, the judge and the rewards share."""
+"""All scorers by name, behind one function that the stages, the judge and the rewards share."""
 
 from __future__ import annotations
 
@@ -42,53 +42,74 @@ def load_estimators() -> tuple[Estimator, ...]:
 
 
 ESTIMATORS = load_estimators()
-"""Every way to compute scores, the core's first."""
+"""Every estimator, the core's first."""
 SINGLE_PASS = ESTIMATORS[0]
-"""Scores of a response that follow from the response alone, by one reading of it: the first in the core's room.yaml."""
+"""The estimator of scores that one reading of a response gives: the first in the core's room.yaml."""
 COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 """Scores that are the normalised sum of others, over all items together (:func:`combine`); higher is better."""
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
-SCORERS = (*ESTIMATORS[0].names, *COMBINED, *(n for estimator in ESTIMATORS[1:] for n in estimator.names))
-"""Every scorer by name."""
+"""The estimator of each score that is not combined."""
+SCORERS = tuple(dict.fromkeys([*SINGLE_PASS.names, *COMBINED, *BY_NAME]))
+"""The names of all scorers, in the order of tables."""
 VARIANTS = ("illustration", "calibration")
-"""What may follow a score's name after ``+``: how references are used (glass-box 3)."""
+"""The uses of a reference that may follow a score's name after ``+`` (glass-box paper, section 3)."""
 OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[name].of_responses)
-"""Those that score a given response; decensem_* score the model on a prompt, by responses that it decodes itself."""
+"""The scorers of a given response. The others score the model on a prompt, by responses that it decodes itself."""
 
 
 def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: str = "scorer") -> None:
-    """Refuse (ConfigError) a name, with or without :data:`VARIANTS`, that is no scorer, or none of ``allowed``."""
+    """Refuse names that are no scorers.
+
+    Args:
+        names: with or without :data:`VARIANTS`.
+        allowed: the scorers that are allowed here.
+        key: the configuration key of the names, for messages.
+
+    Raises:
+        ConfigError: a name is no scorer, none of ``allowed``, or has a variant that it cannot have.
+    """
     for text in names:
         name, *variants = text.split("+")
-        if not set(variants) <= set(VARIANTS) or len(set(variants)) < len(variants):
+        has_unknown = not set(variants) <= set(VARIANTS)
+        has_repeated = len(set(variants)) < len(variants)
+        if has_unknown or has_repeated:
             raise ConfigError(f"{key}: {text!r}: after a score's name there may be +{', +'.join(VARIANTS)}")
-        for part in COMBINED.get(name, (name,)) if variants and name in SCORERS else ():
-            if not BY_NAME[part].references:
-                raise ConfigError(f"{key}: {text!r}: references change nothing of {part}; leave out what follows +")
-        if name in SCORERS and name not in allowed:
+        if variants and name in SCORERS:
+            _check_reads_references(name, text, key)
+        if name in allowed:
+            continue
+        if name in SCORERS:
             raise ConfigError(f"{key}: {name} scores a model on a prompt, no given response: use it in stage=selfeval")
-        if name not in allowed:
-            near = did_you_mean(name, allowed)
-            raise ConfigError(f"{key}: {name!r} is no scorer; allowed are {', '.join(allowed)}{near}")
+        near = did_you_mean(name, allowed)
+        raise ConfigError(f"{key}: {name!r} is no scorer; allowed are {', '.join(allowed)}{near}")
+
+
+def _check_reads_references(name: str, text: str, key: str) -> None:
+    """Refuse (ConfigError) a variant of a score that references do not change; ``text`` is name and variant."""
+    for part in parts(name):
+        if not BY_NAME[part].references:
+            raise ConfigError(f"{key}: {text!r}: references change nothing of {part}; leave out what follows +")
 
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Scores that are computed together, by their estimator's group; combined ones are replaced by their parts.
+    """Return the scores that are computed together, by their estimator's group.
 
-    Variants are groups of their own, as ``single-calibration``.
+    Combined scores are replaced by their parts. Variants are groups of their own, as ``single-calibration``.
     """
-    result: dict[str, list[str]] = {}
-    for part in (part for name in names for part in parts(name)):
-        base, _, variant = part.partition("+")
-        group = "-".join([BY_NAME[base].group, *filter(None, variant.split("+"))])
-        members = result.setdefault(group, [])
-        if part not in members:
-            members.append(part)
-    return result
+    members_of: dict[str, list[str]] = {}
+    for name in names:
+        for part in parts(name):
+            base, *variants = part.split("+")
+            group = "-".join([BY_NAME[base].group, *variants])
+            members = members_of.setdefault(group, [])
+            # Softmax-combo and one of its parts may both be named.
+            if part not in members:
+                members.append(part)
+    return members_of
 
 
 def parts(name: str) -> list[str]:
-    """The scores that one is made of: itself, unless it is combined of others."""
+    """Return the scores that a combined score is made of, with its variant; of any other, itself."""
     base, plus, variant = name.partition("+")
     return [f"{part}{plus}{variant}" for part in COMBINED.get(base, (base,))]
 
@@ -100,74 +121,96 @@ def score(
     settings: ScorerConfig | None = None,
     seed: int = 0,
 ) -> dict[str, Scores]:
-    """Scores of every sample by each scorer; those of one estimator are computed together.
+    """Return the scores of every sample by each scorer; those of one estimator are computed together.
 
     Args:
         scorer: the model whose probabilities are read.
-        samples: responses with their prompts, and references where a variant asks for them.
+        samples: responses with their prompts, and references where a variant reads them.
         names: of :data:`SCORERS`, with :data:`VARIANTS`; ``softmax_combo`` normalises over the given samples.
             ``+illustration`` puts query and reference before the prompt as an example (glass-box paper, section 3.1).
             ``+calibration`` subtracts the model's uncertainty about the reference (section 3.2): SentProb-Ref, from the
             score turned so that lower is better.
         settings: how scores are computed.
-        seed: of what is sampled.
+        seed: the seed of whatever is sampled.
 
     Raises:
         ConfigError: an unknown scorer, or a setting that does not fit.
-        EngineError: attention weights are asked for and cannot be had.
+        EngineError: a score reads attention weights, and the model gives none.
     """
     check_scorers(names)
-    settings, found = settings or ScorerConfig(), dict[str, Scores]()
-    for named in groups(names).values():
-        variants, members = named[0].split("+")[1:], [name.partition("+")[0] for name in named]
-        estimator = BY_NAME[members[0]]
-        shown, missing = list(samples), [False] * len(samples)
-        if "illustration" in variants:
-            shown = [with_illustration(s) if s.reference else s for s in samples]
-            missing = [not s.reference for s in samples]
-        done = estimator.compute(Batch(scorer, shown, settings, seed), members)
-        for name, scores in done.items():
-            values = [Unscored("no_reference") if gone else v for gone, v in zip(missing, scores.values, strict=True)]
-            done[name] = replace(scores, values=values)
-        done = _calibrated(done, scorer, samples) if "calibration" in variants else done
-        found |= {name: replace(done[base], method=name) for name, base in zip(named, members, strict=True)}
-    return {name: assemble(found, name) for name in names}
+    batch = Batch(scorer, samples, settings or ScorerConfig(), seed)
+    scores: dict[str, Scores] = {}
+    for members in groups(names).values():
+        scores |= _of_group(batch, members)
+    return {name: assemble(scores, name) for name in names}
 
 
-def assemble(found: Mapping[str, Scores], name: str) -> Scores:
-    """A score by name from scores of all its parts over the same items.
+def _of_group(batch: Batch, members: Sequence[str]) -> dict[str, Scores]:
+    """Return the scores of one group (:func:`groups`), by their names with the variants that they share."""
+    variants = members[0].split("+")[1:]
+    bases = [member.partition("+")[0] for member in members]
+    samples = batch.samples
+    if "illustration" in variants:
+        illustrated = [with_illustration(sample) if sample.reference else sample for sample in samples]
+        batch = replace(batch, samples=illustrated)
+    scores = BY_NAME[bases[0]].compute(batch, bases)
+    if "illustration" in variants:
+        scores = {name: _with_references(scores[name], samples) for name in scores}
+    if "calibration" in variants:
+        scores = _calibrated(scores, batch.scorer, samples)
+    return {member: replace(scores[base], method=member) for member, base in zip(members, bases, strict=True)}
+
+
+def _with_references(scores: Scores, samples: Sequence[Sample]) -> Scores:
+    """Return scores without those of samples that have no reference."""
+    values: list[Value] = []
+    for value, sample in zip(scores.values, samples, strict=True):
+        values.append(value if sample.reference else Unscored("no_reference"))
+    return replace(scores, values=values)
+
+
+def assemble(scores: Mapping[str, Scores], name: str) -> Scores:
+    """Return a score by its name, from the scores of all its parts over the same items.
 
     ``softmax_combo`` is the normalised sum of Softmax-Ent and Softmax-Var, turned so that higher is better.
     """
-    if parts(name) == [name]:
-        return found[name]
-    each = [found[part] for part in parts(name)]
-    total = combine(*(part.oriented for part in each))
-    rows = zip(*(part.values for part in each), strict=True)
-    reasons = [next((v for v in row if isinstance(v, Unscored)), None) for row in rows]
-    return Scores(name, [reason or cast(float, value) for reason, value in zip(reasons, total, strict=True)], 1)
+    names_of_parts = parts(name)
+    if names_of_parts == [name]:
+        return scores[name]
+    columns = [scores[part] for part in names_of_parts]
+    sums = combine(*(column.oriented for column in columns))
+    values: list[Value] = []
+    for place, total in enumerate(sums):
+        reasons = [column.values[place] for column in columns if isinstance(column.values[place], Unscored)]
+        # Without a reason every part has a number, and so has the sum.
+        values.append(reasons[0] if reasons else cast(float, total))
+    return Scores(name, values, 1)
 
 
 def better(name: str) -> int:
-    """1 if more of a score is better, -1 if less is."""
+    """Return 1 if more of a score is better, -1 if less is."""
     if parts(name) != [name]:
         return 1
-    name, *variants = name.split("+")
-    return -1 if "calibration" in variants else BY_NAME[name].names[name]
+    base, *variants = name.split("+")
+    if "calibration" in variants:
+        return -1
+    return BY_NAME[base].names[base]
 
 
-def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
-    """Every score minus the model's uncertainty about the reference; these are better when lower."""
-    references = scorer.statistics([Sample(s.prompt, s.reference or "") for s in samples])
-    result = {}
-    for name, scores in found.items():
+def _calibrated(scores: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
+    """Return every score minus the model's uncertainty about the reference; less of it is better."""
+    references = scorer.statistics([Sample(sample.prompt, sample.reference or "") for sample in samples])
+    calibrated = {}
+    for name, of_samples in scores.items():
         values: list[Value] = []
-        for value, sample, reference in zip(scores.values, samples, references, strict=True):
+        for value, sample, reference in zip(of_samples.values, samples, references, strict=True):
             if isinstance(value, Unscored):
                 values.append(value)
-            elif isinstance(reference, Unscored):
-                values.append(Unscored(f"reference_{reference.reason}" if sample.reference else "no_reference"))
+            elif not isinstance(reference, Unscored):
+                values.append(-of_samples.better * value - reference_sentprob(reference))
+            elif sample.reference:
+                values.append(Unscored(f"reference_{reference.reason}"))
             else:
-                values.append(-scores.better * value - reference_sentprob(reference))
-        result[name] = Scores(name, values, -1)
-    return result
+                values.append(Unscored("no_reference"))
+        calibrated[name] = Scores(name, values, -1)
+    return calibrated

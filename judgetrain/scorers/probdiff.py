@@ -1,4 +1,4 @@
-"""ProbDiff: how far a model's log-probability moves when it revises its own response (ProbDiff paper, section 3.2).
+"""ProbDiff: the change of a model's log-probability when it revises its own response (ProbDiff paper, section 3.2).
 
 Sign convention, everywhere: d = log p(revised) - log p(response), equation 2, in nats per token. Equations 3 and 4
 count d >= delta as confident, so a higher d is better; a weak model's revisions fall, and its d is far below zero.
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 Values = Sequence[float | None]
+"""Discrepancies, or None where there is none."""
 
 DELTA = -0.05
 """The paper's threshold (appendix B)."""
@@ -32,27 +33,36 @@ SWEEP = (0.0, -0.05, -0.1)
 
 
 def confidence(d: Values, delta: float = DELTA) -> float | None:
-    """Share of items ``[n]`` with d >= ``delta`` (equations 3 and 4), over those that have one; None if none has."""
-    return average([x >= delta for x in d if x is not None])
+    """Return the share of items with d >= ``delta`` (equations 3 and 4), 0 to 1; None if no item has a value.
+
+    Args:
+        d: discrepancies [n]; items without one are left out.
+        delta: the threshold.
+    """
+    return average([value >= delta for value in d if value is not None])
 
 
 def confidence_sweep(d: Values) -> dict[float, float | None]:
-    """The confidence at each of the paper's thresholds."""
+    """Return the confidence at each of the paper's thresholds."""
     return {delta: confidence(d, delta) for delta in SWEEP}
 
 
 def average(d: Values) -> float | None:
-    """The mean of a set (section 3.2), over the items that have a value; None if none has."""
-    found = [x for x in d if x is not None]
-    return float(np.mean(found)) if found else None
+    """Return the mean of a set (section 3.2), over the items that have a value; None if none has."""
+    values = [value for value in d if value is not None]
+    return float(np.mean(values)) if values else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discrepancy:
     """The discrepancy of one response.
 
-    ``logprob`` and ``revised_logprob``: mean log-probability per token of the response and of its revision, both given
-    the original prompt, nats (equation 1, with the log that it omits). ``cut``: it reached the limit of tokens.
+    Args:
+        logprob: mean log-probability per token of the response, given the prompt, nats (equation 1, with the log that
+            it omits).
+        revised_logprob: the same of its revision, given the original prompt.
+        revision: the revised text.
+        cut: the revision reached the limit of tokens.
     """
 
     logprob: float
@@ -67,59 +77,103 @@ class Discrepancy:
 
 
 class ProbDiff(Estimator):
-    """The discrepancy; its details are the revisions and their log-probabilities."""
+    """Computes the discrepancy; its details are the revisions and their log-probabilities."""
 
     group = "probdiff"
     names: ClassVar = {"probdiff": 1}
     references = False
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """The discrepancies (:func:`discrepancies`), nats a token."""
-        done = discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed)
-        values: list[Value] = [r if isinstance(r, Unscored) else r.d for r in done]
-        details = [{} if isinstance(r, Unscored) else vars(r) for r in done]
+        """Return the discrepancies, nats a token (:func:`discrepancies`)."""
+        values: list[Value] = []
+        details: list[dict[str, Any]] = []
+        for result in discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed):
+            if isinstance(result, Unscored):
+                values.append(result)
+                details.append({})
+            else:
+                values.append(result.d)
+                details.append(vars(result))
         return {self.group: Scores(self.group, values, 1, details)}
 
 
 def discrepancies(
     scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int = 0
 ) -> list[Discrepancy | Unscored]:
-    """The discrepancy of every sample, or why it has none (``no_revision``: there is no text) (ConfigError: the prompt
-    set has no such revision prompt).
+    """Return the discrepancy of every sample, or the reason why it has none.
 
-    The model of ``scorer`` revises the responses and scores them, without surrounding white space; a response that is
-    left as it is has d = 0 exactly. It is revised once (the paper's K = 1), with ``revision_prompt`` (section 3.2;
-    ``simple``: appendix C) at ``revision_temperature``.
+    The model revises each response once (the paper's K = 1). Response and revision are scored without surrounding white
+    space. A response that is left as it is has d = 0 exactly.
+
+    Args:
+        scorer: the model that revises and scores.
+        samples: the responses.
+        settings: ``revision_prompt`` (section 3.2; ``simple``: appendix C) and ``revision_temperature``.
+        seed: the seed of the revisions.
+
+    Raises:
+        ConfigError: the prompt set has no such revision prompt, or a temperature is not known.
     """
     template = revision_prompt(settings.prompts, settings.revision_prompt)
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
-    results: list[Any] = list(scorer.statistics(samples))
-    open_ = [i for i, result in enumerate(results) if isinstance(result, TokenStatistics)]
-    revised = revise(scorer, [samples[i] for i in open_], template, settings, seed)
-    texts = [completion.text.strip() for completion in revised]
-    after = scorer.statistics([Sample(samples[i].prompt, text) for i, text in zip(open_, texts, strict=True)])
-    for i, completion, text, result in zip(open_, revised, texts, after, strict=True):
-        # Two batches round differently; an unchanged response is to have the same log-probability to the last digit.
-        second = results[i] if text == samples[i].response else result
-        if isinstance(second, Unscored):
-            results[i] = Unscored("no_revision" if second.reason == "empty_response" else f"revision_{second.reason}")
+    before = scorer.statistics(samples)
+    scored = [sample for sample, result in zip(samples, before, strict=True) if isinstance(result, TokenStatistics)]
+    completions = revise(scorer, scored, template, settings, seed)
+    texts = [completion.text.strip() for completion in completions]
+    revised = [Sample(sample.prompt, text) for sample, text in zip(scored, texts, strict=True)]
+    revisions = zip(completions, texts, scorer.statistics(revised), strict=True)
+
+    results: list[Discrepancy | Unscored] = []
+    for sample, result in zip(samples, before, strict=True):
+        if isinstance(result, Unscored):
+            # A response without a score was not revised.
+            results.append(result)
+            continue
+        completion, text, after = next(revisions)
+        if text == sample.response:
+            # Two batches round differently; an unchanged response is to have the same score to the last digit.
+            after = result
+        if not isinstance(after, Unscored):
+            results.append(
+                Discrepancy(
+                    logprob=result.mean_logprob,
+                    revised_logprob=after.mean_logprob,
+                    revision=text,
+                    cut=completion.finish_reason == "length",
+                )
+            )
+        elif after.reason == "empty_response":
+            results.append(Unscored("no_revision"))
         else:
-            means = {"logprob": results[i].mean_logprob, "revised_logprob": second.mean_logprob}
-            results[i] = Discrepancy(**means, revision=text, cut=completion.finish_reason == "length")
+            results.append(Unscored(f"revision_{after.reason}"))
     return results
 
 
 def revise(
     scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ScorerConfig, seed: int
 ) -> list[Completion]:
-    """A revision of every response."""
+    """Return a revision of every response.
+
+    Args:
+        scorer: the model that revises.
+        samples: the responses; each is revised at its own temperature if ``settings`` name none.
+        template: the revision prompt.
+        settings: the temperature and the most tokens of a revision.
+        seed: the seed of the revisions.
+
+    Raises:
+        ConfigError: neither the settings nor a sample name a temperature.
+    """
     requests = []
     for sample in samples:
-        fixed = settings.revision_temperature
-        temperature = sample.temperature if fixed is None else fixed
+        temperature = settings.revision_temperature
         if temperature is None:
-            told = "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known"
-            raise ConfigError(f"{told}; give one, or use stage=selfeval")
+            temperature = sample.temperature
+        if temperature is None:
+            raise ConfigError(
+                "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known; "
+                "give one, or use stage=selfeval"
+            )
         sampling = Sampling(temperature=temperature, max_new_tokens=settings.max_new_tokens)
         requests.append(Request(messages=fill(template, sample.prompt, sample.response), sampling=sampling))
     return scorer.generate(requests, derive_seed(derive_seed(seed, "probdiff", 0), 0))

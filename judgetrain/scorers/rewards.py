@@ -21,19 +21,20 @@ Text = str | Sequence[Mapping[str, Any]]
 
 
 class ScorerReward:
-    """A reward function that scores completions with a fixed model; higher is better.
+    """Rewards completions with a score by a fixed model; higher is better.
 
     Give it to ``GRPOTrainer(reward_funcs=[ScorerReward("sentprob_mean", "path/to/model")])`` or to any trainer that
-    calls rewards the same way. The model is loaded at the first call and is not the one that is trained, whose
-    probabilities move with it. ``softmax_combo`` normalises over the completions of a call. A completion that has no
-    score (as an empty one) gets the lowest of the call, so that having none never pays, and 0 where no completion has
-    one; they are logged by reason.
+    calls rewards the same way. The model is loaded at the first call. It is not the model that is trained, whose
+    probabilities change. ``softmax_combo`` normalises over the completions of a call.
+
+    A completion without a score (as an empty one) gets the lowest of the call, or 0 if no completion has a score. They
+    are logged by reason.
 
     Args:
         method: a scorer of given responses, as ``sentprob_mean``, ``softmax_combo`` or ``probdiff``.
         model: a directory, Hub id, ``world``, a :class:`ModelConfig`, or a scorer that is loaded already.
         settings: how the score is computed; references come from a column ``reference``.
-        seed: of scores that sample.
+        seed: the seed of scores that sample.
 
     Raises:
         ConfigError: no such scorer, or one that does not score a given response.
@@ -48,9 +49,13 @@ class ScorerReward:
         seed: int = 0,
     ) -> None:
         check_scorers([method], OF_RESPONSES, "method")
-        self.method, self.__name__ = method, f"scorer_{method}"
-        self._model, self._scorer = model, None if isinstance(model, (str, ModelConfig)) else model
-        self._settings, self._seed = settings or ScorerConfig(), seed
+        self.method = method
+        # TRL calls the columns of its logs by the function's name.
+        self.__name__ = f"scorer_{method}"
+        self._model = model
+        self._scorer = None if isinstance(model, (str, ModelConfig)) else model
+        self._settings = settings or ScorerConfig()
+        self._seed = seed
 
     @property
     def scorer(self) -> TokenScorer:
@@ -63,28 +68,33 @@ class ScorerReward:
         return self._scorer
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float]:
-        """One reward for each completion. Of ``columns`` only ``reference`` is read.
+        """Return one reward for each completion. Of ``columns`` only ``reference`` is read.
 
         Raises:
             EngineError: the model cannot be loaded or read.
         """
         references = columns.get("reference") or [None] * len(completions)
-        samples = [
-            Sample(_chat(prompt), text_of(completion), reference)
-            for prompt, completion, reference in zip(prompts, completions, references, strict=True)
-        ]
+        samples = []
+        for prompt, completion, reference in zip(prompts, completions, references, strict=True):
+            samples.append(Sample(_chat(prompt), text_of(completion), reference))
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
         if scores.unscored:
             log.warning("%s: completions without a score: %s", self.__name__, dict(scores.unscored))
-        least = min((value for value in scores.oriented if value is not None), default=0.0)
-        return [least if value is None else value for value in scores.oriented]
+        values = scores.oriented
+        # The lowest, so that a completion without a score never pays.
+        least = min((value for value in values if value is not None), default=0.0)
+        return [least if value is None else value for value in values]
 
 
 def _chat(prompt: Text) -> Messages:
-    """A prompt as messages; a text is the user's."""
-    return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(prompt)
+    """Return a prompt as messages; a text is the user's."""
+    if isinstance(prompt, str):
+        return ({"role": "user", "content": prompt},)
+    return tuple(prompt)
 
 
 def text_of(completion: Text) -> str:
-    """The text of a completion; of several messages, all of it."""
-    return completion if isinstance(completion, str) else "".join(m.get("content") or "" for m in completion)
+    """Return the text of a completion; of several messages, all texts joined."""
+    if isinstance(completion, str):
+        return completion
+    return "".join(message.get("content") or "" for message in completion)
