@@ -1,4 +1,4 @@
-"""Fingerprints of stages, and running whatever is missing."""
+"""Plans of stages, with their fingerprints and places, and the runs of those that are missing."""
 
 import os
 import time
@@ -30,7 +30,16 @@ from judgetrain.train.config import complete
 
 @dataclass(frozen=True)
 class Plan:
-    """A stage's place on disk for one configuration."""
+    """A stage's place on disk for one configuration.
+
+    Args:
+        stage: the stage.
+        settings: the part of the configuration that it reads.
+        fingerprint: of the settings, the inputs and the content of files.
+        directory: of the artifact.
+        content: hashes of the files that settings name, by configuration key.
+        inputs: the plans of its input stages, by name.
+    """
 
     stage: Stage[Any]
     settings: StageSettings
@@ -51,269 +60,419 @@ class Plan:
 
     @cached_property
     def lineage(self) -> dict[str, Any]:
-        """The settings of the stage and of all that it is made from: whatever a sweep changed is among them."""
-        found: dict[str, Any] = {}
-        for shown in (*(plan.lineage for plan in self.inputs.values()), self.shown):
-            for key, value in shown.items():
-                found[key] = {**found.get(key, {}), **value} if isinstance(value, dict) else value
-        return found
+        """The settings of the stage and of all stages that it is made from, so that they hold what a sweep changed."""
+        lineage: dict[str, Any] = {}
+        for settings in (*(plan.lineage for plan in self.inputs.values()), self.shown):
+            for key, value in settings.items():
+                # Two stages may read different keys of one section.
+                lineage[key] = {**lineage.get(key, {}), **value} if isinstance(value, dict) else value
+        return lineage
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of the finished artifact, or None (DataError: it is damaged)."""
+        """The manifest of the finished artifact, or None.
+
+        Raises:
+            DataError: it is damaged.
+        """
         return read_manifest(self.directory)
 
     @property
     def finished(self) -> bool:
-        """Whether there is a manifest, whole or not."""
+        """True if there is a manifest, be it damaged."""
         return (self.directory / MANIFEST).is_file()
 
     @property
     def progress(self) -> str:
-        """How far the unfinished work is that the directory holds, from where a run goes on."""
+        """The unfinished work that the directory holds, in words; a run goes on from there."""
         parts = []
-        if shards := shard_progress(self.directory):
-            parts.append(f"{shards[0]} of {shards[1]} shards")
-        if (self.directory / "checkpoints").is_dir():
-            *_, (step, _) = [(0, None), *complete(self.directory / "checkpoints")]
-            parts.append(f"training step {step}")
-        if spent := seconds_so_far(self.directory)[0]:
-            parts.append(f"{duration(spent)} so far")
+        shards = shard_progress(self.directory)
+        if shards:
+            finished, total = shards
+            parts.append(f"{finished} of {total} shards")
+        checkpoints = self.directory / "checkpoints"
+        if checkpoints.is_dir():
+            steps = [step for step, _ in complete(checkpoints)]
+            parts.append(f"training step {steps[-1] if steps else 0}")
+        seconds, _ = seconds_so_far(self.directory)
+        if seconds:
+            parts.append(f"{duration(seconds)} so far")
         return ", ".join(parts or ["started"])
 
 
+class _Checks:
+    """Runs checks and keeps the errors of those that fail, so that a user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self.errors: list[JudgetrainError] = []
+
+    def passes(self, check: Callable[..., object], *arguments: Any) -> bool:
+        """Run one check, and return whether it raised no expected error."""
+        try:
+            check(*arguments)
+        except JudgetrainError as error:
+            self.errors.append(error)
+            return False
+        return True
+
+    def raise_errors(self) -> None:
+        """Raise the error that was kept, or a ConfigError with a line for each of several; nothing without any."""
+        if not self.errors:
+            return
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        # Several stages may read one key: it is named once.
+        line_of_key: dict[str, str] = {}
+        for error in self.errors:
+            for line in str(error).splitlines():
+                key, _, _ = line.partition(": ")
+                line_of_key[key] = line
+        raise ConfigError("\n".join(line_of_key.values()))
+
+
 class Pipeline:
-    """Runs stages for one validated configuration; ``made`` names those that were not there before."""
+    """Runs stages for one validated configuration.
+
+    Args:
+        config: the configuration.
+        console: prints lines.
+
+    Attributes:
+        root: the directory of all artifacts.
+        made: the names of the stages that this object has made.
+
+    Raises:
+        ConfigError: ``output_dir`` is a file.
+    """
 
     def __init__(self, config: Config, console: Console | None = None) -> None:
-        if Path(config.output_dir).exists() and not Path(config.output_dir).is_dir():
+        output_dir = Path(config.output_dir)
+        if output_dir.exists() and not output_dir.is_dir():
             raise ConfigError(f"output_dir={config.output_dir!r} is a file; give a directory, or the name of a new one")
         self.config = config
         self.console = console or Console()
-        self.root = Path(config.output_dir) / "artifacts"
-        self._hashes = ContentHashes.of_run(Path(config.output_dir))
-        self._plans: dict[str, Plan] = {}
+        self.root = output_dir / "artifacts"
         self.made: list[str] = []
+        self._hashes = ContentHashes.of_run(output_dir)
+        self._plans: dict[str, Plan] = {}
 
     def settings(self, name: str) -> StageSettings:
-        """What a stage reads of the configuration."""
+        """Return the part of the configuration that a stage reads."""
         settings: StageSettings = STAGES[name].settings.of(self.config)
         return settings
 
     def plan(self, name: str) -> Plan:
-        """The plan of a stage (ConfigError: the keys of all input files that are missing, a line each)."""
+        """Return the plan of a stage.
+
+        Raises:
+            ConfigError: input files are missing; names all of them, a line each.
+        """
         if name not in self._plans:
-            stage = STAGES[name]
-            settings, content, missing = self.settings(name), dict[str, dict[str, str]](), list[str]()
-            inputs = {i: self.plan(i) for i in stage.inputs(settings)}
-
-            def hashed(key: str, path: str) -> dict[str, str]:
-                try:
-                    content[key] = self._content(key, path)
-                except ConfigError as error:  # all files that are missing are named, not the first alone
-                    missing.append(str(error))
-                return content.get(key, {})
-
-            try:
-                mark = self._fingerprint(stage, settings, inputs, hashed)
-            except ConfigError as error:
-                missing.append(str(error))
-            if missing:
-                raise ConfigError("\n".join(missing))
-            self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, inputs)
+            self._plans[name] = self._planned_anew(name)
         return self._plans[name]
+
+    def _planned_anew(self, name: str) -> Plan:
+        stage = STAGES[name]
+        settings = self.settings(name)
+        inputs = {input_name: self.plan(input_name) for input_name in stage.inputs(settings)}
+        content: dict[str, dict[str, str]] = {}
+        missing: list[str] = []
+
+        def hashes(key: str, path: str) -> dict[str, str]:
+            try:
+                content[key] = self._content(key, path)
+            except ConfigError as error:
+                # A user is to see all files that are missing, not the first alone.
+                missing.append(str(error))
+            return content.get(key, {})
+
+        try:
+            mark = self._fingerprint(stage, settings, inputs, hashes)
+        except ConfigError as error:
+            missing.append(str(error))
+        if missing:
+            raise ConfigError("\n".join(missing))
+        return Plan(stage, settings, mark, self.root / name / mark, content, inputs)
 
     def _fingerprint(
         self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content
     ) -> str:
-        """Of an input that the stage reads in part, what decides that part stands for it."""
-        upstream: dict[str, Any] = {i: plan.fingerprint for i, plan in inputs.items()}
-        for i, part in stage.reads.items():
-            plan = inputs[i]
-            decides = plan.stage.parts[part](plan.settings)
-            upstream[i] = self._fingerprint(plan.stage, decides, plan.inputs, self._content)
-        for i, name in product(inputs, settings.beside_inputs):
-            if (path := inputs[i].directory / name).exists():
-                upstream[f"{i}/{name}"] = self._content(f"{i}/{name}", str(path))
+        """Return the fingerprint of a stage.
+
+        Args:
+            stage: the stage.
+            settings: the settings that count.
+            inputs: the plans of its inputs.
+            content: returns the hashes of a file that settings name, by its key and path.
+        """
+        upstream: dict[str, Any] = {name: plan.fingerprint for name, plan in inputs.items()}
+        for name, part in stage.reads.items():
+            # A partly read input counts by that part's settings: whatever else changes makes nothing anew.
+            plan = inputs[name]
+            settings_of_part = plan.stage.parts[part](plan.settings)
+            upstream[name] = self._fingerprint(plan.stage, settings_of_part, plan.inputs, self._content)
+        for name, file in product(inputs, settings.beside_inputs):
+            path = inputs[name].directory / file
+            if path.exists():
+                upstream[f"{name}/{file}"] = self._content(f"{name}/{file}", str(path))
         return fingerprint(
             {"stage": stage.name, "format": stage.format, "upstream": upstream, "settings": plain(settings, content)}
         )
 
     def _content(self, key: str, path: str) -> dict[str, str]:
+        """Return the hashes of a file or directory; ``key`` is the configuration key that names it.
+
+        Raises:
+            ConfigError: it is not there, or cannot be read.
+        """
         try:
-            found = self._hashes.of(path)
+            hashes = self._hashes.of(path)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         except DataError as error:
             raise ConfigError(f"{key}={error}") from error
-        if not found:
-            inside, place = "", self.config.data_dir
-            if place and Path(path).is_relative_to(place):
-                inside = f"; or set data_dir (now {place}) to the directory that holds it"
-            what = "an empty directory" if Path(path).expanduser().is_dir() else "no such file"
-            raise ConfigError(f"{key}={path!r}: {what}; give an existing path{inside}")
-        return found
+        if hashes:
+            return hashes
+
+        advice = "give an existing path"
+        data_dir = self.config.data_dir
+        if data_dir and Path(path).is_relative_to(data_dir):
+            advice = f"{advice}; or set data_dir (now {data_dir}) to the directory that holds it"
+        if Path(path).expanduser().is_dir():
+            raise ConfigError(f"{key}={path!r}: an empty directory; {advice}")
+        raise ConfigError(f"{key}={path!r}: no such file; {advice}")
 
     def needed(self, name: str) -> Iterator[str]:
-        """The stage and everything that it needs, inputs first."""
+        """Return the stage and everything that it needs, inputs first."""
         return self._inputs_first(name, lambda stage: False)
 
     def missing(self, name: str) -> Iterator[str]:
-        """What has to be made for a stage, inputs first; a finished stage needs its inputs no more."""
+        """Return the stages that have to be made for a stage, inputs first; a finished stage needs its inputs no more.
+
+        Raises:
+            ConfigError: input files are missing.
+        """
         return self._inputs_first(name, lambda stage: self.plan(stage).finished)
 
-    def _inputs_first(self, name: str, finished: Callable[[str], bool]) -> Iterator[str]:
-        seen: dict[str, None] = {}
+    def _inputs_first(self, name: str, is_finished: Callable[[str], bool]) -> Iterator[str]:
+        """Return a stage and its inputs, inputs first, without stages that are finished and the inputs of these."""
+        order: dict[str, None] = {}
 
         def visit(stage: str) -> None:
-            if stage in seen or finished(stage):
+            if stage in order or is_finished(stage):
                 return
             for upstream in STAGES[stage].inputs(self.settings(stage)):
                 visit(upstream)
-            seen[stage] = None
+            order[stage] = None
 
         visit(name)
-        return iter(seen)
+        return iter(order)
 
     def run(self, name: str) -> Path:
-        """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
-        # Whatever is wrong with what any stage is about to read is reported before the first one runs.
-        if not self._made(name):
+        """Make a stage's artifact and whatever it needs that is missing, and return its directory.
+
+        Raises:
+            JudgetrainError: settings, files, models or the network are not as a stage needs them. All of this is
+                checked before the first stage runs.
+        """
+        if not self._is_made(name):
             self.console.line(f"{name}: looking at settings, files and models first")
         self.check_all(name)
-        started, made, plan = time.time(), len(self.made), self.plan(name)
-        with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
+        started = time.time()
+        made_before = len(self.made)
+        plan = self.plan(name)
+        # A finished artifact is only read, also in a directory where nothing may be written.
+        at_work = nullcontext() if plan.finished else using(Path(self.config.output_dir))
+        with at_work:
             self.verify(name)
-            chain, missing = [*self.needed(name)], {*self.missing(name)}
-            places = {s: f"stage {i} of {len(chain)}: {s}" for i, s in enumerate(chain, 1) if s in missing}
-            if 0 < len(places) < len(chain):
-                self.console.line(f"{name}: {len(places)} of {len(chain)} stages are to be made; the others are reused")
-            for number, (stage, place) in enumerate(places.items()):
-                expected = self._expected([*places][number:])
-                try:
-                    self._make(self.plan(stage), f"{place}: {rooms.stages()[stage].does}{expected}")
-                except KeyboardInterrupt:
-                    kept = self.plan(stage).progress
-                    with suppress(BrokenPipeError):
-                        self.console.line(f"{name}: interrupted in {place}; the same command goes on there ({kept})")
-                    raise
-                except NothingToLearnError as error:
-                    if not self._do_without(stage, name):
-                        raise
-                    short = f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
-                    self.console.line(short)
-                    directory = self.run(name)
-                    self.console.line(short)
-                    return directory
-        if len(self.made) > made:
+            loss = self._make_missing(name)
+            if loss is not None:
+                # At the end as well: the lines of other stages come between.
+                self.console.line(loss)
+                directory = self.run(name)
+                self.console.line(loss)
+                return directory
+        if len(self.made) > made_before:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {plan.directory}")
-            return plan.directory
-        if (printed := plan.directory / PRINTED).is_file():
+        else:
+            self._show_finished(plan)
+        return plan.directory
+
+    def _make_missing(self, name: str) -> str | None:
+        """Make the missing stages of a stage, inputs first.
+
+        Returns:
+            None, or the message of a stage that came to nothing and that ``name`` can do without.
+        """
+        chain = list(self.needed(name))
+        missing = set(self.missing(name))
+        places = {
+            stage: f"stage {number} of {len(chain)}: {stage}"
+            for number, stage in enumerate(chain, start=1)
+            if stage in missing
+        }
+        if 0 < len(places) < len(chain):
+            self.console.line(f"{name}: {len(places)} of {len(chain)} stages are to be made; the others are reused")
+
+        remaining = list(places)
+        while remaining:
+            stage = remaining[0]
+            announcement = f"{places[stage]}: {rooms.stages()[stage].does}{self._expected(remaining)}"
+            try:
+                self._make(self.plan(stage), announcement)
+            except KeyboardInterrupt:
+                progress = self.plan(stage).progress
+                # Whatever reads the lines, as tee, may have been interrupted, too.
+                with suppress(BrokenPipeError):
+                    self.console.line(
+                        f"{name}: interrupted in {places[stage]}; the same command goes on there ({progress})"
+                    )
+                raise
+            except NothingToLearnError as error:
+                if not self._do_without(stage, name):
+                    raise
+                return f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
+            remaining.pop(0)
+        return None
+
+    def _show_finished(self, plan: Plan) -> None:
+        """Print what the stage printed when it was made, and that there is nothing to do."""
+        name = plan.stage.name
+        printed = plan.directory / PRINTED
+        if printed.is_file():
             print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
         if plan.manifest:
             self.console.line(f"{name}: {_summary(plan.manifest)}")
         self.console.line(f"{name}: nothing to do, everything is there: {plan.directory}")
-        return plan.directory
 
     def _expected(self, stages: Sequence[str]) -> str:
-        """How long this recipe took to make these stages here last, the first and all of them, where that is known."""
-        seconds = []
-        for stage in stages:
-            made = sorted(self.plan(stage).directory.parent.glob(f"*/{MANIFEST}"), key=os.path.getmtime)
-            told = [manifest for manifest in map(read_json, made) if isinstance(manifest, dict)]
-            own = (m.get("seconds") for m in told if m.get("recipe") == self.config.recipe_name)
-            seconds.append([0.0, *(each for each in own if isinstance(each, (int, float)))][-1])
+        """Return how long this recipe's stages took here last, in words: the first and all of them.
+
+        Empty where one of them was never made.
+        """
+        seconds = [self._last_seconds(stage) for stage in stages]
         if not all(seconds):
             return ""
         return f" (last time {duration(seconds[0])}; all that is left {duration(sum(seconds))})"
 
+    def _last_seconds(self, stage: str) -> float:
+        """Return the seconds that a stage of this recipe took last, under any settings; 0 where it was never made."""
+        last = 0.0
+        manifests = self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")
+        for path in sorted(manifests, key=os.path.getmtime):
+            manifest = read_json(path)
+            if not isinstance(manifest, dict) or manifest.get("recipe") != self.config.recipe_name:
+                continue
+            seconds = manifest.get("seconds")
+            if isinstance(seconds, (int, float)):
+                last = seconds
+        return last
+
     def _do_without(self, lost: str, name: str) -> bool:
-        """Go on without a stage that came to nothing, where the stage asked for can."""
+        """Change the configuration so that a stage needs another no more, and return whether that can be done.
+
+        Args:
+            lost: the stage that came to nothing.
+            name: the stage that is to go on without it.
+        """
         without = STAGES[name].without
-        config = without and resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
-        if config:
-            self.config, self._plans = config, {}
-        return bool(config)
+        if not without:
+            return False
+        config = resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
+        if not config:
+            return False
+        self.config = config
+        self._plans = {}
+        return True
 
     def check(self, name: str) -> None:
         """Refuse (ConfigError) settings of a stage, or of one that it needs and that has to be made."""
-        for stage in self._inputs_first(name, self._made):
+        for stage in self._inputs_first(name, self._is_made):
             STAGES[stage].check(self.settings(stage))
 
     def verify(self, name: str) -> None:
-        """Look whether the artifacts that a run of the stage reads are what was written (DataError: one is not).
+        """Check the artifacts that a run of a stage reads.
 
-        Of finished artifacts that it needs, but does not read now, damage is only said.
+        Damage of finished artifacts that it needs, but does not read now, is only printed.
+
+        Raises:
+            DataError: an artifact that is read now is not what was written.
         """
-        missing = set(self.missing(name))
-        read = [plan for stage in missing for plan in self.plan(stage).inputs.values()] or [self.plan(name)]
-        directories = dict.fromkeys(plan.directory for plan in read if plan.finished)
+        missing = list(self.missing(name))
+        if missing:
+            plans = [plan for stage in missing for plan in self.plan(stage).inputs.values()]
+        else:
+            plans = [self.plan(name)]
+        directories = dict.fromkeys(plan.directory for plan in plans if plan.finished)
         for directory in directories:
-            if what := damage(directory, self._hashes, large=True):
-                raise damaged(directory, what)
+            problem = damage(directory, self._hashes, large=True)
+            if problem:
+                raise damaged(directory, problem)
+
         for stage in self.needed(name):
-            unread = self.plan(stage).finished and self.plan(stage).directory not in directories
-            if unread and (what := self.damage(stage)):
-                self.console.line(f"{stage}: {what}; no stage reads it now")
+            plan = self.plan(stage)
+            if not plan.finished or plan.directory in directories:
+                continue
+            problem = self.damage(stage)
+            if problem:
+                self.console.line(f"{stage}: {problem}; no stage reads it now")
 
     def damage(self, name: str) -> str | None:
-        """What is wrong with a finished stage's artifact, as far as sizes and small files tell; None: nothing."""
+        """Return the damage of a finished stage's artifact, as far as sizes and small files tell, or None."""
         try:
             return damage(self.plan(name).directory, self._hashes, large=False)
         except DataError as error:
             return str(error)
 
-    def _made(self, name: str) -> bool:
-        """Whether a stage is finished; one whose files cannot be read is not, and its check says more of them."""
-        return self._planned(name) and self.plan(name).finished
+    def _is_made(self, name: str) -> bool:
+        """Return whether a stage is finished. One whose files cannot be read is not: its check says more of them."""
+        return self._can_be_planned(name) and self.plan(name).finished
 
     def check_all(self, name: str) -> None:
-        """Check all that the stages which have to be made will read: settings, files, models, keys and the network
-        (JudgetrainError: what is wrong; of several things a ConfigError with a line for each)."""
-        wrong: list[JudgetrainError] = []
+        """Check all that the stages which have to be made will read: settings, files, models, keys and the network.
 
-        def fine(look: Callable[..., object], *given: Any) -> bool:
-            try:
-                look(*given)
-            except JudgetrainError as error:
-                wrong.append(error)
-                return False
-            return True
-
-        stages = [*self._inputs_first(name, self._made)]
-        checked = set[str]()
-        allowed = [stage for stage in stages if fine(STAGES[stage].check, self.settings(stage))]
-        there = {stage for stage in allowed if self._planned(stage)}
-        fine(self.plan, name)
+        Raises:
+            JudgetrainError: one thing is wrong.
+            ConfigError: several things are wrong; has a line for each.
+        """
+        checks = _Checks()
+        stages = list(self._inputs_first(name, self._is_made))
+        allowed = [stage for stage in stages if checks.passes(STAGES[stage].check, self.settings(stage))]
+        with_files = {stage for stage in allowed if self._can_be_planned(stage)}
+        checks.passes(self.plan, name)
         if stages:
-            fine(executor_type(self.config.executor).check, self.config.executor)
+            checks.passes(executor_type(self.config.executor).check, self.config.executor)
             if any(STAGES[stage].tracked for stage in stages):
-                fine(self.config.track.check_here)
+                checks.passes(self.config.track.check_here)
+
+        # Two stages may read one model, which is looked at once.
+        checked: set[str] = set()
         for stage in allowed:
             settings = self.settings(stage)
-            if stage not in there or fine(STAGES[stage].check_here, settings):
-                for check in checks_of(settings, stage, checked):
-                    fine(check)
-        if len(wrong) > 1:
-            lines = (line for each in wrong for line in str(each).splitlines())
-            raise ConfigError("\n".join({line.partition(": ")[0]: line for line in lines}.values()))  # once a key
-        if wrong:
-            raise wrong[0]
+            # A stage's own check opens its files, so these must be there.
+            if stage in with_files and not checks.passes(STAGES[stage].check_here, settings):
+                continue
+            for check in checks_of(settings, stage, checked):
+                checks.passes(check)
+        checks.raise_errors()
 
-    def _planned(self, name: str) -> bool:
-        """Whether every file that a stage and those before it name is there."""
+    def _can_be_planned(self, name: str) -> bool:
+        """Return whether every file that a stage and those before it name is there."""
         try:
-            return bool(self.plan(name))
+            self.plan(name)
         except JudgetrainError:
             return False
+        return True
 
-    def _make(self, plan: Plan, announced: str) -> None:
+    def _make(self, plan: Plan, announcement: str) -> None:
+        """Make a stage under its lock, in this process or in several that it starts."""
         with locked(plan.directory, self.console):
-            if plan.finished:  # by another process
+            if plan.finished:
+                # Another process has made it while this one waited for the lock.
                 return
-            self.console.line(announced)
-            alone = distributed.current().group is None
-            if plan.stage.trains and alone and self.config.train.distributed != "none":
+            self.console.line(announcement)
+            is_alone = distributed.current().group is None
+            if plan.stage.trains and is_alone and self.config.train.distributed != "none":
                 launch(self.config, plan.stage.name, _execute)
             else:
                 self.execute(plan)
@@ -322,11 +481,12 @@ class Pipeline:
     def execute(self, plan: Plan) -> None:
         """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
         name = plan.stage.name
-        if any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir()):
+        if any(path.name not in (".lock", SECONDS) for path in plan.directory.iterdir()):
             self.console.line(f"{name}: resuming what an earlier run left")
         quiet_libraries()
-        inputs = {i: each.directory for i, each in plan.inputs.items()}
-        task, before = Task(inputs, name, plan.settings, str(plan.directory)), seconds_so_far(plan.directory)[0]
+        inputs = {input_name: input_plan.directory for input_name, input_plan in plan.inputs.items()}
+        task = Task(inputs, name, plan.settings, str(plan.directory))
+        seconds_before, _ = seconds_so_far(plan.directory)
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
@@ -339,20 +499,26 @@ class Pipeline:
             console=self.console,
             asked=name == self.config.stage,
         )
-        config = self.config.track if plan.stage.tracked else TrackConfig("none")
-        with out.timed(), tracked(config, facts) as track:
+        track_config = self.config.track if plan.stage.tracked else TrackConfig("none")
+        with out.timed(), tracked(track_config, facts) as track:
             out.track = track
-            for i, directory in task.inputs.items():
-                track.uses(directory, plan.inputs[i].manifest or {})
+            for input_name, directory in inputs.items():
+                track.uses(directory, plan.inputs[input_name].manifest or {})
             with full_disk_explained(plan.directory):
                 run_stage(task, out)
+            # The manifest comes last: an artifact with one is finished.
             manifest = sealed(plan.directory, self._manifest(plan, out), self._hashes)
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
             track.makes(plan.directory, manifest)
-        self.console.line(f"{name}: {_summary(manifest)}" + (f", {duration(before)} of them before" if before else ""))
+
+        summary = _summary(manifest)
+        if seconds_before:
+            summary = f"{summary}, {duration(seconds_before)} of them before"
+        self.console.line(f"{name}: {summary}")
 
     def _manifest(self, plan: Plan, out: StageRun) -> dict[str, Any]:
+        """Return the manifest of a stage that has run; the sizes and hashes of its files are still missing."""
         return {
             "stage": plan.stage.name,
             "fingerprint": plan.fingerprint,
@@ -378,18 +544,26 @@ def _execute(config: Config, stage: str) -> None:
 
 
 def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
-    counts, tokens = manifest["counts"], manifest["tokens"]
-    dropped = {f"dropped/{reason}": number for reason, number in counts["dropped"].items()}
-    return {"in": counts["in"], "out": counts["out"], **dropped, **{f"tokens/{k}": n for k, n in tokens.items()}}
+    """Return the counts and tokens of a manifest for a tracker's summary."""
+    counts = manifest["counts"]
+    numbers = {"in": counts["in"], "out": counts["out"]}
+    for reason, number in counts["dropped"].items():
+        numbers[f"dropped/{reason}"] = number
+    for kind, number in manifest["tokens"].items():
+        numbers[f"tokens/{kind}"] = number
+    return numbers
 
 
 def _summary(manifest: dict[str, Any]) -> str:
-    counts, tokens = manifest["counts"], manifest["tokens"]
+    """Return a stage's counts and seconds in one line; with -v the reasons why rows were left out, too."""
+    counts = manifest["counts"]
+    dropped = counts["dropped"]
     parts = [TOLD.format(**counts)]
     if VERBOSE in os.environ:
-        parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
-    elif counts["dropped"]:
-        parts.append(f"{sum(counts['dropped'].values()):,} left out or asked again (-v says why)")
-    if tokens["generated"]:
-        parts.append(f"{tokens['generated']:,} tokens generated")
+        parts += [f"{number} {reason}" for reason, number in sorted(dropped.items())]
+    elif dropped:
+        parts.append(f"{sum(dropped.values()):,} left out or asked again (-v says why)")
+    generated = manifest["tokens"]["generated"]
+    if generated:
+        parts.append(f"{generated:,} tokens generated")
     return f"{', '.join(parts)}, {duration(manifest['seconds'])}"
