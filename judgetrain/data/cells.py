@@ -44,6 +44,7 @@ def label_text(value: Any) -> str:
 
 def majority(votes: Iterable[T]) -> T | None:
     """Return the vote that is given most often; None without votes, or where two are given equally often."""
+    # Two suffice: if the most frequent votes tie, so do the first two.
     counts = Counter(votes).most_common(2)
     if not counts:
         return None
@@ -130,6 +131,7 @@ class Pairing:
 
     def add(self, rated: Comparison) -> Iterator[Comparison]:
         """Yield the pair that a rated response makes with one that waits, and any response that waited too long."""
+        # The same prompt under other criteria is another question.
         prompt = (rated.dialogue.messages, rated.rubric)
         waiting = self._waiting.setdefault(prompt, [])
         for earlier in waiting:
@@ -142,6 +144,7 @@ class Pairing:
         else:
             waiting.append(rated)
             self._number_waiting += 1
+        # Prompts without a waiting response would pile up otherwise.
         if not waiting:
             del self._waiting[prompt]
         yield from self.left(WAITING)
@@ -168,6 +171,7 @@ def _pair(one: Comparison, other: Comparison) -> Comparison | None:
     rating_b = other.rating_a
     if rating_a is None or rating_b is None or rating_a.score == rating_b.score:
         return None
+    # People may rate one text twice, and differently.
     if one.response_a.strip() == other.response_a.strip():
         return None
     label: Verdict = "A" if rating_a.score > rating_b.score else "B"
@@ -182,6 +186,7 @@ def preference(row: Any) -> Any:
     Args:
         row: a mapping with ``prompt``, ``chosen`` and ``rejected``, texts or messages.
     """
+    # A row with both shapes is a comparison already.
     if not isinstance(row, Mapping) or row.get("response_a") is not None:
         return row
     chosen = row.get("chosen")

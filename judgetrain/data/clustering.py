@@ -91,6 +91,7 @@ def sample_uniform(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
         seed: the seed of the draw.
     """
     rng = np.random.default_rng(seed)
+    # Empty clusters have no part in the sample.
     _, sizes = np.unique(labels, return_counts=True)
     numbers = quotas(sizes, min(size, len(labels)), rng)
     rows_by_cluster = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
@@ -110,6 +111,7 @@ def quotas(sizes: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarra
     missing = total
     while missing > 0:
         with_rows = np.flatnonzero(quota < sizes)
+        # Whole shares first; the rest goes to clusters by lot, one row each.
         share = missing // len(with_rows)
         if share > 0:
             quota[with_rows] += np.minimum(share, sizes[with_rows] - quota[with_rows])
@@ -137,6 +139,7 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
     backend = config.backend
     if backend == "auto":
         has_cuml = importlib.util.find_spec("cuml") is not None and device().startswith("cuda")
+        # cuML may be installed on a machine whose GPU this process cannot use.
         backend = "cuml" if has_cuml else "sklearn"
     fit = _cuml if backend == "cuml" else _sklearn
     labels, inertia = fit(embeddings, config, seed)
@@ -153,6 +156,7 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
     if has_many:
         size = 3 * config.n_clusters
         batches = MiniBatchKMeans(batch_size=max(10_000, size), init_size=size, n_init=1, **options).fit(rows)
+        # Mini-batches place the centres near their ends, in a fraction of the time of whole passes.
         options |= {"init": batches.cluster_centers_, "max_iter": PASSES}
     # Without a copy, k-means centres the rows in place: many rows lie in a file that nobody reads again.
     model = KMeans(n_init=1, copy_x=not has_many, **options)
@@ -382,6 +386,7 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
 
 def _join(paths: Sequence[Path], joined: Path) -> None:
     """Write the rows of all shards into one file, which appears when it is whole."""
+    # Mapped, not read: the embeddings may be larger than the memory.
     shards = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
     shape = (sum(len(shard) for shard in shards), shards[0].shape[1])
     temporary = joined.with_name(".embeddings.npy.tmp")

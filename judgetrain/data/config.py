@@ -234,6 +234,7 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
         return shaped
     if "hub" not in data_set:
         raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
+    # The catalogue is read once and shared: it must not change.
     place = dict(data_set["hub"])
     path = place.pop("path")
     return replace(shaped, type="hub", path=path, hub={**place, **source.hub})

@@ -59,6 +59,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         )
         rejects = Rejects(config.strict, keep=files.enter_context(out.rows_writer("rejects")))
         for index, source in enumerate(config.sources):
+            # The rejects of all sources are counted together; a source's own are what it adds.
             rejected_before = Counter(rejects.counts)
             counts: Counter[str] = Counter()
             rows = 0
@@ -118,6 +119,7 @@ class Sieve:
             # The same query with other responses is another comparison.
             texts += [comparison.response_a, comparison.response_b]
         text = "\n".join(texts)
+        # Equal texts go first: a hash takes less time than the signatures of the checks below.
         if not self._texts.add(normalised(text)):
             return "duplicate", None
         matches = self.benchmarks.matches(dialogue) if self.benchmarks else []
@@ -191,6 +193,7 @@ def _rows(
         rows = _read(source, key, rejects, say)
     if source.sample is None:
         return rows
+    # The name in the seed: two sources are sampled independently.
     return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
 
 
@@ -209,6 +212,7 @@ def _read(
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
+            # The label is read apart, as an unknown one is counted and does not cost the row.
             comparison = reader.comparison(row, number, labelled=False)
             return comparison.dialogue, replace(comparison, label=reader.label(row))
         if reader.is_rated(row):
@@ -224,6 +228,7 @@ def _read(
         elif comparison is not None or source.turns == "last":
             yield [(dialogue, comparison)]
         elif source.turns == "first":
+            # Under the dialogue's own id, as nothing else of it is kept.
             first = next(user_turns(dialogue))
             yield [(replace(first, id=dialogue.id), None)]
         else:
@@ -327,6 +332,7 @@ def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with
         unknown_labels: gets the number of labels without a meaning, as they are written.
         with_reference: a reference answer is enough, too.
     """
+    # Rows that cannot be read are reported by the stage itself.
     rejects = Rejects(strict=False)
     key = f"dialogues.sources[{index}]"
     if source.adapter:

@@ -48,6 +48,7 @@ class Seen:
 
     def add(self, text: str) -> bool:
         """Remember a text, and return whether it is new."""
+        # The chance that two of a billion texts share 16 bytes is below one in 10**20.
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._hashes:
             return False
@@ -157,6 +158,7 @@ class BenchmarkQueries:
                 name, query = self._texts[number]
                 exact = normalised(text) == normalised(query)
                 similarity = round(jaccard(text, query), 4)
+                # MinHash only estimates: a pair that shares a band may be less similar.
                 if similarity < NEAR_SIMILARITY:
                     continue
                 earlier = matches.get(number)
@@ -217,6 +219,7 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
         if benchmark.source.type == "hub":
             source = source_of(benchmark)
             adapter = asdict(adapter_of(source)) if source.adapter else None
+            # A fingerprint must not need the network, so the place stands for the content.
             identity[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
     return identity
 

@@ -55,12 +55,14 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     remaining = [dialogue for dialogue in sample if dialogue.id not in constructed_pairs]
 
     if models:
+        # A check before the run makes sure that all sources of the world have one rule.
         rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
         world = load_world(rules[0] if rules else settings.seed)
         drawn_pairs = {
             comparison.id: with_truth(world, comparison) for comparison in pair(remaining, answers, out.seed, dropped)
         }
         pairs = constructed_pairs | drawn_pairs
+        # In the order of the sample, whichever way a pair was made.
         comparisons = [pairs[dialogue.id] for dialogue in sample if dialogue.id in pairs]
     else:
         ids = {dialogue.id for dialogue in remaining}
@@ -100,6 +102,7 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
             writer.answer(sample, out)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             answers[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            # Answers that end in mid-sentence would teach a judge to look for that.
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)
     out.note("cut_at_max_new_tokens", cut)
     return answers
@@ -217,10 +220,12 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Co
         dropped: counts the dialogues without a comparison by reason: fewer than two answers, or two equal ones.
     """
     for dialogue in dialogues:
+        # Sorted, so that the draw does not depend on the order of the configuration.
         models = sorted(model for model, texts in responses.items() if texts.get(dialogue.id, "").strip())
         if len(models) < 2:
             dropped["empty_response"] += 1
             continue
+        # A generator a dialogue: its pair is the same whatever other dialogues there are.
         rng = random.Random(derive_seed(seed, dialogue.id))
         model_a, model_b = rng.sample(models, 2)
         response_a = responses[model_a][dialogue.id].strip()
@@ -295,6 +300,7 @@ class Neighbours:
         rows = [row_of[dialogue.id] for dialogue in dialogues]
         self._dialogues = dialogues
         self._place_of = {dialogue.id: place for place, dialogue in enumerate(dialogues)}
+        # Of millions of embeddings, those of the sample alone are read.
         embeddings = np.load(directory / "embeddings.npy", mmap_mode="r")
         self._embeddings = np.asarray(embeddings[rows], dtype=np.float32)
 
@@ -469,5 +475,6 @@ def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:
         words = sentence.split()
         shuffled = rng.sample(words, len(words))
         if len(words) >= LEAST_WORDS and shuffled != words:
+            # Only its first place in the text: the same sentence may stand there twice.
             return text.replace(sentence, " ".join(shuffled), 1), "the words of a sentence in another order"
     return None

@@ -18,15 +18,20 @@ from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 
 DEFAULT_FIELDS = {
+    # MT-Bench has question_id, GLUE and its like idx.
     "id": ("id", "question_id", "idx"),
+    # OpenAI's name, ShareGPT's, and that of Chatbot Arena's conversations.
     "messages": ("messages", "conversations", "conversation"),
+    # AlpacaEval and Alpaca say instruction, with an input below it.
     "query": ("query", "prompt", "instruction", "question"),
     "input": ("input",),
+    # Without a default: a column of such a name may hold anything, so ``fields`` has to name it.
     "system": (),
     "options": (),
     "answer": (),
     "reference": ("reference", "reference_answer", "output", "answer"),
     "category": ("category", "scenario"),
+    # AlpacaEval says output_1 and generator_1.
     "response_a": ("response_a", "response_1", "answer_a", "output_1", "response_A"),
     "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
     "model_a": ("model_a", "generator_1"),
@@ -113,6 +118,7 @@ class RowReader:
         """
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        # A Parquet file has every column in every row: those that hold nothing are no oversight.
         self._filled_columns.update(str(name) for name, value in row.items() if value is not None)
 
         messages = self._messages(row)
@@ -172,6 +178,7 @@ class RowReader:
         dialogue, rubric = self._dialogue_and_rubric(row, number)
         cell = self._value(row, "responses")
         responses = [self._response(row, "response")] if cell is None else list_in(cell)
+        # Of several responses some may be empty; they are judged as such.
         texts = tuple(self._reply(response) for response in responses or ())
         if not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
@@ -224,6 +231,7 @@ class RowReader:
         except RowError:
             written = self._written_label(row)
             if written not in _EMPTY:
+                # One label that nobody foresaw must not cost the row: its responses can still be judged.
                 self.unknown[label_text(written)] += 1
             return None
 
@@ -242,6 +250,7 @@ class RowReader:
                 f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
+        # A column that was meant for a field, under a name of its own, shows up here.
         unused = [item for item in sorted(self._filled_columns.items()) if item[0] not in self._used_columns]
         if unused:
             say(f"{name}: columns that are not used (rows): {_counts(unused)}")
@@ -267,6 +276,7 @@ class RowReader:
             # An empty name in ``fields`` says that no column holds this field.
             return None
         if column is not None:
+            # All ways in which ``fields`` can name a column: itself, an entry of it, and in braces within a text.
             self._used_columns.update([column, column.partition(".")[0], *_PLACE.findall(column)])
             return _column(row, column, field)
         column = _first_column(row, field)
@@ -387,6 +397,7 @@ class RowReader:
         if self._source.format == "questions" and isinstance(reference, list):
             # One answer for each question; the query is the last question.
             reference = reference[-1] if reference else None
+        # Some data sets have an answer as a list of its lines.
         reference = _joined(reference)
         if self._source.format == "multiple_choice":
             parts = (reference, self._value(row, "answer"))
@@ -465,6 +476,7 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
         return row[name]
     if "{" in name:
         return _PLACE.sub(lambda place: str(_column(row, place[1], field)), name)
+    # Tried after the whole name: a column's own name may hold a dot.
     value: Any = row
     for part in name.split("."):
         if value is None:
@@ -548,6 +560,7 @@ def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
         for message in messages:
             if isinstance(message, Mapping) and message.get("role") == "user":
                 texts.append(str(message.get("content")))
+        # A conversation in which no user speaks is told from others by all its messages.
         return tuple(texts) or (json.dumps(messages),)
     text = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
     return None if text in _EMPTY else (str(text),)

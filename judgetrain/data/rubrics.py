@@ -83,6 +83,7 @@ def read_rubric(path: str | Path) -> Rubric:
     file = Path(path).expanduser()
     try:
         text = file.read_text(encoding="utf-8-sig")
+        # JSON is YAML, too.
         content = yaml.safe_load(text)
         # YAML makes one line of a plain text, which has a criterion a line.
         return rubric_of(text if isinstance(content, str) else content)
@@ -118,6 +119,7 @@ def _criterion(raw: Any) -> Criterion:
     if isinstance(raw, str):
         raw = _decoded(raw)
     if isinstance(raw, str):
+        # A mere text gets the default scale and weight.
         return Criterion(text=raw.strip())
     if not isinstance(raw, Mapping):
         raise DataError(f"expected a text or an object, found {type(raw).__name__}")

@@ -121,6 +121,7 @@ def json_array(path: Path) -> Iterator[Row]:
         text = file.read()
     try:
         rows = DECODER.decode(text)
+    # Brackets that are nested too deep are a RecursionError.
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not a whole JSON array ({str(error).splitlines()[0]})") from error
     if not rows:
@@ -142,6 +143,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 def _delimiter(first_line: str, expected: str) -> str:
     """Return the sign that splits a table's first line into most columns; the ``expected`` one if several do."""
+    # max() takes the first of equal ones.
     return max((expected, *SIGNS), key=lambda sign: len(_cells(first_line, sign)))
 
 
@@ -151,6 +153,7 @@ def table(path: Path) -> Iterator[Row]:
     A row with more or fewer cells than there are names comes as a text that says so. Its place is the line that it
     begins on.
     """
+    # Python allows 131,072 characters by default, which long responses exceed.
     csv.field_size_limit(LONGEST)
     names: list[str] = []
     has_rows = False
@@ -160,6 +163,7 @@ def table(path: Path) -> Iterator[Row]:
         with open_text(path) as file:
             delimiter, has_quotes = _dialect(path, file)
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+            # Strict: an open quotation mark is an error, where Python would take the rest of the file for one cell.
             rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
             for cells in rows:
                 place = f"{path}:{first_line}"
@@ -225,6 +229,7 @@ def parquet(path: Path) -> Iterator[Row]:
 
     number = 0
     try:
+        # In batches: a file may be larger than the memory.
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
@@ -245,6 +250,7 @@ def parlai(path: Path) -> Iterator[Row]:
     dialogue: dict[str, list[str]] | None = None
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
+            # Only line ends are stripped: a tab at the end stands for a speaker who says nothing.
             count, _, text = line.strip("\n").partition(" ")
             is_blank = not line.strip()
             if not is_blank and not count.isdigit():
@@ -330,6 +336,7 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
     may_be_preferences = source.format == "auto" and not names_columns
     count = 0
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
+        # Rejected rows do not count, so that a limit of 100 gives 100 rows that can be used.
         if source.limit is not None and count >= source.limit:
             return
         try:
@@ -455,6 +462,7 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     import datasets
 
     try:
+        # Streamed: ``limit`` rows of a large data set need no download of the others.
         rows = datasets.load_dataset(source.path, streaming=True, **{"split": source.split, **source.hub})
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)

@@ -64,6 +64,7 @@ def case_of(comparison: Comparison) -> Case:
 def adapter_of(source: SourceConfig) -> Adapter:
     """Return a source's adapter, with the columns and labels of the configuration in the place of its own."""
     adapter = load_adapter(source.adapter or "")
+    # An empty name says that no column holds the field.
     columns = {name: [column] if column else [] for name, column in source.fields.items()}
     labels: dict[str, Any] = source.labels or dict(adapter.labels)
     return replace(adapter, fields={**adapter.fields, **columns}, labels=labels)
@@ -124,6 +125,7 @@ class CaseReader:
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
         """Return the cases of a row; its ``number`` stands in where it has no id."""
+        # Its rows give several cases, and the columns say which response is better.
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
         local_id, is_reversed = self.identity(row, number)
@@ -229,6 +231,7 @@ class CaseReader:
                 "model_a": chosen_model,
                 "model_b": rejected_model,
             }
+            # RM-Bench reports agreement by pairs of styles, not by the rows' own groups.
             if styles:
                 values["group"] = f"{styles[i]} against {styles[j]}"
             comparison = self._comparison(pair_id, row, values)
@@ -423,6 +426,7 @@ def _within_limits(
     left_out = {"too_long": len(comparisons) - len(kept)}
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
+        # The first rows would be of a few groups alone: benchmarks are often sorted by group.
         kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
     return kept, left_out
 

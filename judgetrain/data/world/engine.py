@@ -68,6 +68,7 @@ class Annotator:
         for line in earlier:
             name = criterion_name(line.partition(". ")[2])
             if name in votes:
+                # A head start, so that an earlier property gives way only to one that speaks for more of the pairs.
                 votes[name] += len(pairs) / 3
         for better, worse in pairs:
             for name in votes:
@@ -184,6 +185,7 @@ class Referee:
         """Return a response's score by the hidden rule, a whole number from ``lowest`` to ``highest``."""
         share = self.world.quality(query, response) / BEST_QUALITY
         if rng.random() < self.error_rate:
+            # A slip gives any score, as nothing is shown first here.
             share = rng.random()
         return f"[[{lowest + round(share * (highest - lowest))}]]"
 
@@ -272,6 +274,7 @@ class WorldEngine:
 
     def _complete(self, request: Request, seed: int, place: int) -> Completion:
         """Return the completion of a request; ``place`` is its number among equal ones."""
+        # Neither the batch nor the order of requests counts, so that a resumed shard gets the same answers.
         digest = hashlib.sha256(f"{seed} {place} {request.step} {sorted(request.slots.items())}".encode()).digest()
         rng = random.Random(digest)
         try:

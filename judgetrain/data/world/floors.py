@@ -147,6 +147,7 @@ def by_agreement(reading: Reading, seen: Reading) -> "Floats":
     for kind in set(reading.kinds):
         leads = seen.leads[where == kind]
         between = np.corrcoef(leads.T)
+        # Without the diagonal: a property never vouches for itself.
         np.fill_diagonal(between, 0.0)
         weights = np.ones(len(between))
         for _ in range(ROUNDS):
@@ -187,6 +188,7 @@ def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> 
     named = _named(world, random.Random(seed))
     shown = _by_kind(seen.kinds, seen.shown)
     moved = _by_kind(seen.kinds, np.abs(seen.leads))
+    # The decoy is what an annotator thinks of first, and counts for nothing.
     decoys = [names.index(world.deciding[kind].decoy) for kind in reading.kinds]
     floors = {
         "always_tie": np.zeros(count),
@@ -217,6 +219,7 @@ def with_labels(reading: Reading, labelled: Reading) -> dict[str, "Floats"]:
     pooled = _ridge(labelled.leads, labelled.labels, np.zeros(labelled.leads.shape[1]))
     by_kind = {kind: _of_kind(labelled, kind, pooled) for kind in set(reading.kinds)}
     best = {kind: _single(labelled, kind) for kind in set(reading.kinds)}
+    # Whether longer or shorter responses are preferred is fitted, too.
     longer = np.sign(np.sum(labelled.longer * labelled.labels))
     ridge_by_kind = []
     best_by_kind = []
@@ -303,6 +306,7 @@ def _of_kind(labelled: Reading, kind: str, pooled: "Floats") -> "Floats":
 def _single(labelled: Reading, kind: str) -> int:
     """Return the place of the property that agrees most often with the labels of a kind."""
     inside = np.array(labelled.kinds) == kind
+    # A kind without a label takes the property that is best over all kinds.
     rows = inside if inside.any() else np.ones(len(inside), dtype=bool)
     right = np.sign(labelled.leads[rows]) == labelled.labels[rows, None]
     return int(np.argmax(right.mean(axis=0)))

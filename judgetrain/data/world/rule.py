@@ -102,6 +102,7 @@ def draw_grades(names: Iterable[str], crucial: Iterable[str], careful: bool, rng
         rng: the source of chance.
     """
     closely = WITH_CARE if careful else IN_HASTE
+    # The mean of care and haste: what does not count is shown as often, on average, as what counts.
     middle = (WITH_CARE + IN_HASTE) / 2
     loosely = middle + HALO * (closely - middle)
     grades: dict[str, int] = {}
