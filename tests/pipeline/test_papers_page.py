@@ -12,8 +12,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from judgetrain.pipeline import groups, recipes
-from judgetrain.pipeline.compose import GROUPS
 from judgetrain.pipeline.key_names import every_key
+from judgetrain.pipeline.variants import GROUPS
 from tests.builders.pipeline import configured
 
 ROOT = Path(__file__).parents[2]
