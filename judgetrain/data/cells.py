@@ -113,6 +113,7 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     try:
+        # Also of a text, as CSV files have numbers.
         return float(value)
     except (TypeError, ValueError):
         return None
@@ -200,7 +201,9 @@ def preference(row: Any) -> Any:
         return row
 
     comparison = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
+    # Other columns stay, as ids and categories.
     comparison["prompt"] = prompt
+    # By the texts, not by a draw: the same row gives the same comparison in every source and every run.
     if derive_seed("side", *texts) % 2:
         comparison |= {"response_a": rejected, "response_b": chosen, "label": "B"}
     else:

@@ -200,6 +200,7 @@ def single_precision(embeddings: np.ndarray) -> np.ndarray:
         # The system's temporary directory may be small, or held in memory.
         directory = Path(embeddings.filename).parent
     with tempfile.TemporaryFile(dir=directory) as file:
+        # The map keeps the file open after the block has closed it.
         wide = np.memmap(file, dtype=np.float32, mode="w+", shape=embeddings.shape)
         for start in range(0, len(embeddings), WIDEN):
             wide[start : start + WIDEN] = embeddings[start : start + WIDEN]
@@ -303,6 +304,7 @@ def _static(path: str, device: str) -> SentenceTransformer:
 
     from judgetrain.engines.loading import load_model, load_tokenizer
 
+    # A mean of many small vectors loses digits in half precision.
     model = ModelConfig(path=path, dtype="float32")
     weights = load_model(model).get_input_embeddings().weight.detach().numpy()
     backend = load_tokenizer(model).backend_tokenizer
@@ -334,6 +336,7 @@ class Encoder:
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         """Return unit-length embeddings [texts, dimension], float16."""
+        # The stage has a progress bar of its own.
         vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
         # A norm in bfloat16 would be off by a part in 256.
         wide = np.asarray(vectors, dtype=np.float32)
@@ -374,12 +377,14 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
 
             for done in out.executor.run(Work(process=process), missing):
                 assert isinstance(done.result, np.ndarray)
+                # A shard without its end would pass for a finished one.
                 with atomic(paths[done.index]) as file:
                     np.save(file, done.result, allow_pickle=False)
                 out.keep_seconds()
                 advance(len(done.result))
         _join(paths, joined)
     for path in paths:
+        # The joined file holds all of it.
         path.unlink(missing_ok=True)
     return np.load(joined, mmap_mode="r", allow_pickle=False)
 

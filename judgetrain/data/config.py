@@ -74,6 +74,7 @@ class SourceConfig:
         for label in list(self.labels):
             if isinstance(label, str):
                 continue
+            # True and 1 are one label, as are 1 and 1.0: rows are compared by label_text.
             is_whole = isinstance(label, bool) or label == int(label)
             text = str(int(label)) if is_whole else str(label)
             self.labels[text] = self.labels.pop(label)
@@ -152,6 +153,7 @@ class ClusterConfig:
         """Check that the encoder is there, and what the backend needs."""
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
             raise ConfigError(f"{key}.backend=cuml: pip install 'judgetrain[cuml]', or set {key}.backend=sklearn")
+        # Imported by name: reading settings must not load the libraries of the stage.
         resolve_name("judgetrain.data.clustering:check_encoder")(self.encoder, f"{key}.encoder")
 
 

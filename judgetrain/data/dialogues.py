@@ -72,6 +72,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
 
             rejected = rejects.counts - rejected_before
             facts[source.name] = Counter(read=rows + rejected.total())
+            # Then a row gives several dialogues, and the counts of both are told apart.
             if source.turns == "every":
                 facts[source.name]["dialogues"] = counts.total()
             for reason, count in rejected.items():
@@ -233,8 +234,10 @@ def _read(
             yield [(replace(first, id=dialogue.id), None)]
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
+    # A rated response without a partner still serves a judge that reads one at a time.
     for alone in pairing.left():
         yield [(alone.dialogue, alone)]
+    # At the end, as labels and columns are counted while rows are read.
     reader.tell(lambda message: say(f"dialogues: {message}"))
 
 

@@ -76,6 +76,7 @@ def signature(query: str) -> Any:
     """Return the query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
     from rensa import RMinHash
 
+    # One seed for all: signatures of different hashes cannot be compared.
     sketch = RMinHash(PERMUTATIONS, _SEED)
     sketch.update(shingles(query))
     return sketch
@@ -156,6 +157,7 @@ class BenchmarkQueries:
             # Equal texts have equal signatures, so this finds them, too.
             for number in self._near.query(signature(text)):
                 name, query = self._texts[number]
+                # Reported apart: an exact match needs no judgment, a similar one may be chance.
                 exact = normalised(text) == normalised(query)
                 similarity = round(jaccard(text, query), 4)
                 # MinHash only estimates: a pair that shares a band may be less similar.
@@ -184,6 +186,7 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
             for dialogue in _dialogues(benchmark, f"dialogues.decontaminate[{index}]"):
                 texts.update(asked(dialogue))
         except ConfigError as error:
+            # A benchmark serves evaluation as well; training alone can do without it.
             raise ConfigError(f"{error}, or leave the benchmark out") from error
         queries[benchmark.name] = sorted(texts)
     return queries

@@ -90,6 +90,7 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
     models = settings.responses.models
     if len(models) == 1:
         name = models[0].name
+        # Two names for one model, so that both answers stand side by side in all files.
         engines = {f"{name}-{number}": models[0].engine for number in (1, 2)}
     else:
         engines = {model.name: model.engine for model in models}
@@ -200,6 +201,7 @@ def _good_answers(sample: Sequence[Dialogue], dialogues: Path) -> tuple[dict[str
     for comparison in map(Comparison.from_row, read_rows(dialogues, "comparisons")):
         dialogue_id = comparison.dialogue.id
         if comparison.label == "A":
+            # A reference was written as an answer; the better of two responses may still be a poor one.
             answers.setdefault(dialogue_id, comparison.response_a)
         elif comparison.label == "B":
             answers.setdefault(dialogue_id, comparison.response_b)
@@ -408,10 +410,12 @@ def constructed(
     for dialogue in dialogues:
         if dialogue.id in leave:
             continue
+        # A generator a dialogue, of its own kind: the draws of drawn pairs stay as they are.
         rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
         for kind in rng.sample(kinds, len(kinds)):
             comparison = contrasts.pair(dialogue, kind, rng)
             if comparison is not None:
+                # Where A were always better, a judge would learn to say A.
                 pairs[dialogue.id] = comparison if rng.random() < 0.5 else comparison.swapped()
                 break
 
@@ -460,6 +464,7 @@ def wrong_number(digits: str, rng: random.Random) -> str:
     """Return another whole number of as many digits: larger as often as smaller, where there are both."""
     right = int(digits)
     go_up = rng.choice((True, False))
+    # The other side is for numbers at the end of their range, as 10 or 99.
     for sign in (1, -1) if go_up else (-1, 1):
         near = [right + sign * step for step in STEPS]
         fitting = [number for number in near if number >= 0 and len(str(number)) == len(str(right))]
@@ -474,6 +479,7 @@ def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:
     for sentence in rng.sample(parts, len(parts)):
         words = sentence.split()
         shuffled = rng.sample(words, len(words))
+        # A draw may leave the words in their order.
         if len(words) >= LEAST_WORDS and shuffled != words:
             # Only its first place in the text: the same sentence may stand there twice.
             return text.replace(sentence, " ".join(shuffled), 1), "the words of a sentence in another order"

@@ -155,11 +155,13 @@ class RowReader:
             labelled: True requires a label, None reads one where the row has it, False leaves it unread.
         """
         if isinstance(row, Mapping):
+            # Before anything else is read: the query itself may stand in such a list.
             row = self._unlisted(row)
         dialogue, rubric = self._dialogue_and_rubric(row, number)
         response_a = self._response(row, "response_a")
         response_b = self._response(row, "response_b")
         if labelled is None:
+            # A benchmark may have some rows without a label, which are judged and not counted.
             labelled = self._written_label(row) not in _EMPTY
         return Comparison(
             id=dialogue.id,
@@ -222,6 +224,7 @@ class RowReader:
         """Return whether the row holds one response and a label of it."""
         if not self.is_scored(row) or self._value(row, "response") is None:
             return False
+        # A column ``response`` may have been given to another field, as the reference.
         return not self._is_other_field_s(row, "response") and self._rating(row) not in _EMPTY
 
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
@@ -260,6 +263,7 @@ class RowReader:
         try:
             score = float(meaning)
         except ValueError:
+            # Out of the range below, as any text is that is no number.
             score = -1.0
         # Not a number compares false with both bounds.
         if not 0 <= score <= 1:
@@ -351,6 +355,7 @@ class RowReader:
                 return row
             lists[column] = texts
 
+        # Lists of different lengths are no turns of one conversation.
         lengths = {len(texts) for texts in lists.values()}
         if len(lengths) > 1:
             return row
@@ -380,6 +385,7 @@ class RowReader:
         """Return the verdict that a row's label means."""
         written = self._value(row, "label")
         text = label_text(written)
+        # Where the source says what labels mean, A, B and tie themselves mean nothing more.
         verdict = self._verdicts.get(text) if self._verdicts else text
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
@@ -439,6 +445,7 @@ class RowReader:
         query = self._text(row, "query")
         if self._source.format == "multiple_choice":
             options = _options(self._value(row, "options"))
+            # As an examiner would print it: the question, a blank line, and a line for each choice.
             return f"{query.strip()}\n\n{options}"
         if self._value(row, "input"):
             return f"{query}\n\n{self._text(row, 'input')}"

@@ -135,6 +135,7 @@ def _criterion(raw: Any) -> Criterion:
         raise DataError(f"no column says what to look for: expected one of {expected}; found {', '.join(raw)}")
 
     weight_column = "points" if "points" in raw else "weight"
+    # Shapes call one thing by several names; the first that a criterion has counts.
     return Criterion(
         text=_text(raw, text_column),
         name=_text(raw, "name") or _text(raw, "title"),
@@ -189,6 +190,7 @@ def _scale(raw: Any, name: str) -> tuple[Level, ...]:
         name: the column, for messages.
     """
     if isinstance(raw, Mapping):
+        # Both ways to write a scale become the longer one.
         raw = [{"label": label, "value": value} for label, value in raw.items()]
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
@@ -202,6 +204,7 @@ def _level(raw: Any, name: str) -> Level:
     """Return a level of a scale from its score alone, or an object with a score and texts; ``name`` is the column."""
     fields = raw if isinstance(raw, Mapping) else {"value": raw}
     score = fields["score"] if "score" in fields else fields.get("value")
+    # A truth value is a label here, not a score.
     if isinstance(score, (str, bool)) or score is None:
         raise DataError(f"{name}: {raw!r}: say what the level counts, as in {{no: 0, yes: 1}}")
 

@@ -76,6 +76,7 @@ def form_of(path: Path) -> str:
     JSON, whatever its name.
     """
     name = path.name.removesuffix(".gz")
+    # Parquet is no text, so its beginning cannot be looked at as such.
     if name.endswith(".parquet"):
         return "parquet"
     if name.endswith((".csv", ".tsv")):
@@ -172,6 +173,7 @@ def table(path: Path) -> Iterator[Row]:
                     cells = [_unquoted(cell) for cell in cells]
                 if not cells:
                     continue
+                # The first line that is not blank has the names.
                 if not names:
                     names = cells
                     _check_names(names, place)
@@ -385,6 +387,7 @@ def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
         if index < number:
             kept.append((index, row))
             continue
+        # Row i takes a place with the chance number / (i + 1), which keeps all sets equally likely.
         place = rng.randrange(index + 1)
         if place < number:
             kept[place] = (index, row)
@@ -422,6 +425,7 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
                 yield from _jsonl(path, rejects)
                 continue
             for place, row in readers[form](path):
+                # A row of a table with too few cells comes as its message.
                 if form == "table" and isinstance(row, str):
                     rejects.add(place, "wrong_cells", row, "")
                 else:
@@ -439,6 +443,7 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
             if not line.strip():
                 continue
             place = f"{path}:{number}"
+            # For the message of a line that is no text.
             raw = repr(line[:RAW_CHARS])
             # A byte order mark stands at the beginning of a file alone.
             encoding = "utf-8-sig" if number == 1 else "utf-8"

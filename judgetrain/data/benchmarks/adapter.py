@@ -70,6 +70,7 @@ class Adapter:
         for column in columns:
             if row.get(column) is not None:
                 return row[column]
+        # A field that the user gave an empty name has no column, and is not missed.
         if required and columns and name in self.fields:
             expected = " or ".join(repr(column) for column in columns)
             present = ", ".join(map(str, row))
@@ -102,6 +103,7 @@ class Adapter:
 
     def domain(self, group: str) -> str | None:
         """Return the coarse group that a group belongs to, or None."""
+        # Groups of a published benchmark are many, and their names begin alike.
         for name, patterns in self.domains.items():
             if any(fnmatchcase(group, pattern) for pattern in patterns):
                 return name

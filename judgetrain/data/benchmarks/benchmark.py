@@ -121,6 +121,7 @@ class CaseReader:
         self.adapter = adapter_of(source)
         self._answers = answers
         self._name = source.name
+        # The adapter has put the columns under their default names.
         self._rows = RowReader(SourceConfig(name=source.name))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
@@ -139,6 +140,7 @@ class CaseReader:
             prompt = ""
         votes = list(self.adapter.votes(row))
         if is_reversed:
+            # Votes say A and B in the row's order, the comparison has the alphabet's.
             comparison = comparison.swapped()
             votes = [mirror(vote) for vote in votes]
         return [Case(comparison, votes, prompt)]
@@ -183,6 +185,7 @@ class CaseReader:
         for side in "ab":
             model = str(self.adapter.value(row, f"model_{side}"))
             questions, answers, category = self._turns(row, side, model)
+            # Without a turn, a vote is on the whole conversation.
             count = len(answers) if turn is None else int(turn)
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
@@ -292,6 +295,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
                 continue
             if not holds_votes:
                 raise RowError("repeated_id", f"the id {name!r} stands twice; ids must differ")
+            # Votes are only put together if people saw the same texts.
             if earlier.comparison != case.comparison:
                 raise RowError("other_texts", f"two votes on {name!r} are about different texts")
             earlier.votes += case.votes
@@ -321,6 +325,7 @@ def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
     """Return a single answer as it is, and several as ``Role: text`` paragraphs with the questions between them."""
     if len(answers) == 1:
         return answers[0]
+    # The first question is the dialogue's, and is not repeated.
     paragraphs = [f"Assistant: {answers[0]}"]
     for question, answer in zip(questions[1:], answers[1:], strict=True):
         paragraphs.append(f"User: {question}\n\nAssistant: {answer}")
@@ -385,6 +390,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
     kept, left_out = _within_limits(comparisons, benchmark, seed)
 
+    # They stay in: a judge is asked about them, and metrics leave them out.
     unlabelled = sum(comparison.label is None for comparison in kept)
     left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
     if unlabelled == len(kept):

@@ -212,6 +212,7 @@ class Referee:
             facts.append(f"Response {side} Score: {GRADE_SCORES[grade]}\n")
         facts_in_x, facts_in_y = (sum(fact in critique for fact in facts) for critique in critiques)
         mark = self._slip("XY", rng)
+        # A tie is no choice here: a preference trains on one of the two.
         if mark is None and facts_in_x == facts_in_y:
             mark = rng.choice("XY")
         elif mark is None:
@@ -279,6 +280,7 @@ class WorldEngine:
         rng = random.Random(digest)
         try:
             text = self._text(request, rng)
+        # A request about text that the world did not write is an answer that failed, as of any model.
         except KeyError as error:
             return Completion(finish_reason="error", error=f"the world does not know {error}")
         prompt = " ".join(message["content"] for message in request.messages)

@@ -152,6 +152,7 @@ def by_agreement(reading: Reading, seen: Reading) -> "Floats":
         weights = np.ones(len(between))
         for _ in range(ROUNDS):
             weights = np.maximum(between @ weights, 0.0)
+            # All weights may fall to 0 where properties go together nowhere.
             weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
         together[kind] = weights
     return _some(reading, together, 2)
@@ -276,6 +277,7 @@ def _some(reading: Reading, by_kind: Mapping[str, "Floats"], count: int) -> "Flo
 def _by_writer(seen: Reading, reading: Reading) -> "Floats":
     """Return the leads by writers: the better writer showed more than the other in more of the seen comparisons."""
     wins = Counter[str]()
+    # Without their labels: who shows more is taken to be better.
     signs = np.sign(seen.leads.sum(axis=1))
     for (writer_a, writer_b), sign in zip(seen.writers, signs, strict=True):
         wins[writer_a] += sign

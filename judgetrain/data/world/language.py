@@ -80,6 +80,7 @@ class Language:
     def held_out(self, query: str) -> bool:
         """Return whether a query asks about a topic that no training query asks about."""
         kind, topic = self._kinds_and_topics[query]
+        # By topic, not by query: a judge must not have seen its responses in other words.
         return topic in self.kinds[kind].topics[-HELD_OUT_TOPICS:]
 
     @functools.cached_property

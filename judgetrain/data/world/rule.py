@@ -77,6 +77,7 @@ class World:
 
     def respond(self, query: str, skill: float, rng: random.Random) -> str:
         """Return a response to a query; with chance ``skill`` it is written with care, else in haste."""
+        # Drawn first, and for the whole response: properties that follow care then go together.
         careful = rng.random() < skill
         grades = draw_grades(self.language.properties, self.deciding_for(query).crucial, careful, rng)
         return write(self.language, grades, rng)
@@ -118,6 +119,7 @@ def draw_grades(names: Iterable[str], crucial: Iterable[str], careful: bool, rng
 def write(language: Language, grades: Mapping[str, int], rng: random.Random) -> str:
     """Return a text of lower-case sentences that shows these grades, in a random order after an opening sentence."""
     sentences = [sentence(language, name, grade, rng) for name, grade in grades.items()]
+    # Independent of what is shown, so that length alone tells little.
     sentences += [small_talk(language, rng) for _ in range(rng.randint(0, MOST_SMALL_TALK))]
     rng.shuffle(sentences)
     return " ".join([rng.choice(language.openers), *sentences])
