@@ -197,8 +197,10 @@ def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unsc
         return Unscored("empty_prompt")
     if not tokens.response:
         return Unscored("empty_response")
+    # Nothing is cut: half of a response is another response.
     if len(tokens) > max_context:
         return Unscored("too_long")
+    # A tokenizer may have tokens that were added after the model was trained.
     if max(*tokens.prompt, *tokens.response) >= vocabulary:
         return Unscored("outside_vocabulary")
     return tokens
@@ -241,6 +243,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"scorer prompts: {path} cannot be read: {' '.join(str(error).split())}") from error
+    # An empty file is reported by its first missing part.
     if not isinstance(raw, dict):
         raw = {}
 

@@ -122,6 +122,7 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
     """
     rows = list(zip(*columns, strict=True))
     complete = [place for place, row in enumerate(rows) if all(_is_number(value) for value in row)]
+    # Means and deviations are of the items that all columns have, so that columns weigh the same.
     sums = np.zeros(len(complete))
     for column in columns:
         values = np.array([column[place] for place in complete], dtype=np.float64)
@@ -217,6 +218,7 @@ class DecodingEnsemble(Ensemble):
     def passes(self, batch: Batch) -> Passes:
         """Return SentProb of each text that the model decoded for a sample; texts without one are left out."""
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=batch.settings.max_new_tokens, top_k=TOP_K)
+        # Equal requests get different texts: an engine numbers them.
         chats = [sample.prompt for sample in batch.samples for _ in range(PASSES)]
         requests = [Request(messages=chat, sampling=sampling) for chat in chats]
         completions = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))

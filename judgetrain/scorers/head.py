@@ -75,6 +75,7 @@ class Head:
         if self._takes_positions:
             options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         output = self.decoder(input_ids=ids, attention_mask=mask, **options)
+        # logits() hands states to the model's code in an object of this type.
         self._output = type(output)
         # A model whose layers lie on several GPUs leaves its states on the last one.
         states: torch.Tensor = output[0].to(self.device)
@@ -137,6 +138,7 @@ class Head:
 
     def _probe(self, tokens: int = PROBE) -> torch.Tensor:
         """Return token ids [1, tokens] to try the model with."""
+        # Modulo, as a model for tests may know fewer tokens.
         return torch.arange(tokens, device=self.device)[None] % self.vocabulary
 
     @torch.inference_mode()
@@ -144,6 +146,7 @@ class Head:
         """Refuse (EngineError) a model whose two parts together do not equal it."""
         name = type(self._model).__name__
         try:
+            # Some models return themselves as their decoder: replacing it would replace all.
             if self.decoder is self._model:
                 raise TypeError("it has no decoder of its own")
             ids = self._probe()
@@ -184,12 +187,14 @@ class Head:
         """Return whether the model goes on from a cache as from the tokens themselves; a trial decides."""
         ids = self._probe(2 * PROBE)
         try:
+            # Two rows, since a cache that cannot be repeated fails with several only.
             rest = ids[:, PROBE:].repeat(2, 1)
             apart = self.following(self.prefix(ids[0, :PROBE]), rest, torch.ones_like(rest)).float()
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RuntimeError):
             # Models with a cache of another kind (as state-space models) fail in ways of their own.
             return False
         whole = self.hidden(ids, torch.ones_like(ids))[:, PROBE:].float()
+        # Attention over a cache adds in another order, which shows in half precision.
         tolerance = 1e-4 if self._model.dtype == torch.float32 else 3e-2
         if apart.shape[1:] != whole.shape[1:]:
             return False
@@ -264,6 +269,7 @@ def eager_attention(model: PreTrainedModel, collect: AttentionEntropies) -> Iter
     before = getattr(model.config, "_attn_implementation", None) or "eager"
     if before != "eager":
         model.set_attn_implementation("eager")
+    # Architectures share no class for attention, but Transformers names all of them so.
     layers = [module for module in model.modules() if type(module).__name__.endswith("Attention")]
     hooks = [layer.register_forward_hook(collect) for layer in layers]
     try:

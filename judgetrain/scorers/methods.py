@@ -32,6 +32,7 @@ def load_estimators() -> tuple[Estimator, ...]:
         if estimator.group != name:
             raise ConfigError(f"The scorer {code} has the group {estimator.group!r}: its room.yaml must call it so.")
         for score_name in estimator.names:
+            # A room's score must not take the place of another's in silence.
             if score_name in owners:
                 raise ConfigError(
                     f"The scorers {owners[score_name]} and {code} both have a score {score_name!r}: rename one."
@@ -78,6 +79,7 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
             _check_reads_references(name, text, key)
         if name in allowed:
             continue
+        # It exists, so a list of the allowed ones would not say why it is refused.
         if name in SCORERS:
             raise ConfigError(f"{key}: {name} scores a model on a prompt, no given response: use it in stage=selfeval")
         near = did_you_mean(name, allowed)
@@ -151,6 +153,7 @@ def _of_group(batch: Batch, members: Sequence[str]) -> dict[str, Scores]:
     bases = [member.partition("+")[0] for member in members]
     samples = batch.samples
     if "illustration" in variants:
+        # A sample without a reference is scored as it is, and its score left out below: places stay the same.
         illustrated = [with_illustration(sample) if sample.reference else sample for sample in samples]
         batch = replace(batch, samples=illustrated)
     scores = BY_NAME[bases[0]].compute(batch, bases)
@@ -207,6 +210,7 @@ def _calibrated(scores: Mapping[str, Scores], scorer: TokenScorer, samples: Sequ
             if isinstance(value, Unscored):
                 values.append(value)
             elif not isinstance(reference, Unscored):
+                # Uncertainty is better when lower, so the score is turned first.
                 values.append(-of_samples.better * value - reference_sentprob(reference))
             elif sample.reference:
                 values.append(Unscored(f"reference_{reference.reason}"))

@@ -115,6 +115,7 @@ def discrepancies(
         ConfigError: the prompt set has no such revision prompt, or a temperature is not known.
     """
     template = revision_prompt(settings.prompts, settings.revision_prompt)
+    # White space around a text is no part of the answer, and would change its score.
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
     before = scorer.statistics(samples)
     scored = [sample for sample, result in zip(samples, before, strict=True) if isinstance(result, TokenStatistics)]

@@ -73,11 +73,13 @@ class ScorerReward:
         Raises:
             EngineError: the model cannot be loaded or read.
         """
+        # TRL hands over all columns of the data set; this is the only one that scores read.
         references = columns.get("reference") or [None] * len(completions)
         samples = []
         for prompt, completion, reference in zip(prompts, completions, references, strict=True):
             samples.append(Sample(_chat(prompt), text_of(completion), reference))
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
+        # In silence, a reward that fails for most completions would look like one that teaches nothing.
         if scores.unscored:
             log.warning("%s: completions without a score: %s", self.__name__, dict(scores.unscored))
         values = scores.oriented

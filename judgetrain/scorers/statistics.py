@@ -94,6 +94,7 @@ class TokenScorer:
 
         config = TransformersEngineConfig(name="scorer", batch_size=self._batch_size)
         engine = TransformersEngine(config, self.model, self.tokenizer)
+        # One limit for what is read and what is written.
         engine.max_context = self.max_context
         return engine
 
@@ -112,6 +113,7 @@ class TokenScorer:
 
     def close(self) -> None:
         """Drop the model; the scorer cannot be used afterwards."""
+        # Each of the three holds the weights; the engine is there only if something was generated.
         for name in ("model", "engine", "head"):
             vars(self).pop(name, None)
         if torch.cuda.is_available():
@@ -188,17 +190,20 @@ class TokenScorer:
             return results
         fewest = SHARED.get(self.head.device.type, SHARED["cuda"])
         for prompt, places in self._by_prompt(tokens).items():
+            # A pass of its own over a short prompt takes longer than reading it again in every row.
             if len(places) < fewest or len(prompt) < SHARED_TOKENS:
                 continue
             try:
                 results.update(self._after_prompt(prompt, {place: tokens[place] for place in places}))
             except torch.OutOfMemoryError:
+                # Without the cache of a prompt in memory, the ordinary way may still fit.
                 break
         return results
 
     def _by_prompt(self, tokens: Mapping[int, Tokens]) -> dict[tuple[int, ...], list[int]]:
         """Return the places of the responses to each prompt, the longest sample first."""
         places_of: dict[tuple[int, ...], list[int]] = {}
+        # As in batches: the widest of a prompt's responses come together.
         for place in _longest_first(tokens):
             places_of.setdefault(tokens[place].prompt, []).append(place)
         return places_of
@@ -275,6 +280,7 @@ class TokenScorer:
     def _padded(self, rows: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor, list[Span]]:
         """Return token ids and mask [rows, width], padded on the right, and the columns of each row's response."""
         width = max(map(len, rows))
+        # The mask hides padding, so that any token will do.
         padding = int(self.tokenizer.pad_token_id or 0)
         ids = torch.full((len(rows), width), padding, dtype=torch.long)
         mask = torch.zeros_like(ids)
@@ -298,6 +304,7 @@ class TokenScorer:
             weight, bias = self.head.linear
             table = reduce_linear(states, weight, bias, targets)
         else:
+            # A soft cap or a scale is in the model's own code, which gives whole steps.
             tables = []
             for start in range(0, len(states), self._chunk_steps):
                 chunk = slice(start, start + self._chunk_steps)
@@ -320,6 +327,7 @@ def _result(tokens: Tokens, table: NDArray[np.float32], attention: Any) -> Resul
         table: its statistics [steps, columns].
         attention: its attention entropies [heads] by layer, or None.
     """
+    # One token without a number would spoil every mean over the response.
     if not np.isfinite(table).all():
         return Unscored("non_finite")
     steps = {name: table[:, column] for column, name in enumerate(COLUMNS)}
@@ -451,5 +459,6 @@ def _reduce_rows(
         largest = larger
     log_total = total.log()
     logprob = target_logits - (largest + log_total)
+    # With x relative to the largest logit and Z the sum of exp(x): H = log Z - sum(x exp(x)) / Z.
     entropy = log_total - products / total
     return torch.cat((logprob, entropy), dim=1)
