@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
+from judgetrain.train.internals import has_cpp_compiler
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +49,10 @@ def training_arguments(
     steps = batches | {"gradient_accumulation_steps": steps_of_each}
     if isinstance(config, DpoConfig):
         return arguments_of(DPOConfig, config, key, directory, seed, evaluate, steps | _dpo(config))
-    return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | {"completion_only_loss": True})
+    # The ranking loss reads a column of its own, which TRL does not know and would take away.
+    ranks = isinstance(config, SupervisedConfig) and config.ranking_weight > 0
+    supervised = {"completion_only_loss": True, "remove_unused_columns": not ranks}
+    return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | supervised)
 
 
 def shared_out(config: TrainConfig, processes: int) -> tuple[int, int]:
@@ -207,12 +211,8 @@ def compiled(model: nn.Module) -> str:
     Lengths are dynamic, so that batches of another width need no other code.
     """
     from accelerate.utils.other import is_repeated_blocks  # type: ignore[import-untyped]
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
 
-    try:
-        get_cpp_compiler()  # on a GPU, too: Triton calls a compiler of C
-    except (InvalidCxxCompiler, RuntimeError):
+    if not has_cpp_compiler():
         return "regional_compilation is left out, since there is no C++ compiler (g++ or clang++)"
     stacks = [module for module in model.modules() if is_repeated_blocks(module) and len([*module.children()]) > 1]
     blocks = [block for stack in stacks for block in stack.children()]

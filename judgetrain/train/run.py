@@ -121,7 +121,7 @@ def complete(
 ) -> None:
     """Train what ``build`` gives for a directory of checkpoints, from the last complete one, and write ``model/``
     (TrainingError: as :func:`train`)."""
-    from judgetrain.train.trainers import labelled_tokens_alone
+    from judgetrain.train.internals import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
     group = current()

@@ -53,7 +53,7 @@ def save_asking(settings: InitialSettings, model: Path) -> None:
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
-    from judgetrain.train.trainers import reference_logps
+    from judgetrain.train.reference import reference_logps
 
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
     pairs["train"] = WithReminders(inputs["label"], "pairs-train")

@@ -1,158 +1,169 @@
-"""TRL's trainers as they are used here: DPO's with more in its logs, less work on a CPU; and stage reference.
-
-The reference model's log-probabilities of preference pairs (branching paper, equation 2) depend on the pairs and on
-that model alone. So they are an artifact, computed once, shard by shard, which every run of a sweep over beta or the
-learning rate reads; no reference model is then in memory while training.
-"""
+"""TRL's SFT and DPO trainers as they are used here, with more in their logs and held-out figures that are exact."""
 
 import math
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from datasets import Dataset
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
-from trl import DPOConfig, DPOTrainer, SFTTrainer
-from trl.models import prepare_deepspeed
-from trl.trainer import utils
+from trl import DPOTrainer, SFTTrainer
 
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
-from judgetrain.errors import TrainingError
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.scorers.head import Head
-from judgetrain.train.arguments import BEST, device_arguments, peft_config, trainable
+from judgetrain.train import internals
+from judgetrain.train.arguments import BEST
 from judgetrain.train.checkpoints import KeptBest
-from judgetrain.train.config import TrainerConfig
-from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
-from judgetrain.train.distributed import current, forget_deepspeed
+from judgetrain.train.data import Row
+from judgetrain.train.internals import TokenisedPairs, check_internals, figures
 from judgetrain.train.ranking import RANK, levels_of
-from judgetrain.train.stages import ReferenceSettings
 
 AGREEMENT = "eval_rewards/accuracies"
 
 
 def agreement_then_loss(metrics: Row, pairs: int) -> float:
-    """Held-out pairs that the implicit reward orders as labelled, plus less than one for a lower loss.
+    """Return the number of held-out pairs that the implicit reward orders as labelled, plus less than 1 for the loss.
 
-    A larger agreement always counts for more than any loss; a loss that is no number counts as the largest.
+    A larger agreement always counts for more than any loss; of equal ones, the lower loss has the higher value. A
+    loss that is no number counts as the largest.
+
+    Args:
+        metrics: an evaluation's figures, with the agreement as a share of the pairs.
+        pairs: how many pairs are held out.
     """
+    ordered_as_labelled = round(metrics[AGREEMENT] * pairs)
     loss = metrics["eval_loss"]
-    return round(metrics[AGREEMENT] * pairs) + (1.0 / (2.0 + max(0.0, loss)) if math.isfinite(loss) else 0.0)
+    if not math.isfinite(loss):
+        return float(ordered_as_labelled)
+    return ordered_as_labelled + 1.0 / (2.0 + max(0.0, loss))
 
 
 class RowMeans(Trainer):  # type: ignore[misc]
-    """A trainer whose held-out figures are means over rows, each of them once, however they are batched or shared out.
+    """A trainer whose held-out figures are means over rows, each row once, however rows are batched or shared out.
 
-    The model reads a batch at once. From what it said TRL then computes its figures of each row by itself.
+    Stands before one of TRL's trainers among a class's bases. The model reads a batch at once; from its outputs TRL
+    then computes the loss and the figures of each row by itself.
     """
 
+    _row_sums: list[torch.Tensor] | None = None
+    """For each batch evaluated so far, the sum of its rows' weights and of each figure times the weight; None outside
+    an evaluation."""
+    _figure_names: Sequence[str] = ()
+
     def weights(self, inputs: Mapping[str, Any]) -> list[float]:
-        """What each row of a batch counts in a mean."""
+        """Return how much each row of a batch counts in a mean."""
         raise NotImplementedError
 
-    def prediction_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
-        """Add up the figures of a batch; there is nothing else to return."""
-        inputs, metrics, answers, figures = self._prepare_inputs(inputs), self._metrics["eval"], list[Any](), []
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a batch's loss (scalar tensor); in an evaluation, also add its rows to the means."""
+        if self._row_sums is None:
+            return super().compute_loss(model, inputs, *args, **kwargs)
 
-        def reading(**asked: Any) -> Any:
-            answers.append(model(**asked))
-            return answers[-1]
+        outputs: list[Any] = []
 
+        def recording(**arguments: Any) -> Any:
+            outputs.append(model(**arguments))
+            return outputs[-1]
+
+        metrics = figures(self)
         weights = self.weights(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager(), _ungathered(self.accelerator):
-            self.compute_loss(reading, inputs)
+        weighted_figures = []
+        with _ungathered(self.accelerator):
+            super().compute_loss(recording, inputs)
             for row, weight in enumerate(weights):
                 metrics.clear()
-                known, own = iter(answers), slice(row, None, len(weights))  # pairs: the rejected sides stand below
-                loss = self.compute_loss(lambda own=own, known=known, **_: _part(next(known), own), _part(inputs, own))
-                found = {"loss": float(loss)} | {name: values[-1] for name, values in sorted(metrics.items())}
-                figures.append([weight, *(weight * value for value in found.values())])
+                # In a batch of pairs, the rejected side stands as many rows below the chosen one as there are pairs.
+                rows = slice(row, None, len(weights))
+                loss = super().compute_loss(_replaying(outputs, rows), _part(inputs, rows))
+                row_figures = {"loss": float(loss)}
+                for name, values in sorted(metrics.items()):
+                    row_figures[name] = values[-1]
+                weighted_figures.append([weight, *(weight * value for value in row_figures.values())])
         metrics.clear()
-        sums = torch.tensor(figures, dtype=torch.float64, device=self.args.device)
-        self._sums.append(self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu())
-        self._names = [*found]
-        return None, None, None
+
+        sums = torch.tensor(weighted_figures, dtype=torch.float64, device=self.args.device)
+        self._row_sums.append(self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu())
+        # Every row has the same figures, so the last row's names are those of all.
+        self._figure_names = [*row_figures]
+        total_weight, total_loss = sums.sum(dim=0)[:2]
+        return total_loss / total_weight
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Transformers' loop, with the means."""
-        self._sums = list[torch.Tensor]()
-        found = super().evaluation_loop(*args, **kwargs)
-        total = torch.stack(self._sums).sum(dim=0)
-        means = dict(zip(self._names, (total[1:] / total[0]).tolist(), strict=True))
-        found.metrics["eval_loss"] = means.pop("loss")
-        self._metrics["eval"].update({name: [mean] for name, mean in means.items()})  # TRL logs them
-        return found
+        """Return what Transformers' loop does, with the means over rows in place of those over batches."""
+        self._row_sums = []
+        try:
+            output = super().evaluation_loop(*args, **kwargs)
+            total = torch.stack(self._row_sums).sum(dim=0)
+        finally:
+            self._row_sums = None
+        means = dict(zip(self._figure_names, (total[1:] / total[0]).tolist(), strict=True))
+        output.metrics["eval_loss"] = means.pop("loss")
+        # TRL adds the means of these lists to the log's row of this evaluation.
+        figures(self).update({name: [mean] for name, mean in means.items()})
+        return output
 
 
-def _part(of: Mapping[str, Any], rows: slice) -> Any:
-    """Some rows of a batch, or of a model's answer to it."""
-    parts = {k: v[rows] if isinstance(v, torch.Tensor) and v.ndim else v for k, v in of.items()}
-    return parts if type(of) is dict else type(of)(**parts)
+def _part(batch: Mapping[str, Any], rows: slice) -> Any:
+    """Return some rows of a batch, or of a model's output for it, as a mapping of the same class."""
+    parts = dict(batch)
+    for name, value in batch.items():
+        if isinstance(value, torch.Tensor) and value.ndim:
+            parts[name] = value[rows]
+    if type(batch) is dict:
+        return parts
+    return type(batch)(**parts)
+
+
+def _replaying(outputs: Sequence[Mapping[str, Any]], rows: slice) -> Callable[..., Any]:
+    """Return a stand-in for the model that gives some rows of its recorded outputs, one output a call."""
+    recorded = iter(outputs)
+    return lambda **_: _part(next(recorded), rows)
 
 
 @contextmanager
 def _ungathered(accelerator: Any) -> Iterator[None]:
-    """Have each process keep its own figures, which are gathered together later."""
+    """Have each process compute figures from its own rows alone; their sums are gathered later."""
     accelerator.gather = accelerator.gather_for_metrics = lambda tensor: tensor
     try:
         yield
     finally:
+        # The instance's attributes go, and with them what hid the class's methods.
         del accelerator.gather, accelerator.gather_for_metrics
 
 
-class PreferenceTrainer(RowMeans, DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer; the loss is TRL's.
+class PairLoss(TokenisedPairs, DPOTrainer):  # type: ignore[misc]
+    """TRL's DPO trainer and loss, with a supervised term that weighs tokens alike and with more in the logs.
 
-    It also logs ``lengths/chosen`` and ``lengths/rejected`` (completion tokens) and ``kl``: the mean of
-    log pi_ref - log pi over both sides, nats per sequence, an estimate of KL(reference || policy) as far as the
-    reference could have written the sides. The supervised term is a mean over the chosen tokens of an optimizer step,
-    where TRL's is a mean of the means of its micro-batches; held out, it is a mean over pairs, as all figures are.
+    Logged besides TRL's figures: ``lengths/chosen`` and ``lengths/rejected`` (completion tokens), and ``kl``: the mean
+    of log pi_ref - log pi over both sides (nats per sequence), an estimate of KL(reference || policy) as far as the
+    reference could have written the sides.
+
+    The supervised term is a mean over the chosen tokens of an optimizer step, where TRL's is a mean of the means of its
+    micro-batches. Held out, it is a mean over pairs, as all figures are.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._weights, self._tokens = [*self.loss_weights], 1.0  # type: ignore[has-type]
+        self._configured_weights = [*self.loss_weights]  # type: ignore[has-type]
+        self._mean_chosen_tokens = 1.0
 
     def get_batch_samples(self, *args: Any) -> Any:
-        """Transformers' micro-batches of a step, of which the chosen tokens are counted."""
+        """Return Transformers' micro-batches of the next step, after their chosen tokens have been counted."""
         samples, items = super().get_batch_samples(*args)
-        tokens = torch.tensor([float(_chosen_tokens(each)) for each in samples] or [1.0], device=self.args.device)
-        self._tokens = float(self.accelerator.reduce(tokens.mean(), "mean"))
+        # An empty list of micro-batches ends an epoch; the mean needs a value all the same.
+        counts = [float(_chosen_tokens(batch)) for batch in samples] or [1.0]
+        mean = torch.tensor(counts, device=self.args.device).mean()
+        self._mean_chosen_tokens = float(self.accelerator.reduce(mean, "mean"))
         return samples, items
 
-    def weights(self, inputs: Mapping[str, Any]) -> list[float]:
-        """Every pair counts the same."""
-        return [1.0] * (len(inputs["input_ids"]) // 2)
-
-    def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
-        """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
-        return dataset
-
-    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
-        """The data set as it is where its rows bring their reference log-probabilities, else TRL's."""
-        if set(REFERENCE_COLUMNS) <= set(dataset.column_names):
-            return dataset
-        return super()._precompute_ref_logps(dataset, name, batch_size)
-
-    def _compute_loss(self, model: Any, inputs: Mapping[str, Any], return_outputs: bool) -> Any:
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        share = _chosen_tokens(inputs) / self._tokens if self.model.training else 1.0
-        weighted = zip(self.loss_types, self._weights, strict=True)
-        self.loss_weights = [weight * share if name == "sft" else weight for name, weight in weighted]
-        loss = super()._compute_loss(model, inputs, return_outputs)
-        unequal = self.accelerator.gather(torch.ne(*inputs["input_ids"].chunk(2)).any(dim=1)).tolist()
-        for name in ("rewards/accuracies", "rewards/margins") if self.model.training else ():
-            *before, mean = metrics.pop(name)
-            if each := before + sum(unequal) * [mean * len(unequal) / max(1, sum(unequal))]:
-                metrics[name] = each  # of which TRL logs the mean: every pair of unequal sides counts once
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return TRL's loss (scalar tensor), and log the figures of the class's description."""
+        metrics = figures(self)
+        self.loss_weights = self._weights_for(inputs)
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if self.model.training:
+            self._average_over_unequal_pairs(inputs)
         lengths = inputs["completion_mask"].sum(dim=1).float().chunk(2)
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())
@@ -161,9 +172,51 @@ class PreferenceTrainer(RowMeans, DPOTrainer):  # type: ignore[misc]
             metrics["kl"].append(-rewards / 2 / self.beta)
         return loss
 
+    def _weights_for(self, inputs: Mapping[str, Any]) -> list[float]:
+        """Return the losses' weights for one micro-batch.
+
+        TRL's supervised term is the mean over the micro-batch's chosen tokens. So in training its weight is multiplied
+        by this micro-batch's share of the step's tokens.
+        """
+        if not self.model.training:
+            return [*self._configured_weights]
+        share = _chosen_tokens(inputs) / self._mean_chosen_tokens
+        weights = []
+        for name, weight in zip(self.loss_types, self._configured_weights, strict=True):
+            if name == "sft":
+                weights.append(weight * share)
+            else:
+                weights.append(weight)
+        return weights
+
+    def _average_over_unequal_pairs(self, inputs: Mapping[str, Any]) -> None:
+        """Have the logged accuracy and margin be means over pairs of unequal sides, each of which counts once.
+
+        A pair of equal sides (:class:`judgetrain.train.data.WithReminders`) prefers nothing: its margin is 0 and it is
+        never ordered as labelled, so it would lower both figures.
+        """
+        metrics = figures(self)
+        unequal = self.accelerator.gather(torch.ne(*inputs["input_ids"].chunk(2)).any(dim=1)).tolist()
+        count = sum(unequal)
+        for name in ("rewards/accuracies", "rewards/margins"):
+            *earlier, mean = metrics.pop(name)
+            values = earlier + count * [mean * len(unequal) / max(1, count)]
+            # TRL divides by the length of the list, so an empty one must not stay.
+            if values:
+                metrics[name] = values
+
 
 def _chosen_tokens(inputs: Mapping[str, Any]) -> int:
+    """Return the number of completion tokens of a batch's chosen sides, which are its first half."""
     return int(inputs["completion_mask"].chunk(2)[0].sum())
+
+
+class PreferenceTrainer(RowMeans, PairLoss):
+    """The trainer of stage dpo."""
+
+    def weights(self, inputs: Mapping[str, Any]) -> list[float]:
+        """Return 1 for every pair."""
+        return [1.0] * (len(inputs["input_ids"]) // 2)
 
 
 class KeptPairs(KeptBest):
@@ -174,191 +227,99 @@ class KeptPairs(KeptBest):
         self._pairs = pairs
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Give the trainer the figure that ranks checkpoints."""
+        """Add the figure that ranks checkpoints to the evaluation's figures, where the trainer looks for it."""
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
 
 
-class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
-    """TRL's SFT trainer; held-out figures are means over tokens, as the training loss is.
+class RankingLoss(SFTTrainer):  # type: ignore[misc]
+    """TRL's SFT trainer, whose loss may share with one that ranks pairs of responses judged singly.
 
-    ``ranking`` is another loss's share: of a pair of responses, -log sigmoid(2 (E_better - E_worse)), where E is the
-    expected score; a tie has the mean of both orders. Every pair weighs the same, a micro-batch on average their mean.
+    Of a pair it is -log sigmoid(2 (E_better - E_worse)), where E is the expected score; a tie has the mean of both
+    orders. Every pair weighs the same, and a micro-batch on average their mean. Needs an argument
+    ``remove_unused_columns=False``, or the column :data:`RANK` would not arrive.
+
+    Args:
+        ranking: the ranking loss's share of the loss, 0 to 1.
     """
 
     def __init__(self, *args: Any, ranking: float = 0.0, **kwargs: Any) -> None:
+        check_internals(internals.SFT)
         super().__init__(*args, **kwargs)
         self._ranking = ranking
         if ranking:
-            collate: Any = self.data_collator  # type: ignore[has-type]
-            marks = self.train_dataset[RANK]
-            self.data_collator = lambda rows: collate(rows) | {RANK: torch.tensor([row.get(RANK, 0) for row in rows])}
-            self._pairs = self.args.per_device_train_batch_size * sum(map(bool, marks)) / len(marks) / 2
-            self._levels = levels_of(self.processing_class)
-            self._head = Head(self.model.eval())  # TRL's fused head makes no logits
-            self._head.decoder.register_forward_hook(lambda _, __, out: setattr(self, "_hidden", out[0]))
-            self._signature_columns = ["input_ids", "labels", RANK]
+            self._prepare_ranking()
+
+    def _prepare_ranking(self) -> None:
+        """Have batches bring the marks of :data:`RANK`, and the model leave its last hidden states."""
+        collate: Any = self.data_collator  # type: ignore[has-type]
+
+        def with_marks(rows: Sequence[Row]) -> dict[str, Any]:
+            # Held-out rows have no marks, and are not ranked.
+            marks = torch.tensor([row.get(RANK, 0) for row in rows])
+            return {**collate(rows), RANK: marks}
+
+        self.data_collator = with_marks
+        marks = self.train_dataset[RANK]
+        share_ranked = sum(map(bool, marks)) / len(marks)
+        self._pairs_per_batch = self.args.per_device_train_batch_size * share_ranked / 2
+        self._levels = levels_of(self.processing_class)
+        # TRL's fused output layer makes no logits, so those of the scores are made from the hidden states.
+        self._head = Head(self.model.eval())
+        self._hidden: torch.Tensor | None = None
+
+        def keep_hidden_states(_module: Any, _inputs: Any, output: Any) -> None:
+            self._hidden = output[0]
+
+        self._head.decoder.register_forward_hook(keep_hidden_states)
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """TRL's loss, and in training the ranking loss."""
+        """Return TRL's loss, in training shared with the ranking loss (scalar tensor)."""
         marks = inputs.pop(RANK, None)
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         if marks is None or not self.model.training:
             return loss
+        assert self._hidden is not None, "the model has been read for TRL's loss"
+        ranking_loss = self._ranking_loss(self._hidden, marks)
+        # The graph behind it is freed with the step, not with the next one.
+        self._hidden = None
+        return (1 - self._ranking) * loss + self._ranking * ranking_loss
+
+    def _ranking_loss(self, hidden: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+        """Return the ranking loss of a micro-batch (scalar tensor), and log it with its accuracy.
+
+        Args:
+            hidden: the decoder's last hidden states [rows, tokens, width].
+            marks: the column :data:`RANK` [rows]; the two sides of a pair stand side by side.
+        """
         rows = marks.nonzero().flatten()
-        logits = self._head.logits(self.__dict__.pop("_hidden")[rows, marks[rows].abs() - 1]).float()
-        levels = torch.stack([logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels], dim=-1)
-        expected = levels.softmax(dim=-1) @ torch.arange(1.0, 1.0 + len(self._levels), device=levels.device)
-        apart, tie = expected[::2] - expected[1::2], marks[rows[::2]] < 0
-        losses = binary_cross_entropy_with_logits(2 * apart, 1 - tie / 2, reduction="none")
-        counts = [losses.detach(), (apart > 0) & ~tie, ~tie]
-        total, right, of = self.accelerator.gather(torch.stack([c.float().sum() for c in counts])[None]).sum(dim=0)
-        self._metrics["train"]["ranking_loss"].append((total / self._pairs / self.accelerator.num_processes).item())
-        if of:  # a batch may have ties alone; logs are means over what is added, so that each pair counts once
-            self._metrics["train"]["ranking_accuracy"] += int(right) * [1.0] + int(of - right) * [0.0]
-        ranking = losses.sum() / self._pairs / self.current_gradient_accumulation_steps
-        return (1 - self._ranking) * loss + self._ranking * ranking
+        # The token before a score is the one that predicts it.
+        places = marks[rows].abs() - 1
+        logits = self._head.logits(hidden[rows, places]).float()
+        level_logits = [logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels]
+        probabilities = torch.stack(level_logits, dim=-1).softmax(dim=-1)
+        scores = torch.arange(1.0, 1.0 + len(self._levels), device=logits.device)
+        expected = probabilities @ scores
+        ahead = expected[::2] - expected[1::2]
+        is_tie = marks[rows[::2]] < 0
+        losses = binary_cross_entropy_with_logits(2 * ahead, 1 - is_tie / 2, reduction="none")
+        self._log_ranking(losses.detach(), (ahead > 0) & ~is_tie, ~is_tie)
+        return losses.sum() / self._pairs_per_batch / self.current_gradient_accumulation_steps
+
+    def _log_ranking(self, losses: torch.Tensor, is_right: torch.Tensor, is_decided: torch.Tensor) -> None:
+        """Log a micro-batch's ranking loss and accuracy over all processes; arguments have a value for each pair."""
+        sums = torch.stack([values.float().sum() for values in (losses, is_right, is_decided)])
+        total, right, decided = self.accelerator.gather(sums[None]).sum(dim=0)
+        metrics = figures(self)
+        metrics["ranking_loss"].append((total / self._pairs_per_batch / self.accelerator.num_processes).item())
+        # A batch may have ties alone. Logs are means over what is added, so each pair is added by itself.
+        if decided:
+            metrics["ranking_accuracy"] += int(right) * [1.0] + int(decided - right) * [0.0]
+
+
+class SupervisedTrainer(RowMeans, RankingLoss):
+    """The trainer of stages initial and sft; held-out figures are means over tokens, as the training loss is."""
 
     def weights(self, inputs: Mapping[str, Any]) -> list[float]:
-        """An example counts as many times as it has tokens with a label."""
+        """Return each example's number of tokens with a label."""
         tokens: list[float] = (inputs["labels"][:, 1:] != -100).sum(dim=1).tolist()
         return tokens
-
-
-@contextmanager
-def labelled_tokens_alone() -> Iterator[None]:
-    """Have TRL's fused output layer project, on a CPU, only the positions whose next token has a label.
-
-    TRL 1.16 does so where Triton runs its kernels, and elsewhere projects every position, lest accelerators compile
-    for each number of them; a CPU compiles nothing. Of a judgment nine tokens in ten are prompt: with a vocabulary of
-    262,144 most of a step's time goes there. Losses and gradients are the same.
-    """
-    on_triton = getattr(utils, "_use_triton", None)
-    if on_triton is None:  # another TRL, which does it as it does
-        yield
-        return
-    utils._use_triton = lambda device: device == torch.device("cpu") or on_triton(device)
-    try:
-        yield
-    finally:
-        utils._use_triton = on_triton
-
-
-BATCH = 8
-"""Pairs that the reference model reads together: what training has room for, which keeps more than log-probabilities,
-is enough; more are no faster."""
-SHARD = 512
-"""Pairs finished together; the unit of resume, and what a worker gets at once."""
-TABLES = ".tokens"
-"""The directory of the tokenised pairs while the stage runs."""
-_ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0], **dict.fromkeys(REFERENCE_COLUMNS, 0.0)}]
-"""TRL's trainer looks at a row when it is made; the pairs come later, shard by shard."""
-
-
-def reference_logps(
-    settings: ReferenceSettings, policy: ModelConfig, pairs: Mapping[str, Collection[Row]], out: StageRun
-) -> None:
-    """Write ``<split>-*.jsonl``: each pair's digest and its reference log-probabilities (sums over tokens, nats).
-
-    ``policy`` is the reference, by whose chat template pairs are rendered. Pairs longer than ``max_length`` are left
-    out and counted, as in training. Shards that an earlier run finished are kept. A process that is alone has the run's
-    executor process them, whose workers hold a copy of the reference each. Of several that train together every one
-    computes its share of each shard: how they hold weights, and in which precision, is part of the result. The leader
-    then says which shard comes, and writes.
-    """
-    group, place = current(), out.path(TABLES)
-    splits = group.decide(lambda: _that_fit(policy, settings.train.max_length, pairs, place))
-    with loaded_once(lambda: _Forward(settings, policy)) as forward:
-        if group.leads:
-            out.log(f"{out.stage}: {', '.join(f'{len(e)} {split}' for split, e in splits.items())} pairs")
-            for split, examples in splits.items():
-                _fill(split, examples, forward, out)
-                out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
-            group.decide(lambda: None)
-        else:
-            while (task := group.decide(lambda: None)) is not None:
-                split, index = task
-                forward()(Slices(splits[split].data)[index * SHARD : (index + 1) * SHARD])
-    if group.deepspeed:
-        forget_deepspeed()
-    if group.leads:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _that_fit(
-    policy: ModelConfig, max_length: int, pairs: Mapping[str, Collection[Row]], place: Path
-) -> dict[str, Examples]:
-    """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
-    emptied(place)
-    tokenizer, splits = load_tokenizer(policy), dict[str, Examples]()
-    ends, most = end_token_ids(policy, tokenizer), min(max_length, own_context(policy))
-    for split, rows in pairs.items():
-        try:
-            splits[split] = fitting(rows, tokenizer, most, f"{split} pairs", ends, place / f"{split}.arrow")
-        except TrainingError:
-            if split == "train":  # of held-out pairs training says what it means that none fits
-                raise
-    return splits
-
-
-def _fill(split: str, examples: Examples, forward: "Callable[[], _Forward]", out: StageRun) -> None:
-    """The shards of a split, by the executor or together with the other processes."""
-    group = current()
-
-    def process(index: int, items: Sequence[Row]) -> ShardResult:
-        if group.group is not None:  # before the model is loaded, which takes all of them under ZeRO-3
-            group.decide(lambda: (split, index))
-        return ShardResult(forward()(items), len(items))
-
-    alone = group.group is None
-    out.sharded(split, Slices(examples.data), SHARD, process, "pairs", forward if alone else None, spread=alone)
-
-
-class _Forward:
-    """The reference model in this process, and TRL's trainer around it; a call gives the rows of pairs."""
-
-    def __init__(self, settings: ReferenceSettings, policy: ModelConfig) -> None:
-        self._place = TemporaryDirectory(prefix="judgetrain-reference-")  # TRL's trainer wants one; it stays empty
-        self._batch, bf16 = min(BATCH, settings.batch_size), settings.train.bf16
-        args = DPOConfig(
-            output_dir=self._place.name,
-            precompute_ref_log_probs=True,
-            per_device_train_batch_size=self._batch,
-            max_length=None,
-            **device_arguments(bf16),
-        )
-        tokenizer = load_tokenizer(policy)
-        tokenizer.padding_side = "right"
-        model = load_model(trainable(policy, bf16, settings.adapters), four_bit=bool(settings.four_bit))
-        # A trainer takes weights in 4 bits with adapters alone; new ones change nothing.
-        trainer = PreferenceTrainer(
-            model=model,
-            args=args,
-            train_dataset=Dataset.from_list(_ANY),
-            processing_class=tokenizer,
-            peft_config=peft_config(TrainerConfig(lora=bool(settings.four_bit))),
-        )
-        if trainer.is_deepspeed_enabled:
-            self._model: Any = prepare_deepspeed(trainer.model, trainer.accelerator)
-        else:
-            self._model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
-        self._trainer: Any = trainer
-
-    def __call__(self, pairs: Sequence[Row]) -> list[Row]:
-        """A row for each pair of token ids, in their order."""
-        by_length = sorted(range(len(pairs)), key=lambda i: length(pairs[i]))
-        data = Dataset.from_list([pairs[i] for i in by_length]).remove_columns(PAIR)
-        trainer, parts = self._trainer, []
-        loader = DataLoader(data, batch_size=self._batch, collate_fn=trainer.data_collator)
-        with labelled_tokens_alone():
-            for batch in trainer.accelerator.prepare(loader):
-                sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
-                parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
-        logps = dict(zip(by_length, torch.cat(parts).tolist(), strict=True))
-        return [
-            {"pair": row[PAIR], **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))} for i, row in enumerate(pairs)
-        ]
-
-    def close(self) -> None:
-        """Free the model."""
-        self._trainer = self._model = None
-        self._place.cleanup()

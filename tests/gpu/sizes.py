@@ -20,7 +20,7 @@ from judgetrain.train import run
 from judgetrain.train.checkpoints import AtReference
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples
-from judgetrain.train.trainers import labelled_tokens_alone
+from judgetrain.train.internals import labelled_tokens_alone
 
 TINY = os.environ.get("JUDGETRAIN_GPU_KIT") == "tiny"
 """The same code with tiny sizes, on a CPU too: its figures mean nothing."""

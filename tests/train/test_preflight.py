@@ -21,7 +21,8 @@ from judgetrain.errors import EngineError, TrainingError
 from judgetrain.train.arguments import compiled, memory_explained, training_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
-from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
+from judgetrain.train.internals import labelled_tokens_alone
+from judgetrain.train.trainers import PreferenceTrainer
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, sft_rows, templated
 
 ROWS = 4

@@ -20,8 +20,8 @@ from judgetrain.errors import DataError, TrainingError
 from judgetrain.judges import BranchingJudge
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.train import reference
 from judgetrain.train import run as training
-from judgetrain.train import trainers
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, Progress, last_complete
 from judgetrain.train.config import TrainConfig
@@ -270,7 +270,7 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
     def never(*_: Any) -> None:
         raise AssertionError("the reference model was run again")
 
-    monkeypatch.setattr(trainers._Forward, "__call__", never)
+    monkeypatch.setattr(reference._Forward, "__call__", never)
     marks = {cached.plan("dpo").fingerprint}
     for change in ("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4"):
         other = plant(composed(Path(cached.config.output_dir), "train.dpo.max_steps=1", change))
@@ -285,7 +285,7 @@ def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
 
 
 def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainers, "SHARD", 10)
+    monkeypatch.setattr(reference, "SHARD", 10)
     here, there = (plant(composed(tmp_path / name)) for name in ("here", "there"))
     here.run("reference")
     executor = Elsewhere()

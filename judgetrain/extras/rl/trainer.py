@@ -28,6 +28,7 @@ from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
+from judgetrain.train.internals import OwnMicroBatches
 
 AGREEMENT = "eval_agreement"
 """The held-out figure by which the trainer picks the best checkpoint."""
@@ -45,7 +46,7 @@ def policy(trainer: Any) -> Iterator[PreTrainedModel]:
         yield model.get_base_model() if hasattr(model, "peft_config") else model
 
 
-class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
+class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer; advantages and loss are TRL's.
 
     Micro-batches hold rows of like length, cut to the longest of them: prompts of criteria and of judgments differ
@@ -53,23 +54,22 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     control: TrainerControl
-    _buffered_inputs: Any
 
     def __init__(self, *args: Any, held_out: Sequence[Labelled] = (), **kwargs: Any) -> None:
         self._held_out = held_out
         super().__init__(*args, **kwargs)
 
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if self._step % self.args.steps_per_generation == 0 or self._buffered_inputs is None:
-            scored = self._generate_and_score_completions(generation_batch)
-            self._buffered_inputs = split_tensor_dict(_by_length(scored), self.args.steps_per_generation)
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+    def micro_batches(self, scored: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows sampled at once as micro-batches of rows of like length."""
+        batches: list[dict[str, Any]] = split_tensor_dict(_by_length(scored), self.args.steps_per_generation)
+        return batches
 
-    def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        return super()._compute_loss(model, _trimmed(inputs))
+    def compute_loss(self, model: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Return TRL's loss of a micro-batch (scalar tensor), computed without its common padding."""
+        return super().compute_loss(model, _trimmed(inputs), *args, **kwargs)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """The held-out figures of the judge as it is now."""
+        """Return the held-out figures of the judge as it is now."""
         if not self._held_out:
             return {}
         training, rollouts = self.model.training, self.rollout_func
