@@ -1,4 +1,4 @@
-"""From our training configuration to TRL's, and what else a model, a tokenizer and the machine need for training."""
+"""TRL's arguments from this package's training settings, and what a model and the machine need for training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -25,88 +25,124 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = {"warmup_steps": 0.05, "lr_scheduler_type": "cosine"}
-"""Where ours are other than TRL's; ``train.STAGE.trainer`` may say otherwise."""
+"""Defaults that differ from TRL's; ``train.STAGE.trainer`` overrides them."""
 
 RANK = 16
-"""Of adapters, and no key: with adapters in all layers the result does not hang on it (QLoRA, 2305.14314, section 4).
-They have no dropout: DPO and RL compare log-probabilities, experts take none, and on a CPU it is a fifth of a step."""
+"""The adapters' rank. It is no key: with adapters in all layers the result does not depend on it (QLoRA, arXiv
+2305.14314, section 4). They have no dropout either: DPO and RL compare log-probabilities, experts take none, and on a
+CPU it is a fifth of a step."""
 
 KEPT = 2
-"""Checkpoints that are kept while training, the best among them: the last may be cut by what kills the run."""
+"""Checkpoints kept while training, the best among them: what kills the run may cut the last one."""
 
 BEST = "eval_agreement_then_loss"
 """The figure by which the trainer picks the best checkpoint."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What the arguments of every stage that trains depend on.
+
+    Args:
+        config: the stage's settings.
+        key: where they stand, as ``train.sft``; for errors.
+        checkpoints: the directory of the checkpoints.
+        seed: of the run.
+        evaluate: whether there are held-out rows.
+    """
+
+    config: TrainerConfig
+    key: str
+    checkpoints: Path
+    seed: int
+    evaluate: bool
+
+
 def training_arguments(
     config: TrainConfig, key: str, directory: Path, seed: int, evaluate: bool
 ) -> SFTConfig | DPOConfig:
-    """TRL's arguments of a stage that trains on examples or pairs, whose settings stand at ``key``."""
+    """Return TRL's arguments of a stage that trains on examples or pairs; see :class:`Training`.
+
+    Raises:
+        ConfigError: TRL does not take what ``trainer`` holds.
+    """
     from trl import DPOConfig, SFTConfig
 
-    batch, steps_of_each = shared_out(config, current().size)
-    batches = dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), batch)
-    steps = batches | {"gradient_accumulation_steps": steps_of_each}
+    training = Training(config=config, key=key, checkpoints=directory, seed=seed, evaluate=evaluate)
+    batch, accumulation_steps = shared_out(config, current().size)
+    decided: dict[str, Any] = {
+        "per_device_train_batch_size": batch,
+        "per_device_eval_batch_size": batch,
+        "gradient_accumulation_steps": accumulation_steps,
+    }
     if isinstance(config, DpoConfig):
-        return arguments_of(DPOConfig, config, key, directory, seed, evaluate, steps | _dpo(config))
+        return arguments_of(DPOConfig, training, decided | _dpo(config))
+    decided["completion_only_loss"] = True
     # The ranking loss reads a column of its own, which TRL does not know and would take away.
-    ranks = isinstance(config, SupervisedConfig) and config.ranking_weight > 0
-    supervised = {"completion_only_loss": True, "remove_unused_columns": not ranks}
-    return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | supervised)
+    decided["remove_unused_columns"] = not (isinstance(config, SupervisedConfig) and config.ranking_weight > 0)
+    return arguments_of(SFTConfig, training, decided)
 
 
 def shared_out(config: TrainConfig, processes: int) -> tuple[int, int]:
-    """How many examples a process computes together, and how often in an optimizer step: the global batch stays.
+    """Return a process's micro-batch size and its micro-batches in an optimizer step, so that the global batch stays.
 
     Where the micro-batches of a step are no multiple of the processes, each is split over some of them.
     """
-    each = math.gcd(config.global_accumulation_steps, processes)
-    return config.per_device_train_batch_size * each // processes, config.global_accumulation_steps // each
+    shares = math.gcd(config.global_accumulation_steps, processes)
+    batch = config.per_device_train_batch_size * shares // processes
+    return batch, config.global_accumulation_steps // shares
 
 
-def arguments_of(
-    kind: type,
-    config: TrainerConfig,
-    key: str,
-    directory: Path,
-    seed: int,
-    evaluate: bool,
-    own: dict[str, Any],
-    **defaults: Any,
-) -> Any:
-    """TRL's arguments: what has the same name is handed on, but for what is said here and in ``own``.
-
-    ``defaults``: what is other than TRL's and :data:`DEFAULTS`, unless ``trainer`` says otherwise.
+def arguments_of(kind: type, training: Training, decided: dict[str, Any], **defaults: Any) -> Any:
+    """Return TRL's arguments: settings of the same name, what every stage decides, and what this stage decides.
 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
 
+    Args:
+        kind: TRL's class of arguments.
+        training: the stage's settings, and what belongs to its run.
+        decided: what this stage decides; ``trainer`` cannot change it.
+        defaults: the stage's defaults that differ from TRL's and :data:`DEFAULTS`; ``trainer`` overrides them.
+
     Raises:
-        ConfigError: TRL does not take what ``trainer`` gives.
+        ConfigError: TRL does not take what ``trainer`` holds.
     """
+    config = training.config
     names = {field.name for field in fields(kind)}
-    same = {name: value for name in names if (value := getattr(config, name, None)) is not None}
-    shared = {
-        "output_dir": str(directory),
+    settings = {name: getattr(config, name, None) for name in names}
+    same_name = {name: value for name, value in settings.items() if value is not None}
+    eval_strategy = "no"
+    if training.evaluate:
+        eval_strategy = "steps"
+    every_stage = {
+        "output_dir": str(training.checkpoints),
         "num_train_epochs": 1,
         "per_device_eval_batch_size": config.per_device_train_batch_size,
         "train_sampling_strategy": "sequential",
+        # Longer rows were left out and counted; TRL would cut them.
         "max_length": None,
-        "eval_strategy": "steps" if evaluate else "no",
+        "eval_strategy": eval_strategy,
         "logging_steps": 1,
         "save_total_limit": KEPT,
+        # A loss that is no number has to reach the log, where it stops the run.
         "logging_nan_inf_filter": False,
-        "seed": seed,
-        "data_seed": seed,
+        "seed": training.seed,
+        "data_seed": training.seed,
     }
-    decided = same | shared | device_arguments(config.bf16) | own
-    with trainer_explained(config, key):
-        return kind(**(DEFAULTS | defaults | config.trainer | {name: decided[name] for name in decided.keys() & names}))
+    fixed = same_name | every_stage | device_arguments(config.bf16) | decided
+    fixed = {name: value for name, value in fixed.items() if name in names}
+    with trainer_explained(config, training.key):
+        return kind(**(DEFAULTS | defaults | config.trainer | fixed))
 
 
 @contextmanager
 def trainer_explained(config: TrainerConfig, key: str) -> Iterator[None]:
-    """Say where the arguments stand that TRL does not take (ConfigError: what TRL says of them)."""
+    """Turn what TRL raises for its arguments into an error that names the key.
+
+    Raises:
+        ConfigError: with TRL's own message.
+    """
     try:
         yield
     except (ValueError, ImportError) as error:
@@ -114,7 +150,7 @@ def trainer_explained(config: TrainerConfig, key: str) -> Iterator[None]:
 
 
 def peft_config(config: TrainerConfig) -> Any:
-    """PEFT's LoRA configuration, or None when adapters are off."""
+    """Return PEFT's LoRA configuration, or None when adapters are off."""
     if not config.lora:
         return None
     from peft import LoraConfig
@@ -123,33 +159,44 @@ def peft_config(config: TrainerConfig) -> Any:
 
 
 def onto_whole(adapted: Any, start: ModelConfig) -> Any:
-    """The adapters of a base in 4 bits on the same base as it was before, in float32 on the CPU.
+    """Return the adapters of a base in 4 bits on the same base before it was rounded, in float32 on the CPU.
 
-    Weights in 4 bits could not take them up: what was learned is smaller than their steps, and the next stage rounds
-    the merged weights again.
+    Merged into weights in 4 bits they would be lost: what was learned is smaller than the weights' steps, and the next
+    stage rounds the merged weights again.
+
+    Args:
+        adapted: the trained model, a base in 4 bits with adapters.
+        start: the base.
     """
     from peft import PeftModel
 
     with TemporaryDirectory(prefix="judgetrain-adapters-") as place:
         adapted.save_pretrained(place)
-        return PeftModel.from_pretrained(load_model(replace(start, dtype="float32"), "cpu"), place)
+        base = load_model(replace(start, dtype="float32"), "cpu")
+        return PeftModel.from_pretrained(base, place)
 
 
 def mixed_precision(bf16: bool | None) -> bool:
-    """Whether to compute in bfloat16; None: where the GPU has it."""
+    """Return True to compute in bfloat16: as set, or, where None is set, if the GPU has it."""
     import torch
 
-    return bf16 if bf16 is not None else torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    if bf16 is not None:
+        return bf16
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
 
 
 def device_arguments(bf16: bool | None) -> dict[str, Any]:
-    """Arguments that say where and in which precision is computed: TF32 wherever the GPU has it (Ampere or newer)."""
+    """Return the arguments that say on what device and in which precision to compute."""
     import torch
 
     gpu = torch.cuda.is_available()
+    # Ampere and newer GPUs have TF32; None leaves PyTorch's own setting as it is.
+    tf32 = None
+    if gpu and torch.cuda.get_device_capability()[0] >= 8:
+        tf32 = True
     return {
         "bf16": mixed_precision(bf16),
-        "tf32": (gpu and torch.cuda.get_device_capability()[0] >= 8) or None,
+        "tf32": tf32,
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,
         "deepspeed": current().deepspeed,
@@ -161,43 +208,73 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
 
 
 def _dpo(config: DpoConfig) -> dict[str, Any]:
-    """Where the best checkpoint is kept there is one at every evaluation."""
-    supervised = {"sft": config.sft_weight} if config.sft_weight else {}
-    weights = {config.trainer.get("loss_type", "sigmoid"): 1.0, **supervised}
-    losses = {"loss_type": [*weights], "loss_weights": [*weights.values()], "precompute_ref_log_probs": True}
-    return losses | (kept_best(BEST, config.eval_steps) if config.keep_best else {})
+    """Return the arguments that stage dpo decides: its losses and their weights, and how checkpoints are kept."""
+    weights = {config.trainer.get("loss_type", "sigmoid"): 1.0}
+    if config.sft_weight:
+        weights["sft"] = config.sft_weight
+    decided: dict[str, Any] = {
+        "loss_type": [*weights],
+        "loss_weights": [*weights.values()],
+        "precompute_ref_log_probs": True,
+    }
+    if config.keep_best:
+        decided |= kept_best(BEST, config.eval_steps)
+    return decided
 
 
 def kept_best(figure: str, steps: int) -> dict[str, Any]:
-    """Arguments under which the checkpoint with the largest held-out figure is loaded at the end."""
+    """Return the arguments under which the checkpoint with the largest held-out figure is loaded at the end.
+
+    Args:
+        figure: the figure's name in the evaluation's.
+        steps: optimizer steps between two evaluations. There is a checkpoint at each, or the best could be none.
+    """
     best = {"load_best_model_at_end": True, "metric_for_best_model": figure, "greater_is_better": True}
     return {"eval_steps": steps, "save_steps": steps, **best}
 
 
 @contextmanager
 def memory_explained(key: str) -> Iterator[None]:
-    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence; ``key``: of the settings
-    (TrainingError: memory ran out; says what to lower)."""
+    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence.
+
+    Args:
+        key: where the stage's settings stand.
+
+    Raises:
+        TrainingError: memory ran out; says what to lower.
+    """
     import torch
 
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not known and not re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE):
+        # On the CPU, and in some of CUDA's libraries, it is a RuntimeError like any other.
+        by_class = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        by_message = re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE)
+        if not by_class and not by_message:
             raise
-        told = f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much)"
-        raise TrainingError(f"{told}, or set {key}.gradient_checkpointing=true or {key}.lora=true") from error
+        raise TrainingError(
+            f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much), or set "
+            f"{key}.gradient_checkpointing=true or {key}.lora=true"
+        ) from error
 
 
 def frozen_experts(model: PreTrainedModel) -> int:
-    """How many weights are of experts, which stand together in one tensor, and have no adapters."""
-    frozen = {name: getattr(p, "ds_shape", p.shape) for name, p in model.named_parameters() if not p.requires_grad}
-    return sum(math.prod(s) for name, s in frozen.items() if len(s) == 3 and ".base_layer." not in name)
+    """Return how many weights belong to experts that have no adapters, since they stand together in one tensor."""
+    count = 0
+    for name, parameter in model.named_parameters():
+        # Under ZeRO-3 a parameter has its whole shape in ds_shape, and an empty one of its own.
+        shape = getattr(parameter, "ds_shape", parameter.shape)
+        if not parameter.requires_grad and len(shape) == 3 and ".base_layer." not in name:
+            count += math.prod(shape)
+    return count
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Switch off dropout that layers do by a number of their own (``attention_dropout``): TRL finds modules alone."""
+    """Switch off the dropout that layers do by a number of their own (``attention_dropout``).
+
+    TRL's ``disable_dropout`` finds dropout that is a module of its own, and no other.
+    """
     for module in model.modules():
         for name, value in vars(module).items():
             if name.endswith(("dropout", "pdrop")) and isinstance(value, float):
@@ -205,28 +282,39 @@ def without_dropout(model: nn.Module) -> None:
 
 
 def compiled(model: nn.Module) -> str:
-    """Have every block of the model's stacks of like blocks compiled at its first call; a sentence for the log.
+    """Have every block of the model's stacks of like blocks compiled at its first call, and return a line for the log.
 
-    In place: names of weights, saving and wrapping (PEFT, DDP) stay as they are, and the blocks share what is compiled.
-    Lengths are dynamic, so that batches of another width need no other code.
+    It is done in place: names of weights, saving and wrapping (PEFT, DDP) stay as they are, and the blocks share what
+    is compiled. Lengths are dynamic, so that batches of another width need no other code.
     """
     from accelerate.utils.other import is_repeated_blocks  # type: ignore[import-untyped]
 
     if not has_cpp_compiler():
         return "regional_compilation is left out, since there is no C++ compiler (g++ or clang++)"
-    stacks = [module for module in model.modules() if is_repeated_blocks(module) and len([*module.children()]) > 1]
-    blocks = [block for stack in stacks for block in stack.children()]
+    blocks: list[nn.Module] = []
+    for module in model.modules():
+        children = [*module.children()]
+        # Two blocks share what is compiled; one alone gains nothing by it.
+        if is_repeated_blocks(module) and len(children) > 1:
+            blocks += children
     for block in blocks:
         block.compile(dynamic=True)
     return f"{len(blocks)} blocks are compiled at the first steps, which take longer"
 
 
 def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelConfig:
-    """How to load a model for training: weights that are all trained are kept in float32.
+    """Return how to load a model for training: in float32 where all its weights are trained.
 
-    AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
-    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is, and so
-    do weights in half precision under ZeRO, where DeepSpeed keeps float32 ones beside them.
+    AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight. Mixed precision computes in
+    bfloat16 all the same, and so can take flash attention.
+
+    Under adapters the base stays as it is. So do weights in half precision under ZeRO, where DeepSpeed keeps float32
+    copies beside them.
+
+    Args:
+        model: the base as configured.
+        bf16: as in the settings.
+        adapters: whether adapters alone are trained.
     """
     from transformers.utils import import_utils
 

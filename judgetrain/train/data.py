@@ -1,7 +1,7 @@
 """Training rows as TRL data sets: rendered as engines render prompts, each with an end, length-checked and in order.
 
-They are tokenised row by row into a table on disk that every process of the training maps into its memory: what is
-held of a row is its length.
+Rows are tokenised one by one into a table on disk, which every process of the training maps into its memory. So a
+process holds no more of a row than its length.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ Tokens = Mapping[str, "array[int]"]
 PAIR = "pair"
 """The column of a pair's :func:`digest`."""
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
+"""The columns in which TRL's DPO trainer looks for the reference's log-probabilities (sums over tokens, nats)."""
 READ_BACK = 8
 """Rows of a level whose answers are read back as a judge's replies are, before any is trained on."""
 WAITING = 100
 """Rows held until they are written to a table."""
 BUCKET = 16
-"""Batches whose examples are sorted by length together, so that little of a batch is padding."""
+"""Number of batches whose examples are sorted by length together, so that little of a batch is padding."""
 REMINDED = 8
-"""Pairs for each example of a level that has none."""
+"""Pairs for each supervised example of a level without pairs."""
 UNEVEN = frozenset({"aot", "aot_unpaired", "apo_down", "bco_pair", "nca_pair", "sppo_hard"})
-"""Losses of TRL that move a pair of equal sides, or others by it: apo_down, as an example, makes it less likely."""
+"""Losses of TRL under which a pair of equal sides is no example: they move it, or others by it. For instance apo_down
+makes both its sides less likely."""
 _SIDES = ("completion", "chosen", "rejected")
 _SUPERVISED = {"input_ids": "int32", "completion_mask": "int8"}
 _PREFERENCE = {"prompt_ids": "int32", "chosen_ids": "int32", "rejected_ids": "int32"}
@@ -64,15 +66,21 @@ class WithReminders(Rows):
 
     @cached_property
     def reminders(self) -> Collection[int]:
-        """Which of the examples: one for :data:`REMINDED` pairs, drawn at random."""
-        levels = {row.get("level") for row in super().__iter__()}
-        examples = enumerate(read_rows(self.directory, "sft-train"))
-        others = [place for place, row in examples if row.get("level") not in levels]
-        return frozenset(random.Random(0).sample(others, min(len(others), super().__len__() // REMINDED)))
+        """Places of the added examples among the supervised ones: one for :data:`REMINDED` pairs, drawn at random."""
+        levels_with_pairs = {row.get("level") for row in super().__iter__()}
+        places = []
+        for place, row in enumerate(self._supervised()):
+            if row.get("level") not in levels_with_pairs:
+                places.append(place)
+        count = min(len(places), super().__len__() // REMINDED)
+        # A seed of its own: what is added is the same in every run on these pairs.
+        return frozenset(random.Random(0).sample(places, count))
 
     def __iter__(self) -> Iterator[Row]:
         yield from super().__iter__()
-        for place, row in enumerate(read_rows(self.directory, "sft-train") if self.reminders else ()):
+        if not self.reminders:
+            return
+        for place, row in enumerate(self._supervised()):
             if place in self.reminders:
                 answer = row["completion"]
                 yield {"prompt": row["prompt"], "chosen": answer, "rejected": answer, "level": row["level"]}
@@ -80,11 +88,22 @@ class WithReminders(Rows):
     def __len__(self) -> int:
         return super().__len__() + len(self.reminders)
 
+    def _supervised(self) -> Iterable[Row]:
+        """Return the supervised examples of stage label's artifact."""
+        return read_rows(self.directory, "sft-train")
+
 
 def pairs_of(label: Path, config: DpoConfig) -> Rows:
-    """The pairs that stage dpo trains on: with reminders where its loss can learn from them as examples."""
-    reminded = config.sft_weight and config.trainer.get("loss_type") not in UNEVEN
-    return (WithReminders if reminded else Rows)(label, "pairs-train")
+    """Return the pairs that stage dpo trains on: with reminders if its loss can learn from them as examples.
+
+    Args:
+        label: the artifact of stage label.
+        config: settings of stage dpo.
+    """
+    learns_from_equal_sides = config.sft_weight and config.trainer.get("loss_type") not in UNEVEN
+    if learns_from_equal_sides:
+        return WithReminders(label, "pairs-train")
+    return Rows(label, "pairs-train")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +111,17 @@ class Examples:
     """Rows that fit, in a table of token ids, and how many rows did not fit."""
 
     data: Dataset
-    """``input_ids`` and ``completion_mask``, or ``prompt_ids``, ``chosen_ids``, ``rejected_ids`` and ``pair``."""
+    """Columns ``input_ids``, ``completion_mask``; of pairs ``prompt_ids``, ``chosen_ids``, ``rejected_ids``, ``pair``."""
     lengths: Sequence[int]
-    """Of each row's prompt with its longest completion, in tokens."""
+    """The length of each row's prompt with its longest completion, in tokens."""
     dropped: Mapping[str, int]
-    """How many rows were left out: ``too_long``, and ``all_masked``, of whose completions the chat template renders
-    nothing, so that they would carry no loss."""
+    """Numbers of rows left out, by reason: ``too_long``, and ``all_masked``, of whose completions the chat template
+    renders nothing, so that they would carry no loss."""
     remarks: tuple[str, ...] = ()
-    """What is trained beyond what the chat template writes."""
+    """Sentences for the log on what is trained beyond what the chat template writes."""
     pairs: Sequence[tuple[int, int, bool]] = ()
-    """Judgments of the two responses of a comparison, the better one's first, and whether they are as good."""
+    """Judgments of the two responses of a comparison: the rows of the better one's and of the worse one's, and whether
+    both are as good."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -115,87 +135,124 @@ class Renderer:
     same. Reasoning that the prompt opens is closed at once (``<think>``, ``</think>``), which is how Qwen3 writes an
     answer without any: a judge is taught answers, not thoughts.
 
-    ``ends``: the token ids on which generation stops. An answer after which the template writes none of them gets the
-    tokenizer's end token, as a judge that never saw it would write to its token limit. ``frames``: of the prompt set by
-    which the judge's replies will be read.
+    Args:
+        tokenizer: of the model that is trained.
+        ends: the token ids on which generation stops. An answer after which the template writes none of them gets the
+            tokenizer's end token, since a judge that never saw one would write to its token limit.
+        frames: of the prompt set by which the judge's replies will be read.
     """
 
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
     frames: Mapping[str, str] | None = None
     remarks: dict[str, None] = field(default_factory=dict)
-    """What training does beyond the template, in sentences for the log."""
+    """Sentences for the log on what training does beyond the template: a set that keeps its order."""
 
     def prompt(self, messages: Messages) -> str:
-        """The prompt's text, ending where the answer begins."""
+        """Return the prompt's text, ending where the answer begins."""
         return self._rendered(messages, add_generation_prompt=True)
 
     def answer(self, messages: Messages, answer: Messages) -> str | None:
-        """What follows the prompt: the answer and what the template writes after it; None if it renders nothing."""
-        before, whole = self.prompt(messages), self._rendered([*messages, *answer])
-        if before.startswith(whole):
+        """Return what follows the prompt: the answer, and what the template writes after it.
+
+        Returns:
+            The text; None if the template renders nothing of the answer.
+        """
+        prompt = self.prompt(messages)
+        whole = self._rendered([*messages, *answer])
+        if prompt.startswith(whole):
             return None
-        if whole.startswith(before):
-            after = whole[len(before) :]
+        if whole.startswith(prompt):
+            after = whole[len(prompt) :]
         else:
+            # The template writes a turn that is over otherwise than one that is about to begin.
             content = answer[-1]["content"].strip()
-            place = whole.rfind(content)
-            if not content or place < 0:
+            start = whole.rfind(content)
+            if not content or start < 0:
                 return None
-            after = whole[place:]
-        closing = opened_by(before)
+            after = whole[start:]
+        closing = opened_by(prompt)
         if closing and not after.lstrip().startswith(closing):
             self.remarks["the chat template opens reasoning; answers are trained after its end"] = None
             return f"\n{closing}\n\n{after}"
         return after
 
     def tokens(self, prompt: str, answer: str) -> tuple[array[int], array[int]]:
-        """Token ids of a prompt and of the answer that follows it, with an end token (TrainingError: the template
-        writes no end token, and there is none to put)."""
-        before = token_ids(self.tokenizer, prompt)
-        after = continuation(self.tokenizer, prompt, before, answer)
-        if not any(token in self.ends for token in after):
-            after += (self._end(),)
-        return array("i", before), array("i", after)
+        """Return the token ids of a prompt, and of the answer that follows it with an end token.
+
+        Raises:
+            TrainingError: the template writes no end token, and the tokenizer has none to put.
+        """
+        prompt_ids = token_ids(self.tokenizer, prompt)
+        answer_ids = continuation(self.tokenizer, prompt, prompt_ids, answer)
+        if not any(token in self.ends for token in answer_ids):
+            answer_ids += (self._end(),)
+        return array("i", prompt_ids), array("i", answer_ids)
 
     def check(self, answer: str, tokens: Sequence[int], level: str = "") -> None:
-        """Check that generation which wrote these tokens would return the answer, up to blanks and letter case, and
-        that a judge's frames read of that what they read of the answer (TrainingError: the chat template cuts or
-        ends it early, or the tokenizer does not give it back)."""
-        written = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
-        reply, why = str(self.tokenizer.decode(written, skip_special_tokens=True)), ""
-        if self.tokenizer.unk_token_id in written:  # it stands for many words
+        """Check that a judge that generates these tokens would be read as the answer was meant.
+
+        The reply has to be the answer, up to blanks and letter case, and the judge's frames have to read of it what
+        they read of the answer.
+
+        Args:
+            answer: the text that is trained.
+            tokens: its token ids, with what the template adds.
+            level: of the row, as ``judgment``; empty where replies are not read by frames.
+
+        Raises:
+            TrainingError: the chat template cuts the answer or ends it early, or the tokenizer does not give it back.
+        """
+        generated = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
+        # An unknown word has no text of its own, so the reply cannot be compared.
+        if self.tokenizer.unk_token_id in generated:
             return
+        reply = str(self.tokenizer.decode(generated, skip_special_tokens=True))
+        reason = self._misread(answer, reply, level)
+        if reason:
+            raise TrainingError(
+                f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {reason}; give "
+                "the model a chat_template.jinja that does not, or take another base"
+            )
+
+    def _misread(self, answer: str, reply: str, level: str) -> str | None:
+        """Return why a reply would be read otherwise than the answer, or None."""
         if _letters(answer) not in _letters(reply):
-            why = "the chat template cuts answers or writes an end token before theirs"
-        elif self.frames and level:
-            own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
-            why = f"the prompt set reads {back}, not {own}: lines are changed or added" if back != own else ""
-        if why:
-            told = f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {why}"
-            raise TrainingError(f"{told}; give the model a chat_template.jinja that does not, or take another base")
+            return "the chat template cuts answers or writes an end token before theirs"
+        if not self.frames or not level:
+            return None
+        meant = read_by_frames(level, answer, self.frames)
+        read = read_by_frames(level, reply, self.frames)
+        if read == meant:
+            return None
+        return f"the prompt set reads {read}, not {meant}: lines are changed or added"
 
     def _end(self) -> int:
+        """Return the token to put after an answer that the template leaves without an end, and note it for the log."""
         end = self.tokenizer.eos_token_id
-        if end is None and not self.ends:
-            told = "the chat template writes no end token after an answer: a judge trained so would never stop"
-            raise TrainingError(f"{told}; give the model a chat_template.jinja that ends answers")
-        end = min(self.ends) if end is None else end
+        if end is None:
+            if not self.ends:
+                raise TrainingError(
+                    "the chat template writes no end token after an answer: a judge trained so would never stop; give "
+                    "the model a chat_template.jinja that ends answers"
+                )
+            end = min(self.ends)
         name = self.tokenizer.convert_ids_to_tokens(end)
         self.remarks[f"the chat template ends no answer; {name} is put after each, for generation to stop"] = None
         return int(end)
 
     def _rendered(self, messages: Messages, **options: Any) -> str:
+        """Return the messages as the chat template writes them."""
         return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
 
 
 def _letters(text: str) -> str:
-    """The text without what tokenizers change."""
+    """Return the text without what tokenizers change: blanks, letter case and forms of characters."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def emptied(directory: Path) -> Path:
-    """The directory, made new, with nothing in it."""
+    """Return the directory, made anew with nothing in it."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     return directory
@@ -210,7 +267,7 @@ def fitting(
     place: Path | None = None,
     frames: Mapping[str, str] | None = None,
 ) -> Examples:
-    """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
+    """Return the rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
     Args:
         rows: all supervised examples, or all pairs; gone through once.
@@ -226,134 +283,226 @@ def fitting(
     """
     if not len(rows):
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
-    renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends, frames)
-    lengths, left, read_back = array("i"), Counter[str](), Counter[str]()
-    sides: dict[str, list[tuple[float, int]]] = {}
-
-    def kept() -> Iterator[Row]:
-        for row in rows:
-            clean = neutral(row, tokenizer)
-            tokens = _tokens(clean, renderer)
-            if tokens is None:  # the loss is computed on what is left after the prompt
-                left["all_masked"] += 1
-            elif (tokens_read := length(columns := _columns(tokens))) > max_length:
-                left["too_long"] += 1
-            else:
-                read_back[level := row.get("level", "")] += 1
-                if read_back[level] <= READ_BACK:
-                    for side in clean.keys() & set(_SIDES):
-                        renderer.check(clean[side][-1]["content"], tokens[side], level)
-                if "ahead" in row:
-                    sides.setdefault(both_sides(row["nodes"][0]), []).append((-row["ahead"], len(lengths)))
-                lengths.append(tokens_read)
-                yield columns
-
-    data = table(kept(), place)
-    if not lengths:
+    if ends is None:
+        ends = {tokenizer.eos_token_id} - {None}
+    fitting_rows = _FittingRows(Renderer(tokenizer, ends, frames), max_length)
+    data = table(fitting_rows.columns(rows), place)
+    dropped = fitting_rows.dropped
+    if not fitting_rows.lengths:
+        if dropped["too_long"]:
+            raise TrainingError(
+                f"all {dropped['too_long']} {what} are longer than max_length={max_length} tokens: raise "
+                "train.*.max_length, at most to the model's own context, or leave out long dialogues with "
+                "dialogues.max_query_chars"
+            )
         raise TrainingError(
-            f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length, "
-            "at most to the model's own context, or leave out long dialogues with dialogues.max_query_chars"
-            if left["too_long"]
-            else f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
+            f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
             "label is masked: give the model a chat_template.jinja that does"
         )
-    dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
-    both = [sorted(found) for found in sides.values() if len(found) == 2]
-    pairs = [(better, worse, ahead == 0) for (ahead, better), (_, worse) in both]
-    return Examples(data=data, lengths=lengths, dropped=dropped, remarks=remarks, pairs=pairs)
+    return Examples(
+        data=data,
+        lengths=fitting_rows.lengths,
+        dropped=dropped,
+        remarks=tuple(fitting_rows.renderer.remarks),
+        pairs=fitting_rows.pairs(),
+    )
+
+
+class _FittingRows:
+    """Tokenises rows one after the other, and keeps of each its length and, of a single judgment, its place."""
+
+    def __init__(self, renderer: Renderer, max_length: int) -> None:
+        self.renderer = renderer
+        self.lengths = array("i")
+        """Tokens of each row that fits."""
+        self.dropped = {"too_long": 0, "all_masked": 0}
+        self._max_length = max_length
+        self._checked = Counter[str]()
+        """Rows of each level whose answers were read back."""
+        self._judgments: dict[str, list[tuple[float, int]]] = {}
+        """By comparison and criterion, the judgments of single responses: minus how far the response is ahead, and the
+        row."""
+
+    def columns(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the columns of each row that fits."""
+        for row in rows:
+            clean = neutral(row, self.renderer.tokenizer)
+            tokens = _tokens(clean, self.renderer)
+            # The loss is computed on what is left after the prompt.
+            if tokens is None:
+                self.dropped["all_masked"] += 1
+                continue
+            columns = _columns(tokens)
+            tokens_read = length(columns)
+            if tokens_read > self._max_length:
+                self.dropped["too_long"] += 1
+                continue
+            self._check(clean, tokens, row.get("level", ""))
+            # Only judgments of single responses say how far their response is ahead.
+            if "ahead" in row:
+                judged = both_sides(row["nodes"][0])
+                self._judgments.setdefault(judged, []).append((-row["ahead"], len(self.lengths)))
+            self.lengths.append(tokens_read)
+            yield columns
+
+    def _check(self, row: Row, tokens: Tokens, level: str) -> None:
+        """Read the answers of a level's first rows back as a judge's replies are (TrainingError: they are misread)."""
+        if self._checked[level] == READ_BACK:
+            return
+        self._checked[level] += 1
+        for side in row.keys() & set(_SIDES):
+            self.renderer.check(row[side][-1]["content"], tokens[side], level)
+
+    def pairs(self) -> list[tuple[int, int, bool]]:
+        """Return the judgments of both responses of a comparison; see :attr:`Examples.pairs`."""
+        pairs = []
+        for judgments in self._judgments.values():
+            # The other response's judgment may have been left out, or unreadable.
+            if len(judgments) != 2:
+                continue
+            (minus_ahead, better), (_, worse) = sorted(judgments)
+            pairs.append((better, worse, minus_ahead == 0))
+        return pairs
 
 
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:
-    """A row's prompt and sides as they are trained: no text is a control token."""
-    clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
-    return {"prompt": accepted(row["prompt"], tokenizer)[0], **clean}
+    """Return a row's prompt and sides as they are trained: no text is a control token."""
+    sides = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
+    prompt = accepted(row["prompt"], tokenizer)[0]
+    return {"prompt": prompt, **sides}
 
 
 def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:
-    """Rows of token ids as a data set: mapped from the file at ``place`` that they are written to, or in memory."""
+    """Return rows of token ids as a data set.
+
+    Args:
+        rows: gone through once; the first one decides which columns there are.
+        place: the file that they are written to and mapped from; None: they are held in memory.
+    """
     import pyarrow as pa
     from datasets import Dataset, Features, List, Value
     from datasets.arrow_writer import ArrowWriter
 
     waiting = iter(rows)
-    first: Row = next(waiting, {"input_ids": []})
-    kinds = _SUPERVISED if "input_ids" in first else _PREFERENCE
-    features = {name: List(Value(kind)) for name, kind in kinds.items()}
-    if PAIR in first:
+    first = next(waiting, None)
+    columns = _PREFERENCE
+    if first is None or "input_ids" in first:
+        columns = _SUPERVISED
+    features = {name: List(Value(kind)) for name, kind in columns.items()}
+    if first is not None and PAIR in first:
         features[PAIR] = Value("string")
-    to: dict[str, Any] = {"path": str(place)} if place else {"stream": pa.BufferOutputStream()}
-    writer = ArrowWriter(features=Features(features), writer_batch_size=WAITING, **to)
-    for row in itertools.chain([first] if len(first) > 1 else [], waiting):
+    stream = pa.BufferOutputStream()
+    target: dict[str, Any] = {"stream": stream}
+    if place is not None:
+        target = {"path": str(place)}
+    writer = ArrowWriter(features=Features(features), writer_batch_size=WAITING, **target)
+    if first is not None:
+        writer.write(first)
+    for row in waiting:
         writer.write(row)
+    # A stream in memory is read below, which a closed one could not be.
     writer.finalize(close_stream=place is not None)
-    return Dataset.from_file(to["path"]) if place else Dataset.from_buffer(to["stream"].getvalue())
+    if place is not None:
+        return Dataset.from_file(str(place))
+    return Dataset.from_buffer(stream.getvalue())
 
 
 def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
-    """A row's token ids; None if the chat template renders nothing of a completion."""
-    prompt, tokens = renderer.prompt(row["prompt"]), {}
+    """Return a row's token ids by side; None if the chat template renders nothing of a completion."""
+    prompt = renderer.prompt(row["prompt"])
+    tokens: dict[str, array[int]] = {}
     for side in _SIDES:
-        if side in row:
-            answer = renderer.answer(row["prompt"], row[side])
-            if answer is None:
-                return None
-            tokens["prompt"], tokens[side] = renderer.tokens(prompt, answer)
+        if side not in row:
+            continue
+        answer = renderer.answer(row["prompt"], row[side])
+        if answer is None:
+            return None
+        tokens["prompt"], tokens[side] = renderer.tokens(prompt, answer)
     return tokens
 
 
 def length(row: Mapping[str, Any]) -> int:
-    """Tokens of the prompt with the longest completion; of a row of a table, or of its parts."""
-    return len(row.get("input_ids") or row["prompt_ids"]) + max(len(row.get(f"{side}_ids", ())) for side in _SIDES[1:])
+    """Return the tokens of the prompt with the longest completion, of a row of a table or of its parts."""
+    if row.get("input_ids"):
+        return len(row["input_ids"])
+    completions = [len(row.get(f"{side}_ids", ())) for side in ("chosen", "rejected")]
+    return len(row["prompt_ids"]) + max(completions)
 
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
-    """A data set of the examples in the given order, tokenised as TRL's trainers take it."""
-    return examples.data.select_columns([c for c in examples.data.column_names if c != PAIR]).select(indices)
+    """Return the examples of these indices, in that order, with the columns that TRL's trainers take."""
+    columns = [name for name in examples.data.column_names if name != PAIR]
+    return examples.data.select_columns(columns).select(indices)
 
 
 def _columns(tokens: Tokens) -> Row:
-    """The columns that TRL's SFT or DPO trainer makes of a conversation, and a pair's digest."""
-    ids = {f"{side}_ids": list(found) for side, found in tokens.items()}
+    """Return the columns that TRL's SFT or DPO trainer makes of a conversation, and a pair's digest."""
+    columns: Row = {f"{side}_ids": list(ids) for side, ids in tokens.items()}
     if "completion" not in tokens:
-        return {**ids, PAIR: digest(ids)}
-    prompt, completion = ids["prompt_ids"], ids["completion_ids"]
+        return {**columns, PAIR: digest(columns)}
+    prompt = columns["prompt_ids"]
+    completion = columns["completion_ids"]
     return {"input_ids": prompt + completion, "completion_mask": [0] * len(prompt) + [1] * len(completion)}
 
 
 def order(lengths: Sequence[int], batch: int, epochs: float, seed: int) -> list[int]:
-    """Indices of the examples in training order, all epochs in a row, the same for any number of processes.
+    """Return indices of the examples in training order, all epochs in a row, the same for any number of processes.
 
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
     batches shuffled again. A fraction of an epoch takes that share of its batches.
+
+    Args:
+        lengths: of the examples, in tokens.
+        batch: examples in a micro-batch.
+        epochs: passes over the examples.
+        seed: of the run.
     """
-    result: list[int] = []
+    indices_in_order: list[int] = []
     for epoch in range(math.ceil(epochs)):
         rng = random.Random(derive_seed(seed, "order", epoch))
-        indices = list(range(len(lengths)))
-        rng.shuffle(indices)
-        batches: list[list[int]] = []
-        for start in range(0, len(indices), batch * BUCKET):
-            block = sorted(indices[start : start + batch * BUCKET], key=lengths.__getitem__)
-            batches += [block[i : i + batch] for i in range(0, len(block), batch)]
-        # The one short batch stays last: a short batch in the middle would shift all later ones.
-        full = [b for b in batches if len(b) == batch]
-        rng.shuffle(full)
-        ordered = [i for b in full for i in b] + [i for b in batches if len(b) < batch for i in b]
-        result += ordered[: max(1, round(len(ordered) * min(1.0, epochs - epoch)))]
-    return result
+        one_epoch = _one_epoch(lengths, batch, rng)
+        count = round(len(one_epoch) * min(1.0, epochs - epoch))
+        indices_in_order += one_epoch[: max(1, count)]
+    return indices_in_order
+
+
+def _one_epoch(lengths: Sequence[int], batch: int, rng: random.Random) -> list[int]:
+    """Return every index once, shuffled so that examples of like length stand in a batch."""
+    indices = list(range(len(lengths)))
+    rng.shuffle(indices)
+    full: list[list[int]] = []
+    rest: list[int] = []
+    for start in range(0, len(indices), batch * BUCKET):
+        bucket = sorted(indices[start : start + batch * BUCKET], key=lengths.__getitem__)
+        for place in range(0, len(bucket), batch):
+            examples = bucket[place : place + batch]
+            if len(examples) == batch:
+                full.append(examples)
+            else:
+                rest = examples
+    rng.shuffle(full)
+    # The one short batch stays last: a short batch in the middle would shift all later ones.
+    return [*itertools.chain.from_iterable(full), *rest]
 
 
 def filled(indices: Sequence[int], size: int, steps: int = -1) -> list[int]:
-    """The indices, and the first ones again: up to a multiple of ``size``, or to ``steps`` (above 0) times it.
+    """Return the indices, and the first ones again, as many as the optimizer steps take.
 
-    A data set of just the steps that are taken: a run that was killed after its last checkpoint finds none left.
+    So the data set holds just the steps that are taken: a run that was killed after its last checkpoint finds none
+    left.
+
+    Args:
+        indices: in training order.
+        size: examples in an optimizer step.
+        steps: optimizer steps; where it is not above 0, as many as take every index.
     """
-    wanted = size * (steps if steps > 0 else math.ceil(len(indices) / size))
-    return [*itertools.islice(itertools.cycle(indices), wanted)]
+    if steps <= 0:
+        steps = math.ceil(len(indices) / size)
+    return [*itertools.islice(itertools.cycle(indices), size * steps)]
 
 
 class Slices(Sequence[Row]):
-    """The rows of a table, read when they are asked for."""
+    """The rows of a table, each read when it is asked for."""
 
     def __init__(self, data: Dataset) -> None:
         self._data = data
@@ -364,21 +513,31 @@ class Slices(Sequence[Row]):
     def __getitem__(self, place: Any) -> Any:
         if not isinstance(place, slice):
             return self._data[place]
-        return self._data.select(range(*place.indices(len(self)))).to_list()
+        rows = range(*place.indices(len(self)))
+        return self._data.select(rows).to_list()
 
 
 def digest(row: Row) -> str:
-    """16 hex digits of a pair's token ids: another chat template makes other pairs of the same texts."""
+    """Return 16 hex digits of a pair's token ids: another chat template makes other pairs of the same texts."""
     return fingerprint({name: [*row[name]] for name in _PREFERENCE})
 
 
 def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
-    """The pairs with their reference log-probabilities in the columns that TRL's DPO trainer reads (TrainingError: the
-    artifact holds other pairs)."""
-    found = read_rows(reference, split)  # in the order of the pairs, from the same rows
+    """Return the pairs with their reference log-probabilities in the columns that TRL's DPO trainer reads.
+
+    Args:
+        examples: pairs.
+        reference: the artifact of stage reference.
+        split: of the pairs, as ``train``.
+
+    Raises:
+        TrainingError: the artifact holds other pairs.
+    """
+    # Its rows stand in the order of the pairs, since both come from the same rows, but may be more than fit here.
+    rows = read_rows(reference, split)
     values: dict[str, list[float]] = {column: [] for column in REFERENCE_COLUMNS}
     for pair in examples.data.select_columns([PAIR]):
-        logps = next((row for row in found if row["pair"] == pair[PAIR]), None)
+        logps = next((row for row in rows if row["pair"] == pair[PAIR]), None)
         if logps is None:
             raise TrainingError(f"{reference} lacks a pair of the {split} split: remove that directory and run again")
         for column, sums in values.items():

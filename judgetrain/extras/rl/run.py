@@ -24,7 +24,7 @@ from judgetrain.judges.config import TREE_READS, JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set
 from judgetrain.schema import Comparison
-from judgetrain.train.arguments import arguments_of, kept_best, peft_config, trainer_explained
+from judgetrain.train.arguments import Training, arguments_of, kept_best, peft_config, trainer_explained
 from judgetrain.train.checkpoints import PROBES, AtReference
 from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
@@ -219,9 +219,10 @@ def _trainer(
         out.note("heldout", {"comparisons": len(held_out)})
         if current().leads:
             out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
-    own = branch_arguments(config, rollouts.asking)
-    args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, bool(held_out), own, **DEFAULTS)
-    args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
+    training = Training(config=config, key=job.key, checkpoints=checkpoints, seed=out.seed, evaluate=bool(held_out))
+    args = arguments_of(GRPOConfig, training, branch_arguments(config, rollouts.asking), **DEFAULTS)
+    args.report_to = out.track.report_to
+    args.run_name = f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
     model.config.name_or_path = job.start.path  # which TRL loads the reference from, where beta is above 0
     with warnings.catch_warnings(), trainer_explained(config, job.key):
