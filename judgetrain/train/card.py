@@ -1,7 +1,7 @@
-"""The model card of a trained judge, in the Hub's form; what it was measured at is added once it is known."""
+"""Write the model card of a trained judge, in the Hub's form, and add its figures once it was measured."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,10 +17,11 @@ from judgetrain.keys import PACKAGE
 CARD = "README.md"
 Row = Mapping[str, Any]
 FLOORS = ("random", "first", "longer", "surface")
-"""Baselines by their names in an evaluation."""
+"""Names of an evaluation's baselines."""
 _HERE = '"."'
-"""How the card's example names the directory that it stands in."""
-_START, _END = "<!-- measured -->", "<!-- end of measured -->"
+"""The card's directory, as the card's example names it."""
+_START = "<!-- measured -->"
+_END = "<!-- end of measured -->"
 NOT_YET = "Not yet: `python -m judgetrain stage=evaluate` measures it, and writes the figures here."
 REFERENCES = "It was trained with reference answers in its prompts, where a row had one: give it one where you have it."
 _DEFINED = """95% intervals over prompts in brackets.
@@ -29,10 +30,20 @@ orders give the same readable verdict. n: comparisons."""
 
 
 def shows_references(prompts: PromptSet, rows: Iterable[Row]) -> bool:
-    """Whether a prompt of the training rows shows a reference answer, as the set's fragment begins."""
-    head = prompts.reference.partition("{reference}")[0].strip()
-    said = (message["content"].splitlines() for row in rows for message in row["prompt"])
-    return bool(head) and any(line.startswith(head) for lines in said for line in lines)
+    """Return True if a prompt of the training rows shows a reference answer.
+
+    Args:
+        prompts: the prompt set; a reference answer is shown by its fragment, whose beginning is looked for.
+        rows: training rows.
+    """
+    beginning = prompts.reference.partition("{reference}")[0].strip()
+    if not beginning:
+        return False
+    for row in rows:
+        for message in row["prompt"]:
+            if any(line.startswith(beginning) for line in message["content"].splitlines()):
+                return True
+    return False
 
 
 def write_card(
@@ -47,17 +58,36 @@ def write_card(
 ) -> None:
     """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from.
 
-    ``references``: whether it was trained with reference answers in its prompts.
+    Args:
+        directory: of the judge.
+        stage: that trained it.
+        base: the pretrained model.
+        recipe: the run's.
+        fingerprint: of the judge's artifact.
+        lineage: fingerprints of the artifacts that it was made from, by stage.
+        references: whether it was trained with reference answers in its prompts.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    local = base.path == "world" or base.path.startswith(PACKAGE) or looks_local(base.path)
-    title = f"{'Initial' if stage == 'initial' else stage.upper()} judge"
+    # The Hub shows a base_model as a link, so it has to be a model there.
+    hub_base = None
+    if base.path != "world" and not base.path.startswith(PACKAGE) and not looks_local(base.path):
+        hub_base = base.path
+    base_name = base.path
+    if looks_local(base.path):
+        # The rest of a path is nobody's business.
+        base_name = Path(base.path).name
+    title = f"{stage.upper()} judge"
+    if stage == "initial":
+        title = "Initial judge"
+    reference_note = ""
+    if references:
+        reference_note = REFERENCES
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["judgetrain", "llm-judge", stage],
-        base_model=None if local else base.path,
+        base_model=hub_base,
         model_name=f"{title} {fingerprint}",
         **dict[str, Any](licence_of(base)),
     )
@@ -67,54 +97,78 @@ def write_card(
         title=title,
         version=__version__,
         recipe=recipe,
-        base=Path(base.path).name if looks_local(base.path) else base.path,
+        base=base_name,
         lineage=lineage,
         place=_HERE,
         not_yet=NOT_YET,
-        references=REFERENCES if references else "",
+        references=reference_note,
     )
     _save(directory, data, card.text)
 
 
 def name_on_hub(directory: Path, repo_id: str) -> None:
     """Have the card's example name the judge by its id on the Hub, where it is about to be."""
-    if (path := directory / CARD).is_file():
-        text = path.read_text(encoding="utf-8")
-        write_text_atomic(path, re.sub(r'load_judge\(".*?"', lambda _: f'load_judge("{repo_id}"', text))
+    path = directory / CARD
+    if not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8")
+    # By a function: in a replacement that is a string, a backslash would have a meaning.
+    renamed = re.sub(r'load_judge\(".*?"', lambda _: f'load_judge("{repo_id}"', text)
+    write_text_atomic(path, renamed)
 
 
 def licence_of(base: ModelConfig) -> dict[str, str]:
-    """``license`` (and its name and link) as the base model's own card has them; empty where there is none to read."""
+    """Return ``license``, and its name and link, as the base model's own card has them.
+
+    Empty where there is no such card, or it names no licence.
+    """
     from huggingface_hub import ModelCard
 
-    place = Path(base.path).expanduser() / CARD
     if base.path == "world":
         return {"license": "apache-2.0"}
-    if base.path.startswith(PACKAGE) or (looks_local(base.path) and not place.is_file()):
+    if base.path.startswith(PACKAGE):
+        return {}
+    local_card = Path(base.path).expanduser() / CARD
+    card: Path | str = base.path
+    if local_card.is_file():
+        card = local_card
+    elif looks_local(base.path):
         return {}
     try:
-        data = ModelCard.load(place if place.is_file() else base.path, ignore_metadata_errors=True).data.to_dict()
-    except (OSError, ValueError, RuntimeError):  # no card, no network, no access
+        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict()
+    except (OSError, ValueError, RuntimeError):
+        # The Hub has no card, or there is no network, or no access.
         return {}
-    return {k: str(data[k]) for k in ("license", "license_name", "license_link") if data.get("license") and data.get(k)}
+    if not data.get("license"):
+        return {}
+    return {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
 
 
 def own_rows(rows: Sequence[Row], method: str) -> list[Row]:
-    """The judge's own rows of ``metrics.json`` that have an agreement."""
+    """Return a method's rows of ``metrics.json`` that have an agreement."""
     return [row for row in rows if row["method"] == method and row.get("agreement") is not None]
 
 
 def share(value: float | None, ends: Sequence[float] | None = None) -> str:
-    """A share and its interval as they stand in a card; a dash where it was not measured."""
+    """Return a share and its interval as they stand in a card; a dash where it was not measured."""
     if value is None:
         return "–"
-    return f"{value:.3f}" + (f" ({ends[0]:.3f}–{ends[1]:.3f})" if ends else "")
+    if not ends:
+        return f"{value:.3f}"
+    low, high = ends
+    return f"{value:.3f} ({low:.3f}–{high:.3f})"
 
 
 def table(columns: str, rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table; ``columns``: their titles, with bars between."""
+    """Return a Markdown table.
+
+    Args:
+        columns: their titles, with " | " between them.
+        rows: their cells.
+    """
     titles = columns.split(" | ")
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (titles, ["---"] * len(titles), *rows))
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def add_results(
@@ -127,7 +181,7 @@ def add_results(
     made: Sequence[tuple[str, str]] = (),
     data_sets: Sequence[str] = (),
 ) -> None:
-    """Put what is known of a judge into its card, in place of what was there.
+    """Put a judge's figures and what it was trained on into its card, in place of what was there.
 
     Args:
         directory: the model's directory.
@@ -144,36 +198,66 @@ def add_results(
     from huggingface_hub import ModelCard
     from yaml import YAMLError
 
-    own = own_rows(rows, method)
-    if not (own or sections or made) or not (directory / CARD).is_file():
+    judge_rows = own_rows(rows, method)
+    if not (judge_rows or sections or made) or not (directory / CARD).is_file():
         return
     try:
         card = ModelCard.load(directory / CARD)
     except (ValueError, YAMLError) as error:
-        why = f"{directory / CARD} is no model card ({' '.join(str(error).split())[:200]})"
-        raise DataError(f"{why}: the judge is finished without it; mend or remove the file") from error
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{directory / CARD} is no model card ({reason}): the judge is finished without it; mend or remove the file"
+        ) from error
     card.data.datasets = [*data_sets] or None
-    floors = [row for name in FLOORS for row in own_rows(rows, name)]
-    trained = {"Trained on": "\n".join(f"- `{stage}`: {text}" for stage, text in made)} if made else {}
-    told = (f"### {title}\n\n{text}" for title, text in ({**sections} | trained).items())
-    measured = "\n\n".join([*(_agreement(own, floors, evaluation) if own else [NOT_YET]), *told])
-    text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)
+    if judge_rows:
+        floors = [row for name in FLOORS for row in own_rows(rows, name)]
+        paragraphs = _agreement(judge_rows, floors, evaluation)
+    else:
+        paragraphs = [NOT_YET]
+    titled = dict(sections)
+    if made:
+        titled["Trained on"] = "\n".join(f"- `{stage}`: {text}" for stage, text in made)
+    paragraphs += [f"### {title}\n\n{text}" for title, text in titled.items()]
+    measured = f"{_START}\n" + "\n\n".join(paragraphs) + f"\n{_END}"
+    # By a function: in a replacement that is a string, a backslash would have a meaning.
+    text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
 
-def _agreement(own: Sequence[Row], floors: Sequence[Row], evaluation: str) -> Iterator[str]:
-    """What every evaluation measures, in paragraphs."""
-    plan = f"{own[0]['plan']} plan" if own[0].get("plan") else "each response by itself, so in no order"
-    asked = f"; asked {own[0]['asked']}, {plan}" if own[0].get("asked") else ""
-    own = [row if row.get("plan") or not row.get("asked") else {**row, "consistency": None} for row in own]
-    yield f"By {evaluation}{asked}; {_DEFINED}"
-    figures = ([share(r.get(name), r.get(f"{name}_ci")) for name in ("agreement", "consistency")] for r in own)
-    rows = ([f"{r['benchmark']} ({r['split']})", r["branches"], r["n"], *f] for r, f in zip(own, figures, strict=True))
-    yield table("benchmark | branches | n | agreement | consistency", rows)
+def _agreement(rows: Sequence[Row], floors: Sequence[Row], evaluation: str) -> list[str]:
+    """Return what every evaluation measures, in paragraphs.
+
+    Args:
+        rows: of the judge.
+        floors: of the baselines.
+        evaluation: what the rows are from.
+    """
+    first = rows[0]
+    plan = "each response by itself, so in no order"
+    if first.get("plan"):
+        plan = f"{first['plan']} plan"
+    how_asked = ""
+    if first.get("asked"):
+        how_asked = f"; asked {first['asked']}, {plan}"
+    paragraphs = [f"By {evaluation}{how_asked}; {_DEFINED}"]
+
+    cells = []
+    for row in rows:
+        benchmark = f"{row['benchmark']} ({row['split']})"
+        agreement = share(row.get("agreement"), row.get("agreement_ci"))
+        consistency = share(row.get("consistency"), row.get("consistency_ci"))
+        if row.get("asked") and not row.get("plan"):
+            # Responses that are read by themselves have no order to be consistent over.
+            consistency = share(None)
+        cells.append([benchmark, row["branches"], row["n"], agreement, consistency])
+    paragraphs.append(table("benchmark | branches | n | agreement | consistency", cells))
+
     if floors:
-        named = ", ".join(f"`{r['method']}` {share(r['agreement'])}" for r in floors)
-        yield f"The same comparisons by baselines, which read nothing: {named}."
+        named = ", ".join(f"`{row['method']}` {share(row['agreement'])}" for row in floors)
+        paragraphs.append(f"The same comparisons by baselines, which read nothing: {named}.")
+    return paragraphs
 
 
 def _save(directory: Path, data: Any, body: str) -> None:
+    """Write the card of these metadata and this text."""
     write_text_atomic(directory / CARD, f"---\n{data.to_yaml()}\n---\n\n{body.strip()}\n")

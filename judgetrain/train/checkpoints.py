@@ -1,4 +1,4 @@
-"""What happens while a trainer trains: logs, checkpoints that are whole, finite and few, and stops with a reason.
+"""Watch a trainer while it trains: logs, checkpoints that are whole, finite and few, and stops with a reason.
 
 Training stops at the first figure or weight that is NaN or infinite. What was written is loaded again and compared with
 the judge that was trained.
@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,23 +36,30 @@ if TYPE_CHECKING:
 
 
 FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
-"""Logged figures that training cannot go on without, and how they are called."""
+"""Figures that must be numbers for training to go on: the trainer's name and the name in messages."""
 
 
 def forget_logs_after(path: Path, step: int) -> None:
     """Drop the log rows of steps that will be taken again after a resume at ``step``."""
-    if path.exists():
-        rows = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        write_text_atomic(path, "".join(line for line in rows if json.loads(line)["step"] <= step))
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        # A last line without its end was cut by what killed the run.
+        if line.endswith("\n") and json.loads(line)["step"] <= step:
+            kept.append(line)
+    write_text_atomic(path, "".join(kept))
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl`` and the tracker, and its steps to the console's progress."""
 
     def __init__(self, out: StageRun) -> None:
-        self._out, self._bar = out, ExitStack()
+        self._out = out
+        self._bar = ExitStack()
         self._advance: Callable[[int], None] = lambda steps: None
-        atexit.register(self._bar.close)  # where training fails, the terminal has its cursor back
+        # Where training fails, on_train_end is not called, and the terminal would be left without its cursor.
+        atexit.register(self._bar.close)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write one row of numbers."""
@@ -61,75 +68,101 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         numbers = _numbers(event)
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
-        self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
+        tracked = {f"{self._out.stage}/{name}": value for name, value in numbers.items()}
+        self._out.track.log(tracked, step=state.global_step)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock by which the time left is told."""
+        """Start the clock by which the time left is estimated."""
         if state.is_world_process_zero:
-            steps = state.max_steps, "steps", state.global_step
-            progress = self._out.console.progress(f"{self._out.stage}: training", *steps)
+            title = f"{self._out.stage}: training"
+            progress = self._out.console.progress(title, state.max_steps, "steps", state.global_step)
             self._advance = self._bar.enter_context(progress)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """One step on."""
+        """Advance the bar by one step."""
         self._advance(1)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """The bar goes."""
+        """Close the bar."""
         self._bar.close()
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
-    """What the trainer logs, as far as it is numbers; also tensors and NumPy's scalars."""
-    found: dict[str, float] = {}
+    """Return the logged values that are numbers; tensors and NumPy's scalars are, too."""
+    numbers: dict[str, float] = {}
     for name, value in event["logs"].items():
         with suppress(TypeError, ValueError):
-            found[name] = float(value)
-    return found
+            numbers[name] = float(value)
+    return numbers
 
 
 class FiniteFigures(TrainerCallback):  # type: ignore[misc]
     """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Look at the figures; the step's checkpoint is not written yet."""
+        """Raise at a figure that is no number (TrainingError); the step's checkpoint is not written yet."""
         for key, value in _numbers(event).items():
             if key in FIGURES and not math.isfinite(value):
                 raise no_number(f"{FIGURES[key]} is {value}", args, state.global_step)
 
 
 class AtReference(TrainerCallback):  # type: ignore[misc]
-    """Stops training whose first step, on which no learning rate has acted yet, is not at its reference.
+    """Stops training if its first step, on which no learning rate has acted yet, does not start at the reference.
 
-    There DPO's rewards are 0 and its loss is ln 2, and so is the KL of RL. ``beta``: what rewards are multiplied by.
+    There DPO's rewards are 0 and its loss is ln 2, and the KL of RL is 0.
+
+    Args:
+        beta: what DPO's rewards are multiplied by.
     """
 
     def __init__(self, beta: float) -> None:
         self._beta = beta
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Look at the first step's figures (TrainingError: the model and its reference differ by more than rounding,
-        nats a token)."""
+        """Look at the first step's figures.
+
+        Raises:
+            TrainingError: the model and its reference differ by more than rounding, in nats a token.
+        """
         numbers = _numbers(event)
         if state.global_step != 1 or "loss" not in numbers:
             return
-        sides = {side: numbers[f"lengths/{side}"] for side in ("chosen", "rejected") if f"rewards/{side}" in numbers}
-        apart = [abs(numbers[f"rewards/{side}"]) / self._beta / max(1.0, n) for side, n in sides.items()]
-        if (worst := max(apart or [abs(numbers.get("kl", 0.0))])) > (allowed := rounding(args, event["model"])):
-            told = f"before anything was learned the model is {worst:.3g} nats a token from its reference"
-            loss = f"and the loss {numbers['loss']:.4g} (DPO's is ln 2 = {math.log(2):.4f} there)"
-            why = "it is another model, precision or chat template than the reference was computed with"
-            raise TrainingError(f"{told} (at most {allowed:g}), {loss}: {why}; remove the reference and run again")
+        distance = self._distance(numbers)
+        allowed = rounding(args, event["model"])
+        if distance > allowed:
+            raise TrainingError(
+                f"before anything was learned the model is {distance:.3g} nats a token from its reference (at most "
+                f"{allowed:g}), and the loss {numbers['loss']:.4g} (DPO's is ln 2 = {math.log(2):.4f} there): it is "
+                "another model, precision or chat template than the reference was computed with; remove the reference "
+                "and run again"
+            )
+
+    def _distance(self, numbers: Mapping[str, float]) -> float:
+        """Return how far the model is from its reference, in nats a token, by DPO's rewards or else by RL's KL."""
+        distances = []
+        for side in ("chosen", "rejected"):
+            reward = numbers.get(f"rewards/{side}")
+            if reward is not None:
+                tokens = max(1.0, numbers[f"lengths/{side}"])
+                distances.append(abs(reward) / self._beta / tokens)
+        if not distances:
+            return abs(numbers.get("kl", 0.0))
+        return max(distances)
 
 
 FOUR_BIT = 0.5
-"""Nats a token by which a base in 4 bits may differ from what it was before, into which adapters are merged."""
+"""Nats a token by which a base in 4 bits may differ from the base before it was rounded, which gets the adapters."""
 
 
 def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
-    """Nats a token by which the same weights may differ between two computations: more where any is in bfloat16."""
-    whole = model.dtype is torch.float32 and not getattr(model, "is_loaded_in_4bit", False)  # adapters: bfloat16
-    return 1e-3 if args.use_cpu and not args.bf16 and whole else 2e-2
+    """Return by how many nats a token two computations with the same weights may differ.
+
+    It is more where any of them is in bfloat16, as adapters of a base in 4 bits are, or on a GPU.
+    """
+    whole = model.dtype is torch.float32 and not getattr(model, "is_loaded_in_4bit", False)
+    if args.use_cpu and not args.bf16 and whole:
+        return 1e-3
+    return 2e-2
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
@@ -142,16 +175,20 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         self._out = out
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Write the mark; called by the trainer after a checkpoint (TrainingError: a weight is NaN or infinite; the
-        checkpoint is removed)."""
-        written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        """Write the mark of the checkpoint that the trainer has just written.
+
+        Raises:
+            TrainingError: a weight is NaN or infinite; the checkpoint is removed.
+        """
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         group = current()
-        if not finite(event["model"]):  # which no process knows before all have written their parts
+        # The processes agree here, so none of them goes on before all have written their parts.
+        if not finite(event["model"]):
             if group.leads:
-                shutil.rmtree(written, ignore_errors=True)
+                shutil.rmtree(checkpoint, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)
         if group.leads:
-            write_json_atomic(written / COMPLETE, {"layout": group.layout, "bytes": _sizes(written)})
+            write_json_atomic(checkpoint / COMPLETE, {"layout": group.layout, "bytes": _sizes(checkpoint)})
             self._out.keep_seconds()
 
 
@@ -163,158 +200,256 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._is_stopping = False
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have a checkpoint written."""
-        control.should_save |= self._asked
+        """Have a checkpoint written after the step in which Ctrl-C was pressed."""
+        control.should_save |= self._is_stopping
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop (KeyboardInterrupt)."""
-        if self._asked:
+        """Stop once the checkpoint is written (KeyboardInterrupt)."""
+        if self._is_stopping:
             raise KeyboardInterrupt
 
     @contextmanager
     def hearing(self) -> Iterator[None]:
-        """Hear Ctrl-C for the trainer."""
-        mine = current().size == 1 and threading.current_thread() is threading.main_thread()
-        if not mine or (before := signal.getsignal(signal.SIGINT)) is not signal.default_int_handler:
+        """Handle Ctrl-C while the trainer trains.
+
+        Raises:
+            KeyboardInterrupt: at the end, if it was pressed during the last step, which has no checkpoint.
+        """
+        handler = signal.getsignal(signal.SIGINT)
+        is_alone = current().size == 1
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        # Python sets handlers in the main thread alone. Another handler than Python's own is somebody else's.
+        if not is_alone or not in_main_thread or handler is not signal.default_int_handler:
             yield
             return
-        signal.signal(signal.SIGINT, lambda *_: setattr(self, "_asked", True))
+        signal.signal(signal.SIGINT, lambda *_: setattr(self, "_is_stopping", True))
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
-        if self._asked:  # after the last step
+            signal.signal(signal.SIGINT, handler)
+        if self._is_stopping:
             raise KeyboardInterrupt
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]
-    """Has the last step evaluated too, and says which step is kept; ``held_out``: what the agreement is on."""
+    """Has the last step evaluated too, and logs which step is kept.
+
+    Args:
+        agreement: the name of the held-out figure that the log names.
+        held_out: what it is measured on, for the log, as "12 pairs".
+        out: the stage's directory.
+    """
 
     def __init__(self, agreement: str, held_out: str, out: StageRun) -> None:
-        self._agreement, self._held_out, self._out = agreement, held_out, out
+        self._agreement = agreement
+        self._held_out = held_out
+        self._out = out
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Evaluate the last step too."""
+        """Have the last step evaluated too, or it could not be kept."""
         if state.global_step >= state.max_steps:
-            control.should_evaluate = control.should_save = True
+            control.should_evaluate = True
+            control.should_save = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Say which step is kept; 0 is the start, where it was evaluated and no step is better."""
-        found = {row["step"]: row[self._agreement] for row in state.log_history if self._agreement in row}
-        kept, steps = state.best_global_step or 0, state.global_step
-        if not state.is_world_process_zero or kept not in found:
+        """Log which step is kept; step 0 is the start, where it was evaluated and no step is better."""
+        agreements = {row["step"]: row[self._agreement] for row in state.log_history if self._agreement in row}
+        kept = state.best_global_step or 0
+        if not state.is_world_process_zero or kept not in agreements:
             return
-        facts, start = {"step": kept, "of": steps, "agreement": found[kept]}, ""
-        if 0 in found:
-            facts, start = facts | {"start": found[0]}, f" (start {found[0]:.3f})"
+        steps = state.global_step
+        facts = {"step": kept, "of": steps, "agreement": agreements[kept]}
+        start = ""
+        if 0 in agreements:
+            facts["start"] = agreements[0]
+            start = f" (start {agreements[0]:.3f})"
         self._out.note("kept", facts)
-        first = f"the judge it started from, since none of {steps} steps is better"
-        what = f"{f'step {kept} of {steps}' if kept else first}: held-out agreement {found[kept]:.3f}{start}"
-        self._out.log(f"{self._out.stage}: kept {what} on {self._held_out}")
+        if kept:
+            name = f"step {kept} of {steps}"
+        else:
+            name = f"the judge it started from, since none of {steps} steps is better"
+        agreement = f"held-out agreement {agreements[kept]:.3f}{start} on {self._held_out}"
+        self._out.log(f"{self._out.stage}: kept {name}: {agreement}")
 
 
 def _sizes(checkpoint: Path) -> dict[str, int]:
-    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != COMPLETE)
-    return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
+    """Return the size in bytes of each file of a checkpoint but its mark."""
+    sizes = {}
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_file() and path.name != COMPLETE:
+            sizes[str(path.relative_to(checkpoint))] = path.stat().st_size
+    return sizes
 
 
 def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; those that are written in part, or are cut since, are removed
-    (TrainingError: its files are of another number of processes than this run can read)."""
-    found = {path: read_json(path / COMPLETE) for _, path in complete(directory)}  # None: it cannot be read
-    marked = {p: m for p, m in found.items() if isinstance(m, dict) and m.get("bytes") == _sizes(p)}
-    for path in {*directory.glob("checkpoint-*")} - {*marked}:
+    """Return the newest complete checkpoint, if there is one, and remove all that are not complete.
+
+    Incomplete are those that are written in part, and those whose files were cut after the mark was written.
+
+    Raises:
+        TrainingError: its files are of another number of processes than this run can read.
+    """
+    marks: dict[Path, dict[str, Any]] = {}
+    for _, checkpoint in complete(directory):
+        # A mark that cannot be read is None.
+        mark = read_json(checkpoint / COMPLETE)
+        if isinstance(mark, dict) and mark.get("bytes") == _sizes(checkpoint):
+            marks[checkpoint] = mark
+    for path in {*directory.glob("checkpoint-*")} - {*marks}:
         shutil.rmtree(path, ignore_errors=True)
-    if not marked:
+    if not marks:
         return None
-    newest, mark = [*marked.items()][-1]
-    if (written := mark["layout"]) != (layout := current().layout):
-        told = f"{newest} was written under {written}, and this run is under {layout}"
-        raise TrainingError(f"{told}: set train.distributed and train.processes as then, or remove it to begin again")
+    newest = [*marks][-1]
+    written_under = marks[newest]["layout"]
+    layout = current().layout
+    if written_under != layout:
+        raise TrainingError(
+            f"{newest} was written under {written_under}, and this run is under {layout}: set train.distributed and "
+            "train.processes as then, or remove it to begin again"
+        )
     return str(newest)
 
 
 def finite(model: PreTrainedModel) -> bool:
-    """Whether every trained weight is a number, on every process; under ZeRO-3 each looks at its own part.
-
-    One pass that reads each weight once and makes no copy; NaN goes through minimum and maximum.
-    """
-    parts = (own_part(p).detach() for p in model.parameters() if p.requires_grad)
-    return current().all(all(torch.stack(torch.aminmax(part)).isfinite().all() for part in parts if part.numel()))
+    """Return True if every trained weight is a number on every process; under ZeRO-3 each looks at its own part."""
+    is_finite = True
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        part = own_part(parameter).detach()
+        if not part.numel():
+            continue
+        # One pass reads each weight once and makes no copy; NaN goes through minimum and maximum.
+        if not torch.stack(torch.aminmax(part)).isfinite().all():
+            is_finite = False
+            break
+    return current().all(is_finite)
 
 
 def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
-    """The error of a run that has diverged: ``what`` is wrong at a step, what to do, and what is left of the run."""
-    marked = complete(Path(args.output_dir))
-    left = f"{marked[-1][1].name}, the last with finite weights, is kept" if marked else "no checkpoint is kept"
-    remedy = f"lower the learning rate ({args.learning_rate:g} now), or train in float32 or bfloat16"
-    return TrainingError(f"the {what} at step {step}: {remedy}; {left}")
+    """Return the error of a run that has diverged: what is wrong, what to do, and what is left of the run.
+
+    Args:
+        what: is no number, with its verb.
+        args: of the run.
+        step: after which it was noticed.
+    """
+    checkpoints = complete(Path(args.output_dir))
+    left = "no checkpoint is kept"
+    if checkpoints:
+        _, last = checkpoints[-1]
+        left = f"{last.name}, the last with finite weights, is kept"
+    return TrainingError(
+        f"the {what} at step {step}: lower the learning rate ({args.learning_rate:g} now), or train in float32 or "
+        f"bfloat16; {left}"
+    )
 
 
 PROBES = 2
-"""Training rows that both are read on."""
+"""Training rows on which the judge in memory and the one that was written are compared."""
 LONGEST = 256
-"""Tokens of a row: with a large vocabulary more would take gigabytes."""
+"""Tokens of such a row at most: with a large vocabulary more would take gigabytes."""
 
 
 def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
-    """The mean log-probability of each row's tokens after its first, nats; every process of ZeRO-3 has to call it."""
-    training, found = model.training, []
+    """Return the mean log-probability of each row's tokens after its first, in nats.
+
+    Every process of ZeRO-3 has to call it.
+
+    Args:
+        model: left in training mode if it was in it.
+        rows: token ids.
+    """
+    was_training = model.training
     model.eval()
+    means = []
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([row[:LONGEST]], device=next(model.parameters()).device)
             scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
-            found.append(float(scores.gather(1, ids[0, 1:, None]).mean()))
-    model.train(training)
-    return found
+            means.append(float(scores.gather(1, ids[0, 1:, None]).mean()))
+    model.train(was_training)
+    return means
 
 
-def check_saved(
-    directory: Path,
-    start: ModelConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Sequence[Sequence[int]],
-    said: Sequence[float],
-    allowed: float,
-) -> str:
-    """Load the judge of a directory again and compare it with what the one in memory ``said`` of ``rows``.
+@dataclass(frozen=True)
+class Trained:
+    """A judge in memory, with which the one that was written has to agree.
 
-    On the CPU and in float32, since training still holds the GPUs.
+    Args:
+        start: the model that training started from.
+        tokenizer: of the judge.
+        rows: token ids of a few training rows.
+        logprobs: what :func:`logprobs` gives of them, in nats a token.
+        allowed: by how many nats a token another computation may differ; of unlikely rows, where rounding takes more,
+            by this share of both.
+    """
+
+    start: ModelConfig
+    tokenizer: PreTrainedTokenizerBase
+    rows: Sequence[Sequence[int]]
+    logprobs: Sequence[float]
+    allowed: float
+
+
+def check_saved(directory: Path, trained: Trained) -> str:
+    """Load the judge of a directory again and compare it with the one in memory.
+
+    It is loaded on the CPU and in float32, since training still holds the GPUs.
 
     Returns:
         Why its weights were not compared, where the memory has no room for them a second time; else nothing.
 
     Raises:
-        TrainingError: they are more than ``allowed`` nats a token apart, or more than that share of what both say (of
-            unlikely rows rounding takes more), or it is prompted or ended otherwise.
+        TrainingError: they are further apart than is allowed, or it is prompted or ended otherwise.
     """
-    attention = None if "flash" in str(start.attn_implementation) else start.attn_implementation
-    config = replace(start.at(directory), dtype="float32", attn_implementation=attention)
-    again = load_tokenizer(config)
-    text = tokenizer.decode(list(rows[0]))
-    same = token_ids(again, text) == token_ids(tokenizer, text) and again.chat_template == tokenizer.chat_template
-    if not same or end_token_ids(config, again) != end_token_ids(start, tokenizer):
-        told = "the tokenizer that was written reads texts, or ends answers, otherwise than the one trained with"
-        raise TrainingError(f"{directory}: {told}; the checkpoints are kept")
+    attention = trained.start.attn_implementation
+    if "flash" in str(attention):
+        # Flash attention computes in half precision alone.
+        attention = None
+    config = replace(trained.start.at(directory), dtype="float32", attn_implementation=attention)
+    _check_tokenizer(directory, config, trained)
     size = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 4 * size > memory:  # float32 may take twice what is written, and training still holds its own
+    # Float32 may take twice what is written, and training still holds its own.
+    if 4 * size > memory:
         return f"weights of {size / 1e9:.3g} GB are not loaded again to be compared, in {memory / 1e9:.3g} GB of memory"
-    for there, here in zip(logprobs(load_model(config, "cpu"), rows), said, strict=True):
-        most = allowed * max(1.0, min(abs(here), abs(there)))
+    written = logprobs(load_model(config, "cpu"), trained.rows)
+    for there, here in zip(written, trained.logprobs, strict=True):
+        most = trained.allowed * max(1.0, min(abs(here), abs(there)))
+        # NaN is not within anything.
         if not abs(there - here) <= most:
-            told = f"{directory}: the judge that was written is not the one that was trained: it gives a training row"
-            apart = f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {most:.3g} apart)"
-            raise TrainingError(f"{told} {apart}; the checkpoints are kept")
+            raise TrainingError(
+                f"{directory}: the judge that was written is not the one that was trained: it gives a training row "
+                f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {most:.3g} apart); the "
+                "checkpoints are kept"
+            )
     return ""
 
 
+def _check_tokenizer(directory: Path, config: ModelConfig, trained: Trained) -> None:
+    """Check that the written tokenizer reads texts, renders chats and ends answers as the one trained with.
+
+    Raises:
+        TrainingError: it does not.
+    """
+    tokenizer = load_tokenizer(config)
+    text = trained.tokenizer.decode(list(trained.rows[0]))
+    same_ids = token_ids(tokenizer, text) == token_ids(trained.tokenizer, text)
+    same_template = tokenizer.chat_template == trained.tokenizer.chat_template
+    same_ends = end_token_ids(config, tokenizer) == end_token_ids(trained.start, trained.tokenizer)
+    if not (same_ids and same_template and same_ends):
+        raise TrainingError(
+            f"{directory}: the tokenizer that was written reads texts, or ends answers, otherwise than the one trained "
+            "with; the checkpoints are kept"
+        )
+
+
 def neutral_generation(start: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> GenerationConfig:
-    """A generation_config with nothing in it but where answers end: servers would take penalties and top_k from it."""
+    """Return a generation_config that holds only where answers end: servers would take penalties and top_k from it."""
     from transformers import GenerationConfig
 
     ends = sorted(end_token_ids(start, tokenizer)) or None

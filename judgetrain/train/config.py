@@ -1,4 +1,4 @@
-"""Training: stages initial, sft, reference and dpo."""
+"""The settings of stages initial, sft, reference and dpo."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,17 @@ COMPLETE = "complete"
 
 
 def complete(directory: Path) -> list[tuple[int, Path]]:
-    """Steps and directories of the complete checkpoints, oldest first."""
-    return sorted((int(path.parent.name.rsplit("-", 1)[1]), path.parent) for path in directory.glob(f"*-*/{COMPLETE}"))
+    """Return the steps and directories of the complete checkpoints, oldest first."""
+    checkpoints = []
+    for mark in directory.glob(f"*-*/{COMPLETE}"):
+        step = int(mark.parent.name.rsplit("-", 1)[1])
+        checkpoints.append((step, mark.parent))
+    return sorted(checkpoints)
 
 
 @dataclass
 class TrainerConfig:
-    """What every stage that trains a model has.
+    """The settings of every stage that trains a model.
 
     Keys have the names of Transformers' TrainingArguments and TRL's configurations where they mean the same.
     """
@@ -49,7 +53,7 @@ class TrainerConfig:
 
 @dataclass
 class TrainConfig(TrainerConfig):
-    """Training on examples or pairs that are there before it begins."""
+    """The settings of stages that train on examples or pairs, which are there before they begin."""
 
     min_steps: int = key(
         0,
@@ -70,7 +74,7 @@ class TrainConfig(TrainerConfig):
 
 @dataclass
 class SupervisedConfig(TrainConfig):
-    """Stages initial and sft."""
+    """The settings of stages initial and sft."""
 
     ranking_weight: float = key(
         0.0, "share of a loss that ranks responses judged singly", low=0, high=1, active_if=lambda c: c.ranking_weight
@@ -79,7 +83,7 @@ class SupervisedConfig(TrainConfig):
 
 @dataclass
 class DpoConfig(TrainConfig):
-    """Stage dpo."""
+    """The settings of stage dpo."""
 
     keep_best: bool = key(
         False, "keep the checkpoint of the best agreement on held-out pairs, not the last (branching paper, 5.7)"
@@ -102,7 +106,8 @@ class TrainStages:
     initial: SupervisedConfig = key(SupervisedConfig, "stage initial")
     sft: SupervisedConfig = key(SupervisedConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
-    # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
+    # In float32 these two keys do not change results. Under ZeRO and in bfloat16 they do, and the stages' own settings
+    # hold them.
     distributed: str = key(
         "none",
         "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",

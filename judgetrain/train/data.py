@@ -111,7 +111,7 @@ class Examples:
     """Rows that fit, in a table of token ids, and how many rows did not fit."""
 
     data: Dataset
-    """Columns ``input_ids``, ``completion_mask``; of pairs ``prompt_ids``, ``chosen_ids``, ``rejected_ids``, ``pair``."""
+    """Columns ``input_ids``, ``completion_mask``; or ``prompt_ids``, ``chosen_ids``, ``rejected_ids``, ``pair``."""
     lengths: Sequence[int]
     """The length of each row's prompt with its longest completion, in tokens."""
     dropped: Mapping[str, int]

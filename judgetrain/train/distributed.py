@@ -1,9 +1,11 @@
-"""Several processes that train one model together: who leads, what they agree on, and how weights are gathered.
+"""Processes that train one model together: which of them leads, what they agree on, and how weights are gathered.
 
-Every process runs the same training code. :func:`current` says which one it is; in a run of one process all of it is
-trivial. The global batch is ``per_device_train_batch_size x global_accumulation_steps`` however many processes there
-are: each takes its share of the accumulation steps, or of a micro-batch where there are too few of them, and
-micro-batches go round them in the order of the data.
+Every process runs the same training code. :func:`current` says which one it is; in a run of one process there is
+nothing to agree on.
+
+The global batch is ``per_device_train_batch_size x global_accumulation_steps`` however many processes there are. Each
+takes its share of the accumulation steps, or of a micro-batch where there are too few of them, and micro-batches go
+round them in the order of the data.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=7)
-"""How long helpers wait for the leader, which meanwhile may sample trees for days."""
+"""Time that the other processes wait for the leader, which meanwhile may sample trees for days."""
 STEP_TIMEOUT = timedelta(hours=1)
-"""How long a process waits for another inside a training step."""
-ALONE = "set train.distributed=ddp, zero2 or zero3"
+"""Time that a process waits for another inside a training step."""
+SET_DISTRIBUTED = "set train.distributed=ddp, zero2 or zero3"
 WHOLE = "none or ddp"
 """The layout of checkpoints that hold the whole model and optimizer: any number of processes can read them."""
 
@@ -42,8 +44,8 @@ class ProcessGroup:
     """The processes of a run and this one's place among them; alone by default.
 
     Args:
-        rank: this process; rank 0 leads: it alone writes files and prints.
-        size: processes.
+        rank: the number of this process; rank 0 leads: it alone writes files and prints.
+        size: the number of processes.
         mode: ``train.distributed``.
         deepspeed: path of the DeepSpeed JSON, None without DeepSpeed.
         group: a gloo process group for messages, None when alone.
@@ -57,33 +59,38 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes."""
+        """True in the process that writes."""
         return self.rank == 0
 
     @property
     def layout(self) -> str:
-        """What a checkpoint's files depend on: ZeRO shards fit the number of processes that wrote them."""
-        return f"{self.mode} with {self.size} processes" if self.deepspeed else WHOLE
+        """The layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
+        if self.deepspeed:
+            return f"{self.mode} with {self.size} processes"
+        return WHOLE
 
     def decide(self, function: Callable[[], T]) -> T:
-        """The value of ``function`` on the leader, on every process; it is called on the leader alone."""
+        """Call ``function`` on the leader alone, and return its value on every process."""
         if self.group is None:
             return function()
         import torch.distributed as dist
 
-        said: list[Any] = [function() if self.leads else None]
-        dist.broadcast_object_list(said, src=0, group=self.group)
-        value: T = said[0]
+        # The broadcast fills the list of every other process.
+        values: list[Any] = [None]
+        if self.leads:
+            values = [function()]
+        dist.broadcast_object_list(values, src=0, group=self.group)
+        value: T = values[0]
         return value
 
-    def all(self, own: bool) -> bool:
-        """Whether ``own`` holds on every process; each gives its own and waits for the others."""
+    def all(self, holds_here: bool) -> bool:
+        """Return True if ``holds_here`` is true on every process; waits for the others to call it too."""
         if self.group is None:
-            return own
+            return holds_here
         import torch
         import torch.distributed as dist
 
-        agreed = torch.tensor(int(own))
+        agreed = torch.tensor(int(holds_here))
         dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.group)
         return bool(agreed)
 
@@ -92,17 +99,20 @@ _current = ProcessGroup()
 
 
 def current() -> ProcessGroup:
-    """The process group that this process has joined, else one of its own."""
+    """Return the process group that this process has joined, else a group of this process alone."""
     return _current
 
 
 def started_by_launcher() -> bool:
-    """Whether torchrun, accelerate or SLURM started this process as one of several (``WORLD_SIZE``)."""
+    """Return True if torchrun, accelerate or SLURM started this process as one of several (``WORLD_SIZE``)."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def processes(settings: TrainStages) -> int:
-    """How many processes train: those that a launcher started, else ``train.processes`` here, or one for each GPU."""
+    """Return the number of processes that train.
+
+    It is that of those which a launcher started, else ``train.processes``, or one for each GPU here.
+    """
     if started_by_launcher():
         return int(os.environ["WORLD_SIZE"])
     import torch
@@ -111,18 +121,23 @@ def processes(settings: TrainStages) -> int:
 
 
 def deepspeed_json(settings: TrainStages) -> str | None:
-    """The DeepSpeed JSON of the settings' mode, or None without DeepSpeed."""
+    """Return the path of the DeepSpeed JSON of the settings' mode, or None without DeepSpeed."""
     mode = settings.distributed
-    return str(shipped("launch") / "deepspeed" / f"{mode}.json") if mode.startswith("zero") else None
+    if not mode.startswith("zero"):
+        return None
+    return str(shipped("launch") / "deepspeed" / f"{mode}.json")
 
 
 def check_distributed(settings: TrainStages) -> int:
-    """Check how the processes of the stages that train are to work together, and say how many there are (ConfigError:
-    names the key, its value and the remedy)."""
+    """Check how the processes of the stages that train are to work together, and return how many there are.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
     mode = settings.distributed
     if mode == "none":
         if settings.processes not in (None, 1):
-            raise ConfigError(f"train.processes={settings.processes} and train.distributed=none: {ALONE}")
+            raise ConfigError(f"train.processes={settings.processes} and train.distributed=none: {SET_DISTRIBUTED}")
         return 1
     if mode.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
@@ -130,21 +145,27 @@ def check_distributed(settings: TrainStages) -> int:
 
 
 def join(settings: TrainStages) -> ProcessGroup:
-    """Join the processes that a launcher started (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``)
-    (ConfigError: several processes and ``train.distributed=none``)."""
+    """Join the processes that a launcher started, and return their group.
+
+    The launcher sets ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``.
+
+    Raises:
+        ConfigError: several processes and ``train.distributed=none``.
+    """
     global _current
     import torch
     import torch.distributed as dist
 
-    # DeepSpeed calls what torch is about to rename; one line for every step and process.
+    # DeepSpeed calls what torch is about to rename, and each process would print a line at every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\..*")
     size = int(os.environ["WORLD_SIZE"])
     if settings.distributed == "none":
-        raise ConfigError(f"WORLD_SIZE={size} and train.distributed=none: {ALONE}")
+        raise ConfigError(f"WORLD_SIZE={size} and train.distributed=none: {SET_DISTRIBUTED}")
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     else:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        # The processes of a machine share its cores.
         cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", size))
         torch.set_num_threads(max(1, min(torch.get_num_threads(), cores)))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -153,7 +174,8 @@ def join(settings: TrainStages) -> ProcessGroup:
     if path is not None:
         import deepspeed
 
-        # Compiled when first used, which takes a minute and a compiler, and hangs after a kill; gloo does as well.
+        # This operation is compiled when first used, which takes a minute and a compiler, and hangs after a kill. Gloo
+        # serves as well.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # DeepSpeed keeps its own handle on the process group; without it ZeRO-3 cannot partition a model on loading.
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
@@ -173,38 +195,52 @@ def leave() -> None:
 
 
 def forget_deepspeed() -> None:
-    """Have models loaded whole again: under ZeRO-3 Transformers partitions every one that a process loads."""
+    """Have models loaded whole again.
+
+    Under ZeRO-3 Transformers otherwise partitions every model that a process loads.
+    """
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
     unset_hf_deepspeed_config()
 
 
 def own_part(parameter: Any) -> torch.Tensor:
-    """The values of a parameter that this process holds: all, or its part under ZeRO-3, flat and without padding."""
+    """Return the values of a parameter that this process holds: all, or ZeRO-3's part, flat and without padding."""
     if not hasattr(parameter, "ds_tensor"):
         return parameter
     import torch.distributed as dist
 
     part = parameter.ds_tensor
     start = part.numel() * dist.get_rank(parameter.ds_process_group)
-    return part.narrow(0, 0, max(0, min(part.numel(), parameter.ds_numel - start)))
+    # All parts are of one size, so the last ones hold padding, or nothing else.
+    values = max(0, min(part.numel(), parameter.ds_numel - start))
+    return part.narrow(0, 0, values)
 
 
 @contextmanager
 def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, torch.Tensor] | None]]:
-    """The trained model and its whole weights, which are None on all processes but the leader.
+    """Yield the trained model and its whole weights, which are None on all processes but the leader.
 
     Every process has to enter. Adapters can be merged inside, on the leader.
     """
-    model, leads = trainer.accelerator.unwrap_model(trainer.model), current().leads
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    leads = current().leads
     parameters = list(model.parameters())
-    if not any(hasattr(p, "ds_id") for p in parameters):
-        yield model, model.state_dict() if leads else None
-    elif hasattr(model, "peft_config"):
-        import deepspeed
-
-        with deepspeed.zero.GatheredParameters(parameters):
-            yield model, model.state_dict() if leads else None
-    else:  # the engine, not the module, knows how ZeRO-3 has split the weights
+    is_partitioned = any(hasattr(parameter, "ds_id") for parameter in parameters)
+    if is_partitioned and not hasattr(model, "peft_config"):
+        # The engine, not the module, knows how ZeRO-3 has split the weights.
         state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-        yield model, state if leads else None
+        if not leads:
+            state = None
+        yield model, state
+        return
+
+    with ExitStack() as gathered:
+        if is_partitioned:
+            import deepspeed
+
+            gathered.enter_context(deepspeed.zero.GatheredParameters(parameters))
+        state = None
+        if leads:
+            state = model.state_dict()
+        yield model, state

@@ -109,7 +109,8 @@ def check_internals(parts: Iterable[Internal]) -> None:
     Raises:
         TrainingError: names the parts that have moved, and the remedy.
     """
-    moved = [sentence for part in parts if (sentence := part.moved())]
+    sentences = [part.moved() for part in parts]
+    moved = [sentence for sentence in sentences if sentence is not None]
     if moved:
         raise TrainingError(" ".join(moved))
 

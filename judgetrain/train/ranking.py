@@ -1,4 +1,4 @@
-"""Which judgments are ranked beside SFT: of two responses read one by one the better is to have the higher score."""
+"""Find the judgments that are ranked beside SFT: of two responses read one by one, the better gets the higher score."""
 
 from __future__ import annotations
 
@@ -16,22 +16,41 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 RANK = "rank"
-"""The column of where a ranked example's score stands in its tokens: below 0 in a tie, 0 in examples not ranked."""
+"""The column with the place of a ranked example's score among its tokens: below 0 in a tie, 0 if it is not ranked."""
 
 
 def order_of_pairs(examples: Examples, batch: int, epochs: float, seed: int) -> list[int]:
-    """As :func:`order`, of an even ``batch``: the two sides of a pair stand side by side in one micro-batch, and the
-    other examples with one of like length, an odd one twice."""
-    twos, lengths = [pair[:2] for pair in examples.pairs], examples.lengths
-    others = sorted({*range(len(lengths))}.difference(*twos), key=lengths.__getitem__)
-    twos += itertools.zip_longest(others[::2], others[1::2], fillvalue=(others or [0])[-1])
-    widths = [max(lengths[i], lengths[j]) for i, j in twos]
-    return [i for two in order(widths, batch // 2, epochs, seed) for i in twos[two]]
+    """Return indices in training order as :func:`order`, with the two sides of a pair side by side in a micro-batch.
+
+    The other examples stand beside one of like length; an odd one stands there twice.
+
+    Args:
+        examples: with their pairs.
+        batch: examples in a micro-batch, an even number.
+        epochs: passes over the examples.
+        seed: of the run.
+    """
+    lengths = examples.lengths
+    twos = [(better, worse) for better, worse, _ in examples.pairs]
+    paired = set(itertools.chain.from_iterable(twos))
+    others = [index for index in range(len(lengths)) if index not in paired]
+    others.sort(key=lengths.__getitem__)
+    if len(others) % 2:
+        others.append(others[-1])
+    twos += zip(others[::2], others[1::2], strict=True)
+    # A pair takes as many columns of a micro-batch as its longer side.
+    widths = [max(lengths[first], lengths[second]) for first, second in twos]
+    places = order(widths, batch // 2, epochs, seed)
+    return [*itertools.chain.from_iterable(twos[place] for place in places)]
 
 
 @lru_cache(maxsize=1)
 def levels_of(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], ...]:
-    """The tokens that write each score of 1 to 5, as where expected scores are read (TrainingError: one has none)."""
+    """Return the tokens that write each score of 1 to 5, as where expected scores are read.
+
+    Raises:
+        TrainingError: the tokenizer has no single token for one of them.
+    """
     from judgetrain.engines.local.batch_state import StopWatch
 
     watch = StopWatch(tokenizer, len(tokenizer), ())
@@ -42,29 +61,54 @@ def levels_of(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], ...]
 
 
 def ranked(examples: Examples, tokenizer: PreTrainedTokenizerBase, frame: str) -> Examples:
-    """The examples with the column :data:`RANK`, and the pairs of which both scores can be read by the ``frame``
-    (TrainingError: there are none)."""
-    levels, marks, pairs = set(itertools.chain(*levels_of(tokenizer))), [0] * len(examples), []
+    """Return the examples with the column :data:`RANK`, and of their pairs those whose scores can both be read.
 
-    def text(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    Args:
+        examples: with all pairs of judgments.
+        tokenizer: of the model that is trained.
+        frame: of the prompt set, by which a judgment's score is read.
 
-    def score_at(row: Row) -> int:
-        start = row["completion_mask"].index(1)
-        answer = row["input_ids"][start:]
-        due = parse_judgment(text(answer), frame=frame, responses=1).places or (-1,)
-        for place, token in enumerate(answer):
-            if token in levels and len(text(answer[: place + 1]).rstrip()) - len(text([token]).strip()) == due[0]:
-                return start + place
-        return 0
-
-    for better, worse, tie in examples.pairs:
-        places = [score_at(examples.data[i]) for i in (better, worse)]
-        if all(places):
-            pairs.append((better, worse, tie))
-            marks[better], marks[worse] = (-place if tie else place for place in places)
+    Raises:
+        TrainingError: there are no pairs.
+    """
+    marks = [0] * len(examples)
+    pairs = []
+    for better, worse, is_tie in examples.pairs:
+        better_place = _score_place(examples.data[better], tokenizer, frame)
+        worse_place = _score_place(examples.data[worse], tokenizer, frame)
+        if better_place is None or worse_place is None:
+            continue
+        pairs.append((better, worse, is_tie))
+        sign = 1
+        if is_tie:
+            sign = -1
+        marks[better] = sign * better_place
+        marks[worse] = sign * worse_place
     if not pairs:
         raise TrainingError(
             "ranking_weight: no comparison has its responses judged one by one: set tree.reads=one or both"
         )
     return replace(examples, data=examples.data.add_column(RANK, marks), pairs=pairs)
+
+
+def _score_place(row: Row, tokenizer: PreTrainedTokenizerBase, frame: str) -> int | None:
+    """Return the place of the score's token among a judgment's tokens; None if no score can be read."""
+
+    def text(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    level_tokens = set(itertools.chain(*levels_of(tokenizer)))
+    # The prompt shows scores too, as examples, so the answer alone is read.
+    start = row["completion_mask"].index(1)
+    answer = row["input_ids"][start:]
+    characters_before = parse_judgment(text(answer), frame=frame, responses=1).places
+    if not characters_before:
+        return None
+    for place, token in enumerate(answer):
+        if token not in level_tokens:
+            continue
+        # A token may bring the blank before the digit with it, and ends where the digit does.
+        digit_at = len(text(answer[: place + 1]).rstrip()) - len(text([token]).strip())
+        if digit_at == characters_before[0]:
+            return start + place
+    return None

@@ -1,4 +1,4 @@
-"""One training run with a TRL trainer: data, resume, result."""
+"""Run one training with a TRL trainer: from its rows, over a resume, to the judge's directory."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from judgetrain.train.checkpoints import (
     FiniteFigures,
     Progress,
     StopAfterStep,
+    Trained,
     check_saved,
     finite,
     forget_logs_after,
@@ -35,6 +36,7 @@ from judgetrain.train.checkpoints import (
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
+from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.ranking import order_of_pairs, ranked
 
 if TYPE_CHECKING:
@@ -45,68 +47,101 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound=TrainConfig)
 
 TEMPORARY = ".model.tmp"
-"""Where a model is written and read again before it gets its place."""
+"""The directory where a model is written and read again before it gets its place."""
 TABLES = "tokens"
 """The directory of the tokenised rows, beside the checkpoints: it goes when they do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is trained: the start, and the settings, which stand at ``key`` (as ``train.sft``)."""
+    """A training: the model it starts from, and its settings.
+
+    Args:
+        start: the model.
+        config: the stage's settings.
+        key: where they stand, as ``train.sft``.
+        probes: token ids of a few texts, to which the judge has to give the same probability when it is loaded again.
+    """
 
     start: ModelConfig
     config: TrainerConfig
     key: str
     probes: Sequence[Sequence[int]] = ()
-    """Token ids of a few texts, of which the judge has to say the same when it is loaded again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsJob(Job):
-    """Training on rows: SFT where they are examples, DPO where they are pairs and the settings a :class:`DpoConfig`."""
+    """A training on rows: SFT on examples, or DPO on pairs if the settings are a :class:`DpoConfig`.
+
+    Args:
+        train: the rows to train on.
+        heldout: the rows that are evaluated and not trained on; may be empty.
+        what: the rows are, for messages, as "preference pairs".
+        frames: of the prompt set, by which answers are read back before they are trained on.
+        reference: the artifact that holds the pairs' reference log-probabilities.
+    """
 
     config: TrainConfig
     train: Collection[Row]
     heldout: Collection[Row]
     what: str
     frames: Mapping[str, str] | None = None
-    """Of the prompt set, by which answers are read back before they are trained on."""
     reference: Path | None = None
-    """The artifact that holds the pairs' reference log-probabilities."""
 
 
 def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
-    """Train, or resume from the last complete checkpoint, and write ``model/`` (TrainingError: nothing to train on,
-    NaN or inf in losses or weights, or too little memory; says what to change).
+    """Train on rows, or resume from the last complete checkpoint, and write ``model/``.
 
-    ``finish`` adds to the model directory before it gets its place.
+    Args:
+        job: what is trained on what.
+        out: the stage's directory.
+        finish: adds to the model's directory before it gets its place.
+
+    Raises:
+        TrainingError: there is nothing to train on, a loss or a weight is NaN or infinite, or memory ran out; says
+            what to change.
     """
-    epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
+    tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
-    most = min(job.config.max_length, own_context(job.start))
-    job = replace(job, config=replace(job.config, max_length=most))
-    tables = out.path("checkpoints") / TABLES
+    most_tokens = min(job.config.max_length, own_context(job.start))
+    job = replace(job, config=replace(job.config, max_length=most_tokens))
 
-    def tokenised() -> Examples:
-        ends, place = end_token_ids(job.start, tokenizer), emptied(tables) / "train.arrow"
-        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, place, job.frames)
-        if getattr(job.config, "ranking_weight", 0.0) and job.frames:
-            found = ranked(found, tokenizer, job.frames["score"])
-            out.log(f"{out.stage}: {len(found.pairs)} pairs of responses are ranked")
-        return with_reference(found, job.reference, "train") if job.reference else found
-
-    examples = current().decide(tokenised)
-    ids = [row.get("input_ids") or row["prompt_ids"] + row["chosen_ids"] for row in Slices(examples.data)[:PROBES]]
-    job = replace(job, config=lasting(job.config, len(examples)), probes=ids)
-    passes = f"{job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}"
-    for remark in (*examples.remarks, *([passes] if job.config.num_train_epochs > epochs else [])):
+    # The other processes get the table's file and the lengths.
+    examples = current().decide(lambda: _tokenised(job, tokenizer, out))
+    for remark in examples.remarks:
         out.log(f"{out.stage}: {remark}")
+    configured_passes = job.config.num_train_epochs
+    job = replace(job, config=lasting(job.config, len(examples)), probes=_probes(examples))
+    passes = job.config.num_train_epochs
+    if passes > configured_passes:
+        out.log(f"{out.stage}: {passes:g} passes, for min_steps={job.config.min_steps}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
     complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
 
 
+def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Examples:
+    """Return the training rows that fit, with what ranking and DPO read besides."""
+    table = emptied(out.path("checkpoints") / TABLES) / "train.arrow"
+    ends = end_token_ids(job.start, tokenizer)
+    examples = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, table, job.frames)
+    if getattr(job.config, "ranking_weight", 0.0) and job.frames:
+        examples = ranked(examples, tokenizer, job.frames["score"])
+        out.log(f"{out.stage}: {len(examples.pairs)} pairs of responses are ranked")
+    if job.reference:
+        examples = with_reference(examples, job.reference, "train")
+    return examples
+
+
+def _probes(examples: Examples) -> list[list[int]]:
+    """Return the token ids of the first examples: of a pair, the prompt with the chosen side."""
+    probes = []
+    for row in Slices(examples.data)[:PROBES]:
+        probes.append(row.get("input_ids") or row["prompt_ids"] + row["chosen_ids"])
+    return probes
+
+
 def lasting(config: Config, examples: int) -> Config:
-    """The settings with as many passes over the examples as ``min_steps`` takes, at least their own."""
+    """Return the settings with as many passes over the examples as ``min_steps`` takes, at least those configured."""
     step = config.per_device_train_batch_size * config.global_accumulation_steps
     least = math.ceil(config.min_steps * step / examples)
     return replace(config, num_train_epochs=max(config.num_train_epochs, least))
@@ -119,75 +154,96 @@ def complete(
     out: StageRun,
     finish: Callable[[Path], None],
 ) -> None:
-    """Train what ``build`` gives for a directory of checkpoints, from the last complete one, and write ``model/``
-    (TrainingError: as :func:`train`)."""
-    from judgetrain.train.internals import labelled_tokens_alone
+    """Train from the last complete checkpoint, if there is one, and write ``model/``.
 
+    Args:
+        build: makes the trainer, given the directory of checkpoints.
+        job: what is trained.
+        tokenizer: of the judge.
+        out: the stage's directory.
+        finish: adds to the model's directory before it gets its place.
+
+    Raises:
+        TrainingError: as :func:`train`.
+    """
     checkpoints = out.path("checkpoints")
     group = current()
-    if group.decide(out.path("model").exists):  # killed between the last step and the manifest
+    # A run that was killed between the last step and the manifest has a model already.
+    if group.decide(out.path("model").exists):
         if group.leads:
             shutil.rmtree(checkpoints, ignore_errors=True)
         return
+
+    trained: Trained | None = None
     with arguments.memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
-        if job.config.lora and (stacked := arguments.frozen_experts(trainer.model)):
-            out.log(f"{out.stage}: adapters leave {stacked / 1e6:.3g}M weights of experts as they are")
-        resume = group.decide(lambda: last_complete(checkpoints))
-        step = int(resume.rsplit("-", 1)[1]) if resume else 0
-        if group.leads:
-            forget_logs_after(out.path("train_log.jsonl"), step)
-        if resume:
-            out.log(f"{out.stage}: resuming at step {step}")
-            trainer.args.eval_on_start = False
-        trainer.add_callback(stop := StopAfterStep())
-        with stop.hearing():
-            trainer.train(resume_from_checkpoint=resume)
-        if not finite(trainer.model):
-            raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
-        # Whether the best weights are to be kept, and no step was better than the start (which counts only in rl).
-        start_kept = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
-        allowed = FOUR_BIT if job.config.four_bit else rounding(trainer.args, trainer.model)
-        said = [] if start_kept else logprobs(trainer.model_wrapped, job.probes)
+        _train_to_the_end(trainer, job, checkpoints, out)
+        # Stage rl evaluates the start too. Where no step was better, the start is what is kept.
+        start_is_best = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
+        if not start_is_best:
+            allowed = FOUR_BIT
+            if not job.config.four_bit:
+                allowed = rounding(trainer.args, trainer.model)
+            probed = logprobs(trainer.model_wrapped, job.probes)
+            trained = Trained(job.start, tokenizer, job.probes, probed, allowed)
         with whole_model(trainer) as (model, state):
             if state is not None:
                 out.note("training", _facts(trainer))
-                _write(model, None if start_kept else state, tokenizer, job, out, finish)
+                if start_is_best:
+                    state = None
+                _write(model, state, tokenizer, job, out, finish)
     if group.deepspeed:
         forget_deepspeed()
     if group.leads:
-        if said and (left := check_saved(out.path(TEMPORARY), job.start, tokenizer, job.probes, said, allowed)):
-            out.log(f"{out.stage}: {left}")
+        if trained is not None and trained.rows:
+            not_compared = check_saved(out.path(TEMPORARY), trained)
+            if not_compared:
+                out.log(f"{out.stage}: {not_compared}")
         out.path(TEMPORARY).replace(out.path("model"))
         shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _train_to_the_end(trainer: Trainer, job: Job, checkpoints: Path, out: StageRun) -> None:
+    """Train from the last complete checkpoint to the last step (TrainingError: a weight is NaN or infinite)."""
+    group = current()
+    if job.config.lora:
+        without_adapters = arguments.frozen_experts(trainer.model)
+        if without_adapters:
+            out.log(f"{out.stage}: adapters leave {without_adapters / 1e6:.3g}M weights of experts as they are")
+    resume = group.decide(lambda: last_complete(checkpoints))
+    step = 0
+    if resume:
+        step = int(resume.rsplit("-", 1)[1])
+        out.log(f"{out.stage}: resuming at step {step}")
+        trainer.args.eval_on_start = False
+    if group.leads:
+        forget_logs_after(out.path("train_log.jsonl"), step)
+    stop = StopAfterStep()
+    trainer.add_callback(stop)
+    with stop.hearing():
+        trainer.train(resume_from_checkpoint=resume)
+    # The last steps may have no checkpoint, where weights are looked at.
+    if not finite(trainer.model):
+        raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
 
 
 def _trainer(
     job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
+    """Return the trainer of a job on rows, ready to train."""
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
 
-    from judgetrain.train.trainers import KeptPairs, PreferenceTrainer, SupervisedTrainer
+    from judgetrain.train.trainers import PreferenceTrainer, SupervisedTrainer
 
     config = job.config
-    batch, epochs = config.per_device_train_batch_size, config.num_train_epochs
-    step = batch * config.global_accumulation_steps
-    indices = order(examples.lengths, batch, epochs, out.seed)
-    if ranking := getattr(config, "ranking_weight", 0.0):
-        indices = order_of_pairs(examples, batch, epochs, out.seed)
-    # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
-    several = config.global_accumulation_steps > 1 or current().size > 1 or config.max_steps > 0
-    rows = dataset(examples, filled(indices, step, config.max_steps) if several else indices)
+    rows = _in_order(config, examples, out.seed)
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
-    callbacks = [*watchers(out), *([AtReference(config.beta)] if isinstance(config, DpoConfig) else [])]
-    if isinstance(config, DpoConfig) and config.keep_best:
-        if heldout is None:
-            raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
-        callbacks.append(KeptPairs(len(heldout), out))
+    callbacks = _callbacks(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = arguments.training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
-    args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
+    args.report_to = out.track.report_to
+    args.run_name = f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
     shared: dict[str, Any] = {
         "model": model,
@@ -202,45 +258,79 @@ def _trainer(
         if isinstance(config, DpoConfig):
             trainer: Trainer = PreferenceTrainer(**shared)
         else:
-            trainer = SupervisedTrainer(**shared, ranking=ranking)
+            trainer = SupervisedTrainer(**shared, ranking=getattr(config, "ranking_weight", 0.0))
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")
-    steps = math.ceil(len(rows) / step)
+    steps = math.ceil(len(rows) / (config.per_device_train_batch_size * config.global_accumulation_steps))
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
 
 
+def _in_order(config: TrainConfig, examples: Examples, seed: int) -> Dataset:
+    """Return the examples of all epochs in training order."""
+    batch = config.per_device_train_batch_size
+    if getattr(config, "ranking_weight", 0.0):
+        indices = order_of_pairs(examples, batch, config.num_train_epochs, seed)
+    else:
+        indices = order(examples.lengths, batch, config.num_train_epochs, seed)
+    # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
+    if config.global_accumulation_steps > 1 or current().size > 1 or config.max_steps > 0:
+        indices = filled(indices, batch * config.global_accumulation_steps, config.max_steps)
+    return dataset(examples, indices)
+
+
+def _callbacks(job: RowsJob, heldout: Dataset | None, out: StageRun) -> list[TrainerCallback]:
+    """Return what watches a training on rows.
+
+    Raises:
+        TrainingError: the best checkpoint is to be kept, and no held-out pair is there to choose by.
+    """
+    from judgetrain.train.trainers import KeptPairs
+
+    callbacks = watchers(out)
+    if not isinstance(job.config, DpoConfig):
+        return callbacks
+    callbacks.append(AtReference(job.config.beta))
+    if job.config.keep_best:
+        if heldout is None:
+            raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
+        callbacks.append(KeptPairs(len(heldout), out))
+    return callbacks
+
+
 def policy_of(job: Job) -> PreTrainedModel:
-    """The model that is trained, as it starts."""
+    """Return the model that is trained, as it starts."""
     start = arguments.trainable(job.start, job.config.bf16, job.config.lora)
     model = load_model(start, four_bit=job.config.four_bit)
     model.train()
+    # DPO and RL compare the model with itself, read without dropout.
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
-        arguments.without_dropout(model)  # what is learned from is compared with what the same model says without any
+        arguments.without_dropout(model)
     return model
 
 
 def watchers(out: StageRun) -> list[TrainerCallback]:
-    """What watches every training: whole checkpoints, the log, and figures that are numbers."""
+    """Return what watches every training: that checkpoints are whole, the log, and that figures are numbers."""
     return [CheckpointMarks(out), Progress(out), FiniteFigures()]
 
 
 def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out: StageRun) -> Dataset | None:
-    """The held-out rows that fit, or None, which is said; tokenised by the leader."""
+    """Return the held-out rows that fit; None where there are none, which is logged where rows were held out."""
     if not len(job.heldout):
         return None
+    ends = end_token_ids(job.start, tokenizer)
+    what = f"held-out {job.what}"
     try:
-        ends, file = end_token_ids(job.start, tokenizer), tables / "heldout.arrow"
-        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}", ends, file)
+        examples = fitting(job.heldout, tokenizer, job.config.max_length, what, ends, tables / "heldout.arrow")
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
-    out.note("heldout", {"examples": len(held), **held.dropped})
+    out.note("heldout", {"examples": len(examples), **examples.dropped})
     if job.reference:
-        held = with_reference(held, job.reference, "heldout")
-    return dataset(held, range(len(held)))
+        examples = with_reference(examples, job.reference, "heldout")
+    return dataset(examples, range(len(examples)))
 
 
 def _write(
@@ -253,7 +343,13 @@ def _write(
 ) -> None:
     """Write the model beside its place, whole.
 
-    ``state``: the trained weights; None writes the model that training started from.
+    Args:
+        model: the trained model, with its adapters if there are any.
+        state: its trained weights; None writes the model that training started from.
+        tokenizer: of the judge.
+        job: what was trained.
+        out: the stage's directory.
+        finish: adds to the model's directory.
     """
     temporary = out.path(TEMPORARY)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -261,14 +357,12 @@ def _write(
         shutil.copytree(job.start.path, temporary)
     else:
         if job.config.lora:
-            if job.config.four_bit:
-                model = arguments.onto_whole(model, job.start)
-            elif not any(hasattr(p, "ds_id") for p in model.parameters()):
-                model = model.cpu().float()  # most of what was learned is smaller than bfloat16 adds to a weight
-            model = model.merge_and_unload()
+            model = _merged(model, job)
             state = model.state_dict()
         model.generation_config = neutral_generation(job.start, tokenizer)
-        model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
+        contiguous = {name: weight.contiguous() for name, weight in state.items()}
+        model.save_pretrained(temporary, state_dict=contiguous)
+        # Judges are asked in batches, whose prompts have to end together.
         tokenizer.padding_side = "left"
         tokenizer.save_pretrained(temporary)
     finish(temporary)
@@ -276,14 +370,37 @@ def _write(
     settle(temporary)
 
 
+def _merged(model: Any, job: Job) -> Any:
+    """Return the model with its adapters merged into the weights."""
+    if job.config.four_bit:
+        model = arguments.onto_whole(model, job.start)
+    elif not any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+        # Most of what was learned is smaller than bfloat16 can add to a weight. ZeRO-3's weights stay where they are.
+        model = model.cpu().float()
+    return model.merge_and_unload()
+
+
 def _facts(trainer: Trainer) -> dict[str, Any]:
-    """Steps, mean and last logged loss over all runs that a resume joined, and the kept weights' held-out figures."""
+    """Return steps, mean and last loss over all runs that a resume joined, and the kept weights' held-out figures."""
     log = trainer.state.log_history
+    facts: dict[str, Any] = {"steps": trainer.state.global_step}
     losses = [row["loss"] for row in log if "loss" in row]
-    evaluated = [row for row in log if "eval_loss" in row]
-    kept = (trainer.state.best_global_step or 0) if trainer.args.load_best_model_at_end else None
-    evaluation: dict[str, Any] = next((row for row in reversed(evaluated) if kept in (None, row["step"])), {})
-    trained = {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]} if losses else {}
-    speed = ("_runtime", "_per_second")
-    held = {k: v for k, v in evaluation.items() if k.startswith("eval_") and not k.endswith(speed)}
-    return {"steps": trainer.state.global_step, **trained, **held}
+    if losses:
+        facts["train_loss"] = sum(losses) / len(losses)
+        facts["last_loss"] = losses[-1]
+    for name, value in _kept_evaluation(trainer).items():
+        # Transformers adds how long the evaluation took.
+        if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second")):
+            facts[name] = value
+    return facts
+
+
+def _kept_evaluation(trainer: Trainer) -> dict[str, Any]:
+    """Return the log's row of the last evaluation, or of the best step's if that is kept; empty if there is none."""
+    evaluations = [row for row in trainer.state.log_history if "eval_loss" in row]
+    if trainer.args.load_best_model_at_end:
+        kept = trainer.state.best_global_step or 0
+        evaluations = [row for row in evaluations if row["step"] == kept]
+    if not evaluations:
+        return {}
+    return evaluations[-1]

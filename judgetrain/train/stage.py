@@ -1,4 +1,4 @@
-"""Stages ``initial``, ``sft``, ``reference`` and ``dpo`` (branching paper, sections 4.2 and 4.5)."""
+"""Run the stages ``initial``, ``sft``, ``reference`` and ``dpo`` (branching paper, sections 4.2 and 4.5)."""
 
 import dataclasses
 import json
@@ -29,9 +29,12 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     """Train the Initial judge: the base model on the teacher's evaluations."""
     rows = Rows(inputs["teacher"], "examples")
 
+    prompts = load_prompt_set(settings.prompts)
+
     def finish(model: Path) -> None:
         save_asking(settings, model)
-        _describe(model, settings, inputs, out, shows_references(load_prompt_set(settings.prompts), rows))
+        references = shows_references(prompts, rows)
+        _describe(model, settings, inputs, out, references)
 
     job = RowsJob(
         start=settings.base,
@@ -40,38 +43,48 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         train=rows,
         heldout=[],
         what="supervised examples",
-        frames=load_prompt_set(settings.prompts).frames,
+        frames=prompts.frames,
     )
     train(job, out, finish)
 
 
 def save_asking(settings: InitialSettings, model: Path) -> None:
-    """Write beside a judge's weights how it is asked."""
+    """Write beside a judge's weights how it is asked: its prompt set and its settings."""
     load_prompt_set(settings.prompts).save(model)
     replace(settings.judge, reference=settings.reference).save(model, settings.criteria, settings.reads)
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
+    """Write the log-probabilities of the preference pairs under the reference of equation 2, which is the SFT judge."""
     from judgetrain.train.reference import reference_logps
 
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
+    # Stage dpo may train on reminders too, and takes from here what it needs.
     pairs["train"] = WithReminders(inputs["label"], "pairs-train")
     with memory_explained(settings.key()):
         reference_logps(settings, settings.base.at(inputs["sft"] / "model"), pairs, out)
 
 
 def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Train the SFT judge: the Initial judge (or the last round's) on the branches that survived. Or the DPO judge: the
-    SFT judge, which is the reference (equation 2), on the preference pairs."""
-    own, supervised = settings.train, isinstance(settings, SftSettings)
-    data, what = ("sft", "supervised examples") if supervised else ("pairs", "preference pairs")
+    """Train the SFT judge on the branches that survived, or the DPO judge on the preference pairs.
+
+    The SFT judge starts from the Initial judge, or from the last round's. The DPO judge starts from the SFT judge,
+    which is its reference (equation 2).
+    """
+    label = inputs["label"]
     source = judge_among(inputs) / "model"
-    rows, heldout = _labelled(inputs["label"], data, what).values()
-    if isinstance(own, DpoConfig):
-        rows = pairs_of(inputs["label"], own)
-        if count := len(getattr(rows, "reminders", ())):
-            out.log(f"{out.stage}: {count} examples of levels without a pair are trained beside the pairs")
+    if isinstance(settings.train, DpoConfig):
+        what = "preference pairs"
+        heldout = _labelled(label, "pairs", what)["heldout"]
+        rows = pairs_of(label, settings.train)
+        reminders = len(getattr(rows, "reminders", ()))
+        if reminders:
+            out.log(f"{out.stage}: {reminders} examples of levels without a pair are trained beside the pairs")
+    else:
+        what = "supervised examples"
+        splits = _labelled(label, "sft", what)
+        rows = splits["train"]
+        heldout = splits["heldout"]
     job = RowsJob(
         start=settings.base.at(source),
         config=settings.train,
@@ -92,30 +105,46 @@ def goes_on(
     out: StageRun,
     rows: Iterable[Mapping[str, Any]] = (),
 ) -> Callable[[Path], None]:
-    """What a judge's directory gets besides its weights: how it is asked, as the judge before it, and its card.
+    """Return what adds to a judge's directory how the judge is asked, as the judge before it, and its card.
 
-    ``rows``: what it is trained on, where that may show reference answers that the judge before it has not seen.
+    Args:
+        source: the directory of the judge before it.
+        settings: of the stage.
+        inputs: the stage's inputs by name.
+        out: the stage's directory.
+        rows: training rows that may show reference answers, which the judge before it may not have seen.
     """
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
             shutil.copyfile(source / name, directory / name)
-        before = source / CARD
-        known = before.is_file() and REFERENCES in before.read_text(encoding="utf-8")
-        references = known or shows_references(load_prompt_set(directory / PROMPTS), rows)
+        card = source / CARD
+        # The card of the judge before is where it stands what that one was trained with.
+        references = card.is_file() and REFERENCES in card.read_text(encoding="utf-8")
+        if not references:
+            references = shows_references(load_prompt_set(directory / PROMPTS), rows)
         _describe(directory, settings, inputs, out, references)
 
     return finish
 
 
-def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
-    """What stage ``label`` made to train on, and what it holds out (NothingToLearnError: there is nothing to train on;
-    says what most was lost for, and what helps)."""
-    found = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
-    if len(found["train"]):
-        return found
-    if held := len(found["heldout"]):
-        raise NothingToLearnError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
+def _labelled(label: Path, name: str, what: str) -> dict[str, Rows]:
+    """Return what stage ``label`` made to train on and what it holds out, as ``train`` and ``heldout``.
+
+    Args:
+        label: the stage's artifact.
+        name: of the rows in it, as ``pairs``.
+        what: the rows are, for the error.
+
+    Raises:
+        NothingToLearnError: there is nothing to train on; says what most was lost for, and what helps.
+    """
+    splits = {split: Rows(label, f"{name}-{split}") for split in ("train", "heldout")}
+    if len(splits["train"]):
+        return splits
+    heldout = len(splits["heldout"])
+    if heldout:
+        raise NothingToLearnError(f"there are no {what} to train on: all {heldout} are held out; lower label.holdout")
     skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
     why = "raise tree.judgments or tree.criteria, grow more trees, or lower label.min_evidence"
     if any(skipped.values()):
@@ -126,9 +155,11 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
 def _describe(
     directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun, references: bool
 ) -> None:
+    """Write the judge's card and the arguments of its training into its directory."""
     marks: dict[str, str] = {}
-    for made in lineage(*inputs.values()):
-        marks.setdefault(made.parent.name, made.name)  # of two artifacts of a stage the nearer one
+    for artifact in lineage(*inputs.values()):
+        # The nearest comes first, so of two artifacts of a stage that one is named.
+        marks.setdefault(artifact.parent.name, artifact.name)
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
     write_json_atomic(directory / "training_args.json", arguments)
     write_card(

@@ -1,4 +1,4 @@
-"""The stages of this room, what each reads, and what must hold before any of them runs."""
+"""Define the stages that train: what each reads, and what must hold before any of them runs."""
 
 import math
 from dataclasses import dataclass, fields
@@ -16,23 +16,28 @@ from judgetrain.train.distributed import check_distributed
 
 
 def _decides(settings: "TrainingSettings") -> bool:
-    """Whether the number of processes and how they share a model decide a result; in float32, with whole micro-batches
-    shared out, they do not.
+    """Return True if the number of processes, and how they share a model, change the result.
 
-    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones, and sums gradients in it over processes.
-    Where micro-batches are split the last step is filled up; and every process draws its own noise.
+    In float32, with whole micro-batches shared out, they do not. In bfloat16 DeepSpeed keeps weights in it where others
+    keep float32 ones, and sums gradients in it over processes. Where micro-batches are split, the last step is filled
+    up. And every process draws its own noise.
     """
-    own, mode = settings.train, settings.distributed or "none"
-    drawn = "neftune_noise_alpha" in own.trainer
-    half = mode.startswith("zero") and own.bf16 is not False
-    trained = isinstance(settings, JudgeSettings) and isinstance(own, TrainConfig)
-    split = trained and getattr(own, "global_accumulation_steps", 0) % (settings.processes or 2) > 0  # None: by GPUs
-    return mode != "none" and (drawn or half or split)
+    config = settings.train
+    mode = settings.distributed or "none"
+    if mode == "none":
+        return False
+    draws_noise = "neftune_noise_alpha" in config.trainer
+    half_precision = mode.startswith("zero") and config.bf16 is not False
+    splits = False
+    if isinstance(settings, JudgeSettings) and isinstance(config, TrainConfig):
+        # Where the number of processes is left to the GPUs, there are two or more.
+        splits = config.global_accumulation_steps % (settings.processes or 2) > 0
+    return draws_noise or half_precision or splits
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(StageSettings):
-    """What every stage that trains reads."""
+    """The settings of every stage that trains."""
 
     distributed: str | None = at("train.distributed", active_if=_decides)
     processes: int | None = at("train.processes", active_if=_decides)
@@ -41,21 +46,22 @@ class TrainingSettings(StageSettings):
 
     @classmethod
     def key(cls) -> str:
-        """Where the stage's own settings stand, as ``train.sft``."""
-        return str(next(field for field in fields(cls) if field.name == "train").metadata["key"])
+        """Return the key at which the stage's own settings stand, as ``train.sft``."""
+        (field,) = (field for field in fields(cls) if field.name == "train")
+        return str(field.metadata["key"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings(TrainingSettings):
-    """What every stage that makes a judge reads."""
+    """The settings of every stage that makes a judge."""
 
     base: ModelConfig = at("train.base", in_fingerprint=False)
-    """How the model of the stage before is loaded: its precision and attention are part of that stage."""
+    """Precision and attention with which the model of the stage before is loaded; they belong to that stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialSettings(JudgeSettings):
-    """Stage initial. ``judge`` and ``criteria`` are written beside the weights: how the judge is asked by default."""
+    """The settings of stage initial; ``judge`` and ``criteria`` are written beside the weights, as defaults."""
 
     base: ModelConfig = at("train.base")
     prompts: str = at("prompts", content=in_place(prompt_path))
@@ -68,7 +74,7 @@ class InitialSettings(JudgeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class SftSettings(JudgeSettings):
-    """Stage sft."""
+    """The settings of stage sft."""
 
     train: SupervisedConfig = at("train.sft")
     reads: str = at("tree.reads", in_fingerprint=False)
@@ -76,7 +82,7 @@ class SftSettings(JudgeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings(TrainingSettings):
-    """What is checked where preference pairs are read: that there are any, and held-out ones if they are needed."""
+    """The settings by which a stage that reads preference pairs is checked: that there are any, and held-out ones."""
 
     pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
     held: float = at("label.holdout", in_fingerprint=False)
@@ -84,7 +90,7 @@ class PairSettings(TrainingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceSettings(PairSettings):
-    """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
+    """The settings of stage reference: what decides the log-probabilities besides the model and the pairs."""
 
     adapters: bool = at("train.dpo.lora")
     four_bit: bool | None = at("train.dpo.four_bit", active_if=lambda s: s.four_bit)
@@ -95,7 +101,7 @@ class ReferenceSettings(PairSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DpoSettings(PairSettings, JudgeSettings):
-    """Stage dpo."""
+    """The settings of stage dpo."""
 
     train: DpoConfig = at("train.dpo")
 
@@ -111,43 +117,71 @@ OWN = frozenset(
         *("num_generations_eval", "reward_weights", "max_completion_length", "num_iterations", "temperature"),
     )
 )
-"""Arguments of TRL that are decided here. Packing and padding_free among them: batches hold examples of like length, so
-little is padding, and on a CPU padding_free is three times slower; ld_alpha: the reference's log-probabilities are
-sums; num_iterations and temperature: branches are the policy's own."""
+"""Arguments of TRL that this package decides, and no recipe.
+
+- packing and padding_free: batches hold examples of like length, so little is padding; on a CPU padding_free is three
+  times slower.
+- ld_alpha: the reference's log-probabilities are sums.
+- num_iterations and temperature: branches are the policy's own."""
 
 
 def check_training(key: str, config: TrainerConfig) -> None:
-    """Check the training settings that stand at ``key`` (ConfigError: names the key, its value and what is allowed)."""
-    if known := next((name for name in config.trainer if hasattr(config, name)), None):
-        raise ConfigError(f"{key}.trainer.{known}: is not given here; see {key}.{known}")
-    if decided := next((name for name in config.trainer if name in OWN), None):
-        raise ConfigError(f"{key}.trainer.{decided}: judgetrain decides it; leave it out")
+    """Check that ``trainer`` holds nothing that has a key of its own or is decided here.
+
+    Args:
+        key: where the settings stand.
+        config: the settings.
+
+    Raises:
+        ConfigError: names the argument and the remedy.
+    """
+    for name in config.trainer:
+        if hasattr(config, name):
+            raise ConfigError(f"{key}.trainer.{name}: is not given here; see {key}.{name}")
+        if name in OWN:
+            raise ConfigError(f"{key}.trainer.{name}: judgetrain decides it; leave it out")
 
 
 def check_shared(key: str, config: TrainConfig, processes: int) -> None:
-    """Check that the global batch is shared out evenly over the processes (ConfigError: it cannot be)."""
-    steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
-    ranked = getattr(config, "ranking_weight", 0.0) > 0
-    parts = processes // math.gcd(steps, processes) * (1 + ranked)  # of a micro-batch
+    """Check that the global batch is shared out evenly over the processes.
+
+    Raises:
+        ConfigError: it cannot be; names the next size that can.
+    """
+    batch = config.per_device_train_batch_size
+    steps = config.global_accumulation_steps
+    # A micro-batch is split over this many processes, and its parts hold both sides of the pairs that are ranked.
+    parts = processes // math.gcd(steps, processes)
+    in_pairs = ""
+    if getattr(config, "ranking_weight", 0.0) > 0:
+        parts *= 2
+        in_pairs = f" in whole pairs, as {key}.ranking_weight needs"
     if batch % parts:
-        shared = f"{batch} x global_accumulation_steps={steps} cannot be shared out evenly over {processes} processes"
-        shared += f" in whole pairs, as {key}.ranking_weight needs" if ranked else ""
-        batch_size = f"{key}.per_device_train_batch_size"
-        raise ConfigError(f"{batch_size}={shared}: set {batch_size}={-(-batch // parts) * parts}")
+        next_size = math.ceil(batch / parts) * parts
+        raise ConfigError(
+            f"{key}.per_device_train_batch_size={batch} x global_accumulation_steps={steps} cannot be shared out "
+            f"evenly over {processes} processes{in_pairs}: set {key}.per_device_train_batch_size={next_size}"
+        )
 
 
 def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
-    """Check that TRL's configuration ``kind`` has the arguments of ``trainer``; imports TRL where there are any
-    (ConfigError: names the argument)."""
-    if config.trainer:
-        import trl
+    """Check that TRL's class of arguments ``kind`` has those of ``trainer``; imports TRL if there are any.
 
-        known = {field.name for field in fields(getattr(trl, kind))}
-        if wrong := next((name for name in config.trainer if name not in known), None):
-            raise ConfigError(f"{key}.trainer.{wrong}: TRL's {kind} has no such argument{did_you_mean(wrong, known)}")
+    Raises:
+        ConfigError: names the argument.
+    """
+    if not config.trainer:
+        return
+    import trl
+
+    names = {field.name for field in fields(getattr(trl, kind))}
+    for name in config.trainer:
+        if name not in names:
+            raise ConfigError(f"{key}.trainer.{name}: TRL's {kind} has no such argument{did_you_mean(name, names)}")
 
 
 def _check_initial(settings: InitialSettings) -> None:
+    """Check stage initial before anything runs (ConfigError)."""
     load_prompt_set(settings.prompts)
     settings.base.check("train.base")
     _check(settings)
@@ -155,51 +189,72 @@ def _check_initial(settings: InitialSettings) -> None:
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
 
 
-def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
-    settings = found.stages.dpo
-    _check(found)
-    if not found.pairs:
+def _check_dpo(settings: DpoSettings | ReferenceSettings) -> None:
+    """Check stage dpo, or stage reference for it, before anything runs (ConfigError)."""
+    _check(settings)
+    if not settings.pairs:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
-    if settings.keep_best and not found.held:
+    if settings.stages.dpo.keep_best and not settings.held:
         raise ConfigError("train.dpo.keep_best=true: label.holdout=0 keeps no held-out pairs to choose by; raise it")
 
 
-def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
-    """How many processes share a stage that trains, whose settings at ``key`` are checked (ConfigError: names the key,
-    its value and the remedy)."""
-    check_training(key, own)
+def check_stage(stages: TrainStages, key: str, config: TrainerConfig) -> int:
+    """Check the settings of a stage that trains, and return how many processes share it.
+
+    Args:
+        stages: the section ``train``.
+        key: where the stage's settings stand.
+        config: the stage's settings.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    check_training(key, config)
     size = check_distributed(stages)
-    if own.four_bit:
-        if not own.lora:
+    if config.four_bit:
+        if not config.lora:
             raise ConfigError(f"{key}.four_bit=true: adapters alone are trained so; set {key}.lora=true")
         if stages.distributed.startswith("zero3"):
-            told = "weights in 4 bits cannot be partitioned; set train.distributed=zero2 or ddp"
-            raise ConfigError(f"{key}.four_bit=true and train.distributed={stages.distributed}: {told}")
+            raise ConfigError(
+                f"{key}.four_bit=true and train.distributed={stages.distributed}: weights in 4 bits cannot be "
+                "partitioned; set train.distributed=zero2 or ddp"
+            )
         check_package("bitsandbytes", f"{key}.four_bit=true")
     if stages.base.gpus > 1:
-        told = f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise: set train.distributed=zero3"
-        raise ConfigError(f"{told}, engine.model.gpus for sampling, and scorer.model.gpus for scorers")
+        raise ConfigError(
+            f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise: set train.distributed=zero3, "
+            "and engine.model.gpus for sampling, and scorer.model.gpus for scorers"
+        )
     return size
 
 
 def _check(settings: TrainingSettings) -> None:
+    """Check what all stages of this room have in common (ConfigError)."""
     key = settings.key()
-    own: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
-    check_shared(key, own, check_stage(settings.stages, key, own))
-    if getattr(own, "ranking_weight", 0.0):
+    # Settings may be a part of the stage's section; how it trains stands in the whole.
+    config: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
+    check_shared(key, config, check_stage(settings.stages, key, config))
+    if getattr(config, "ranking_weight", 0.0):
         if settings.stages.distributed.startswith("zero3"):
             raise ConfigError(f"{key}.ranking_weight reads whole weights: set train.distributed=zero2 or ddp")
         if getattr(settings, "reads", "") == "two":
             raise ConfigError(f"{key}.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
 
 
-def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:
-    """A stage that trains a judge with TRL's configuration ``kind``."""
+def training_stage(name: str, kind: str, settings: type[JudgeSettings], **options: Any) -> Stage[Any]:
+    """Return a stage that trains a judge.
 
-    def check_here(found: JudgeSettings) -> None:
-        check_trainer(settings.key(), found.train, kind)
+    Args:
+        name: of the stage.
+        kind: TRL's class of arguments.
+        settings: the class of the stage's settings.
+        options: further fields of :class:`Stage`.
+    """
 
-    return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **own)
+    def check_here(values: JudgeSettings) -> None:
+        check_trainer(settings.key(), values.train, kind)
+
+    return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **options)
 
 
 INITIAL = training_stage(

@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,14 +85,14 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
     tokenizer = load_tokenizer(start)
     rows = [tokenizer("the cat reads")["input_ids"]]
     here = checkpoints.logprobs(load_model(start.at(judge)), rows)
-    assert not checkpoints.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+    trained = checkpoints.Trained(start, tokenizer, rows, here, 1e-3)
+    assert not checkpoints.check_saved(judge, trained)
     monkeypatch.setattr(checkpoints.os, "sysconf", lambda name: 1000)
-    assert "are not loaded again to be compared, in 0.001 GB of memory" in checkpoints.check_saved(
-        judge, start, tokenizer, rows, here, 1e-3
-    )
+    why = checkpoints.check_saved(judge, trained)
+    assert "are not loaded again to be compared, in 0.001 GB of memory" in why
     tokenizer.chat_template = "other"
     with pytest.raises(TrainingError, match="the tokenizer that was written reads texts, or ends answers, otherwise"):
-        checkpoints.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+        checkpoints.check_saved(judge, trained)
 
 
 def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None:
@@ -100,10 +101,11 @@ def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None
     rows = [tokenizer("reads cat the the cat the reads")["input_ids"]]
     (said,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
     assert said < -4
-    assert not checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [0.99 * said], 0.02)
+    trained = checkpoints.Trained(start, tokenizer, rows, [0.99 * said], 0.02)
+    assert not checkpoints.check_saved(initial.path("model"), trained)
     for other in (0.97 * said, -math.inf, math.nan):
         with pytest.raises(TrainingError, match=r"\(at most 0\.\d+ apart\)"):
-            checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [other], 0.02)
+            checkpoints.check_saved(initial.path("model"), replace(trained, logprobs=[other]))
 
 
 def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Path) -> None:
