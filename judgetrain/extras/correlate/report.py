@@ -17,62 +17,112 @@ PUBLISHED = "paper: Pearson, Kendall, Spearman as printed, which is without sign
 
 
 def tables(rows: Sequence[Row], means: Sequence[Row]) -> list[Table]:
-    """The page's tables, those without rows left out."""
-    found: list[Table] = []
+    """Return the page's tables, those without rows left out.
+
+    Args:
+        rows: of :func:`judgetrain.extras.correlate.stage.correlate`.
+        means: of :func:`judgetrain.extras.correlate.stage.means`.
+    """
+    page: list[Table] = []
     for rating in dict.fromkeys(row["rating"] for row in rows):
-        own = [row for row in rows if row["rating"] == rating]
-        for benchmark in dict.fromkeys(row["benchmark"] for row in own):
-            found.append(_correlations(rating, benchmark, [row for row in own if row["benchmark"] == benchmark]))
-        found.append(_variants(rating, own))
-    return [table for table in (*found, _means(means)) if table.cells]
+        rating_rows = [row for row in rows if row["rating"] == rating]
+        for benchmark in dict.fromkeys(row["benchmark"] for row in rating_rows):
+            benchmark_rows = [row for row in rating_rows if row["benchmark"] == benchmark]
+            page.append(_correlations(rating, benchmark, benchmark_rows))
+        page.append(_variants(rating, rating_rows))
+    page.append(_means(means))
+    return [table for table in page if table.cells]
 
 
 def _correlations(rating: str, benchmark: str, rows: Sequence[Row]) -> Table:
-    columns: Columns = {"model": itemgetter("model"), "score": _score, "n": itemgetter("n")}
-    columns |= {"without": itemgetter("without"), **{kind.capitalize(): _of(kind) for kind in KINDS}}
+    """Return the correlations with one rating on one benchmark."""
+    columns: Columns = {
+        "model": itemgetter("model"),
+        "score": _score,
+        "n": itemgetter("n"),
+        "without": itemgetter("without"),
+    }
+    for kind in KINDS:
+        columns[kind.capitalize()] = _with_interval(kind)
     note = NOTE
     if any(row["published"] for row in rows):
-        columns["paper"] = lambda row: " / ".join(f"{value:.4f}" for value in row["published"] or ()) or "–"
-        said = {True: "yes", False: "no", None: "–"}
-        columns["same"] = lambda row: "no data" if row["published"] and not row["n"] else said[row["same"]]
+        columns["paper"] = _published
+        columns["same"] = _same
         note += PUBLISHED
     return Table.of(f"{rating} on {benchmark}", rows, columns, note, names=2)
 
 
-def _of(kind: str) -> Callable[[Row], str]:
+def _with_interval(kind: str) -> Callable[[Row], str]:
+    """Return a function that writes a row's correlation of this kind with its interval."""
+
     def cell(row: Row) -> str:
-        ends = row[f"{kind}_ci"]
-        return number(row[kind], 4) + (within(*(number(end, 4) for end in ends)) if ends else "")
+        text = number(row[kind], 4)
+        interval = row[f"{kind}_ci"]
+        if interval:
+            low, high = interval
+            text += within(number(low, 4), number(high, 4))
+        return text
 
     return cell
 
 
+def _published(row: Row) -> str:
+    """Return the published correlations of a row, as printed."""
+    if not row["published"]:
+        return "–"
+    return " / ".join(f"{value:.4f}" for value in row["published"])
+
+
+def _same(row: Row) -> str:
+    """Return whether a row's published correlations are ours, in a word."""
+    if row["published"] and not row["n"]:
+        return "no data"
+    return {True: "yes", False: "no", None: "–"}[row["same"]]
+
+
 def _score(row: Row) -> str:
-    return f"{row['score']} {'↑' if row['better'] > 0 else '↓'}" if row["n"] else row["score"]
+    """Return a score's name with an arrow to where it is better; without one where there are no values."""
+    if not row["n"]:
+        return str(row["score"])
+    if row["better"] > 0:
+        return f"{row['score']} ↑"
+    return f"{row['score']} ↓"
 
 
 def _variants(rating: str, rows: Sequence[Row]) -> Table:
-    """Scores with references and without side by side (glass-box paper, table 2)."""
-    by: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    """Return scores with references and without side by side (glass-box paper, table 2)."""
+    by_score: dict[tuple[str, str, str], dict[str, float | None]] = {}
     for row in rows:
-        base, plus, variant = row["score"].partition("+")
-        by.setdefault((row["benchmark"], row["model"], base), {})[plus + variant] = row["pearson"]
-    varied = [(*key, found) for key, found in by.items() if set(found) - {""}]
-    columns: Columns = {name: itemgetter(i) for i, name in enumerate(("benchmark", "model", "score"))}
-    for variant in dict.fromkeys(name for *_, found in varied for name in sorted(found)):
-        columns[variant or "alone"] = _entry(3, variant, 4)
+        score, plus, reference = row["score"].partition("+")
+        variants = by_score.setdefault((row["benchmark"], row["model"], score), {})
+        variants[plus + reference] = row["pearson"]
+    # A score that was computed in one way alone is in the other tables.
+    varied = [(*cell, variants) for cell, variants in by_score.items() if set(variants) - {""}]
+    names: dict[str, None] = {}
+    for *_, variants in varied:
+        names |= dict.fromkeys(sorted(variants))
+    columns: Columns = {"benchmark": itemgetter(0), "model": itemgetter(1), "score": itemgetter(2)}
+    for name in names:
+        columns[name or "alone"] = _entry(3, name, 4)
     return Table.of(f"{rating}: with references, Pearson", varied, columns, names=3)
 
 
 def _entry(place: Any, name: str, digits: int) -> Callable[[Any], str]:
+    """Return a function that writes a number of the mapping at ``place`` of a row."""
     return lambda row: number(row[place].get(name), digits)
 
 
 def _means(means: Sequence[Row]) -> Table:
-    rated = list(dict.fromkeys(name for mean in means for name in mean["ratings"]))
+    """Return mean ratings by category; empty where there is nothing but categories to show."""
     columns: Columns = {name: itemgetter(name) for name in ("benchmark", "category", "model", "n")}
-    columns |= {name: _entry("ratings", name, 2) for name in rated}
+    names = len(columns)
+    for mean in means:
+        for rating in mean["ratings"]:
+            columns.setdefault(rating, _entry("ratings", rating, 2))
     if any(mean["confidence"] is not None for mean in means):
         columns["confidence %"] = lambda mean: percent(mean["confidence"])
     note = "Means of the ratings; confidence: share of answers whose discrepancy is at least -0.05."
-    return Table.of("Means by category", means if len(columns) > 4 else (), columns, note, names=3)
+    rows = means
+    if len(columns) == names:
+        rows = ()
+    return Table.of("Means by category", rows, columns, note, names=3)

@@ -1,4 +1,4 @@
-"""Stage correlate: what it reads, and what must hold before it runs."""
+"""Define stage correlate: what it reads, and what must hold before it runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,40 +14,45 @@ from judgetrain.judging.stages import check_judge
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelateSettings(ModelSettings):
-    """Stage correlate."""
+    """The settings of stage correlate."""
 
     correlate: CorrelateConfig = at("correlate")
 
     @property
     def methods(self) -> Sequence[Method]:
-        """Who rates."""
+        """The raters."""
         return [Method.parse(text) for text in self.correlate.raters]
 
     @property
     def judges(self) -> Sequence[str]:
-        """Those that rate this run's own answers, and the answers; none where files hold the scores."""
-        return ("dialogues", "selfeval", *super().judges) if not self.correlate.scores else ()
+        """The stages of the raters, and of the answers that they rate; none where files hold the scores."""
+        if self.correlate.scores:
+            return ()
+        return ("dialogues", "selfeval", *super().judges)
 
 
-def _check(found: CorrelateSettings) -> None:
-    settings = found.correlate
-    if not settings.ratings and not settings.raters:
+def _check(settings: CorrelateSettings) -> None:
+    """Check the stage's settings before anything runs (ConfigError)."""
+    config = settings.correlate
+    if not config.ratings and not config.raters:
         raise ConfigError("correlate.ratings and correlate.raters are empty: name a file of ratings, or who rates")
-    if settings.raters and settings.scores:
+    if config.raters and config.scores:
         raise ConfigError("correlate.raters rate stage selfeval's answers, correlate.scores a file's: leave one out")
-    for key in ("ratings", "scores"):
-        for i, column in enumerate(getattr(settings, key)):
+    for key, columns in (("ratings", config.ratings), ("scores", config.scores)):
+        for number, column in enumerate(columns):
             if not column.name:
-                raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
-            column.source.check(f"correlate.{key}[{i}].source")
-    for method in found.methods:
-        check_judge(found, method.text, "correlate.raters")
+                raise ConfigError(f"correlate.{key}[{number}].name is empty: name the rater or score")
+            column.source.check(f"correlate.{key}[{number}].source")
+    for method in settings.methods:
+        check_judge(settings, method.text, "correlate.raters")
         if not kind_of(method).rates:
-            told = "allowed are pointwise:external, pointwise:DIRECTORY, ..."
-            raise ConfigError(f"correlate.raters: {method.text!r}: {told}")
-    known = {column.name for column in settings.ratings} | {method.name for method in found.methods}
-    if unknown := [name for name in settings.against if name not in known]:
-        raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"correlate.raters: {method.text!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
+            )
+    raters = {column.name for column in config.ratings} | {method.name for method in settings.methods}
+    for name in config.against:
+        if name not in raters:
+            raise ConfigError(f"correlate.against: {name!r} is no rater; there are {', '.join(sorted(raters))}")
 
 
 CORRELATE = Stage(
