@@ -1,4 +1,4 @@
-"""The endpoints, and what every request passes before them: token, shutdown, length of the body."""
+"""Answer requests: the endpoints, and what every request passes before them (token, shutdown, length of the body)."""
 
 import asyncio
 import base64
@@ -34,108 +34,142 @@ from judgetrain.schema import Candidates, Comparison
 OPEN = ("/", "/health", "/openapi.json")
 """Paths that need no token."""
 DISCARDED = 8
-"""So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
+"""Times the allowed length that is read of a body that is too long, so that its sender gets to read the answer."""
 EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8"}
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
 TEMPLATES = Path(__file__).with_name("templates")
-Said = tuple[Comparison, Prediction]
+Judged = tuple[Comparison, Prediction]
 GROUPS = 64
 """Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
 
 
 def error(status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    """The answer to a request that is not fulfilled; ``field``: of the request, as in ``comparisons[0].response_a``."""
+    """Return the answer to a request that is not fulfilled.
+
+    Args:
+        status: HTTP's.
+        message: for the client.
+        field: of the request that is wrong, as ``comparisons[0].response_a``.
+        headers: of the answer.
+    """
     return JSONResponse({"error": {"message": message, "field": field}}, status, headers)
 
 
 class Admission:
-    """ASGI middleware before the ``app`` that answers: the service says whether it is shutting down, and is told of
-    open requests; clients must send the ``token``, if there is one."""
+    """ASGI middleware that admits requests to the application.
+
+    Args:
+        app: the application that answers.
+        service: says whether it is shutting down, and counts open requests.
+        token: what clients must send, if anything.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
-        self._app, self._service = app, service
-        self._token = None if token is None else token.encode()
-        self._limits, self._reading = service.limits, 0
+        self._app = app
+        self._service = service
+        self._limits = service.limits
+        self._token = None
+        if token is not None:
+            self._token = token.encode()
+        self._reading = 0
+        """Bytes of all bodies that are being read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or one connection of another kind, which passes."""
+        """Answer one request; connections of other kinds, and open paths, pass to the application as they are."""
         if scope["type"] != "http" or scope["path"] in OPEN:
-            await self._app(scope, receive, send)  # which reads no body
+            await self._app(scope, receive, send)
             return
-        headers, body, refusal = dict(scope["headers"]), b"", self._late(scope)
+        headers = dict(scope["headers"])
+        body = b""
+        refusal = self._late(scope)
         if not self._admits(headers.get(b"authorization", b"")):
-            wanted = "a token is needed: Authorization: Bearer TOKEN"
-            refusal = error(401, wanted, headers={"www-authenticate": "Bearer"})
+            message = "a token is needed: Authorization: Bearer TOKEN"
+            refusal = error(401, message, headers={"www-authenticate": "Bearer"})
         elif refusal is None:
             try:
                 async with asyncio.timeout(self._limits.patience):
                     body = await self._body(headers, receive)
+                # The signal to end may have come while the body did.
                 refusal = self._late(scope)
             except HTTPException as refused:
                 refusal = error(refused.status_code, refused.detail, headers={"connection": "close"})
             except TimeoutError:
-                told = f"the request was not there within {self._limits.patience:g} s"
-                refusal = error(408, told, headers={"connection": "close"})
+                message = f"the request was not there within {self._limits.patience:g} s"
+                refusal = error(408, message, headers={"connection": "close"})
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        # Accepted is what has come whole: the server's end does not wait for a client that sends no further.
+        # A request counts as open once it has come whole: the server's end does not wait for a client that sends no
+        # further.
         self._service.open_requests += 1
         try:
-            await self._while_asked(scope, body, receive, send)
+            await self._answer(scope, body, receive, send)
         finally:
             self._service.open_requests -= 1
 
-    async def _while_asked(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer as long as the client is there; what waits for a client that has gone is not judged."""
+        # After the body, the next message says that the client has gone.
         gone = asyncio.ensure_future(receive())
-        parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def again() -> Message:
-            return parts.pop() if parts else await asyncio.shield(gone)
+        async def receive_again() -> Message:
+            if messages:
+                return messages.pop()
+            return await asyncio.shield(gone)
 
-        answering = asyncio.ensure_future(self._app(scope, again, send))
+        answering = asyncio.ensure_future(self._app(scope, receive_again, send))
         try:
             await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
-            answering.cancel()  # nothing, where it is done
+            # Does nothing to an answer that is complete.
+            answering.cancel()
         await asyncio.wait((answering,))
         if not answering.cancelled():
             answering.result()
 
     def _late(self, scope: Scope) -> Response | None:
-        """What a request is told that comes after the signal to end."""
+        """Return the refusal of a request that comes after the signal to end, else None."""
         if not self._service.draining or scope["method"] != "POST":
             return None
         return error(503, "the server is shutting down", headers={"retry-after": "5", "connection": "close"})
 
     def _admits(self, header: bytes) -> bool:
-        """Whether a request may pass: its token is the bearer's, or the password of a URL's ``user:TOKEN@``."""
+        """Return True for the token: as a bearer's, or as the password of a URL's ``user:TOKEN@``."""
         if self._token is None:
             return True
-        kind, _, given = header.partition(b" ")
+        kind, _, credentials = header.partition(b" ")
         if kind.lower() == b"basic":
             try:
-                given = base64.b64decode(given.strip(), validate=True).partition(b":")[2]
+                _, _, credentials = base64.b64decode(credentials.strip(), validate=True).partition(b":")
             except (binascii.Error, ValueError):
                 return False
         elif kind.lower() != b"bearer":
             return False
-        return hmac.compare_digest(given.strip(), self._token)
+        # In a time that does not depend on how many characters are right.
+        return hmac.compare_digest(credentials.strip(), self._token)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body."""
-        length, longest = headers.get(b"content-length", b""), self._limits.body
-        body, read, fits = bytearray(), 0, not (length.isdigit() and int(length) > longest)
+        """Return the whole body.
+
+        Raises:
+            HTTPException: it is too long, or the bodies that are coming in are so together.
+        """
+        longest = self._limits.body
+        announced = headers.get(b"content-length", b"")
+        fits = not (announced.isdigit() and int(announced) > longest)
+        body = bytearray()
+        bytes_read = 0
         try:
-            while read <= DISCARDED * longest:
+            while bytes_read <= DISCARDED * longest:
                 message = await receive()
                 if message["type"] != "http.request":
                     break
                 part = message.get("body", b"")
-                read += len(part)
-                fits = fits and read <= longest
+                bytes_read += len(part)
+                fits = fits and bytes_read <= longest
+                # What is too long is read and not kept.
                 if fits:
                     body += part
                     self._reading += len(part)
@@ -151,186 +185,307 @@ class Admission:
 
 
 def create_app(service: Service, token: str | None = None) -> FastAPI:
-    """The application that answers for a service; ``token``: what clients must send."""
+    """Return the application that answers for a service.
+
+    Args:
+        service: has the judge and the limits.
+        token: what clients must send; None: anybody is answered.
+    """
     app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
     app.add_middleware(Admission, service=service, token=token)
     _handle_errors(app)
     _add_judge(app, service)
-    _add_reward(app, service)
+    group_rewards = GroupRewards(service, ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"))
+    _add_reward(app, service, group_rewards)
+    _add_compare(app, service, group_rewards)
 
     @app.get("/health")
     async def health() -> Response:
-        """Whether the server takes work: 200, or 503 while it shuts down; and how much waits."""
-        state: dict[str, Any] = {"status": "draining" if service.draining else "ready", "judge": service.judge.name}
-        state |= {"waiting": service.waiting, "open_requests": service.open_requests}
-        return JSONResponse(state, 503 if service.draining else 200)
+        """Return 200 while the server takes work and 503 while it shuts down, with how much waits."""
+        status = "ready"
+        code = 200
+        if service.draining:
+            status = "draining"
+            code = 503
+        state = {
+            "status": status,
+            "judge": service.judge.name,
+            "waiting": service.waiting,
+            "open_requests": service.open_requests,
+        }
+        return JSONResponse(state, code)
 
     page = _page(service, token)
 
     @app.get("/", include_in_schema=False)
     async def form() -> Response:
+        """Return the page on which a comparison can be judged by hand."""
         return HTMLResponse(page)
 
     return app
 
 
 def _page(service: Service, token: str | None) -> str:
-    """The page of ``/``: browsers run its own script alone, which they know by its hash, and ask this server alone."""
+    """Return the page of ``/``: browsers run its own script alone, by its hash, and ask this server alone."""
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    values = {"judge": service.judge.name, "by_criteria": service.judge.goes_by_criteria, "token": token is not None}
-    return render(TEMPLATES / "page.html", title="Judge", script=Markup(script), known=known, **values)
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return render(
+        TEMPLATES / "page.html",
+        title="Judge",
+        script=Markup(script),
+        known=script_hash,
+        judge=service.judge.name,
+        by_criteria=service.judge.goes_by_criteria,
+        token=token is not None,
+    )
 
 
 def _add_judge(app: FastAPI, service: Service) -> None:
+    """Add the endpoint of verdicts and scores."""
+
     @app.post("/v1/judge", response_model=schema.VerdictOut | schema.ScoreOut | schema.VerdictsOut)
     async def judge(request: Annotated[schema.JudgeIn, Body(openapi_examples=EXAMPLES)]) -> Response:  # type: ignore[arg-type]
-        """The verdict on one comparison or on many, both orders asked, with the reasons that led to it.
+        """Return the verdict on one comparison or on many, both orders asked, with the reasons that led to it.
 
         Without ``response_b`` it is the score of one response, by a judge that reads one.
         """
-        rows = request.comparisons if isinstance(request, schema.ComparisonsIn) else [request]
-        if refused := _without_criteria(service, "criteria", [row.criteria for row in rows]):
-            return refused
-        longest = min(service.limits.comparisons, service.limits.queue)  # a request is taken whole: it has to fit
-        if len(rows) > longest:
-            return error(422, f"comparisons: at most {longest}, found {len(rows)}", "comparisons")
+        if isinstance(request, schema.ComparisonsIn):
+            rows = request.comparisons
+        else:
+            rows = [request]
+        refusal = _without_criteria(service, "criteria", [row.criteria for row in rows])
+        if refusal is not None:
+            return refusal
+        # A request is taken whole, so it has to fit into the queue.
+        most = min(service.limits.comparisons, service.limits.queue)
+        if len(rows) > most:
+            return error(422, f"comparisons: at most {most}, found {len(rows)}", "comparisons")
+        # Rubrics of many rows take a while to read, and others' requests are not to wait for it.
         comparisons = await asyncio.to_thread(lambda: [row.asked() for row in rows])
-        futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
-        found = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        verdicts = [
-            schema.VerdictOut.model_validate(said)
-            if isinstance(said, Prediction)
-            else schema.ScoreOut(id=asked.id, judge=service.judge.name, **vars(said))
-            for asked, said in zip(comparisons, found, strict=True)
-        ]
-        many = isinstance(request, schema.ComparisonsIn)
-        answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
-        return Response(answer.model_dump_json(), media_type="application/json")
+        seeds = []
+        for row in rows:
+            if row.seed is None:
+                seeds.append(service.seed)
+            else:
+                seeds.append(row.seed)
+        futures = service.compare(comparisons, seeds)
+        answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        verdicts: list[schema.VerdictOut | schema.ScoreOut] = []
+        for comparison, answer in zip(comparisons, answers, strict=True):
+            if isinstance(answer, Prediction):
+                verdicts.append(schema.VerdictOut.model_validate(answer))
+            else:
+                verdicts.append(schema.ScoreOut(id=comparison.id, judge=service.judge.name, **vars(answer)))
+        if isinstance(request, schema.ComparisonsIn):
+            text = schema.VerdictsOut(verdicts=verdicts).model_dump_json()
+        else:
+            text = verdicts[0].model_dump_json()
+        return Response(text, media_type="application/json")
 
 
-def _add_reward(app: FastAPI, service: Service) -> None:
-    threads, config = ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"), service.config
+class GroupRewards:
+    """Rewards groups of responses by a service, many groups at a time, each in a thread of its own."""
+
+    def __init__(self, service: Service, threads: ThreadPoolExecutor) -> None:
+        self._service = service
+        self._threads = threads
 
     async def of_group(
-        group: Group, mode: str = config.reward, rubric: Rubric | None = None, said: list[Said] | None = None
+        self, group: Group, mode: str | None = None, rubric: Rubric | None = None, judged: list[Judged] | None = None
     ) -> list[Scalar]:
-        loop, gone = asyncio.get_running_loop(), Event()
+        """Return what each response of a group is worth.
 
-        def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
-            found = service.patient([replace(each, rubric=rubric) for each in comparisons], gone)
-            if said is not None:
-                said.extend(zip(comparisons, found, strict=True))
-            return found
+        Args:
+            group: responses to one prompt.
+            mode: how they are compared; None: as the server is configured.
+            rubric: what the judge goes by, if not by its own criteria.
+            judged: gets the comparisons that were asked, with their predictions.
+        """
+        service = self._service
+        mode = mode or service.config.reward
+        # The thread asks in rounds, and stops before the next one where nobody waits for the answer any more.
+        gone = Event()
 
-        def alone() -> list[Scalar]:
-            asked = [Candidates.of(group.prompt, [text], group.reference) for text in group.responses]
-            return [score.value for score in service.patient(asked, gone)]
+        def compare(comparisons: Sequence[Comparison]) -> list[Prediction]:
+            with_rubric = [replace(comparison, rubric=rubric) for comparison in comparisons]
+            predictions = service.patient(with_rubric, gone)
+            if judged is not None:
+                judged.extend(zip(comparisons, predictions, strict=True))
+            return predictions
 
+        def score() -> list[Scalar]:
+            candidates = [Candidates.of(group.prompt, [text], group.reference) for text in group.responses]
+            return [score.value for score in service.patient(candidates, gone)]
+
+        loop = asyncio.get_running_loop()
         try:
             if mode == "score":
-                return await loop.run_in_executor(threads, alone)
-            return (await loop.run_in_executor(threads, scalars, [group], ask, mode))[0]
+                return await loop.run_in_executor(self._threads, score)
+            (values,) = await loop.run_in_executor(self._threads, scalars, [group], compare, mode)
+            return values
         finally:
             gone.set()
 
-    gathering = Gathering(1 if config.reward == "score" else config.group, service.limits.group_wait, of_group)
+
+def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> None:
+    """Add the endpoint of rewards for OpenRLHF."""
+    config = service.config
+    group_size = config.group
+    if config.reward == "score":
+        # A response that is scored by itself waits for no other.
+        group_size = 1
+    gathering = Gathering(group_size, service.limits.group_wait, group_rewards.of_group)
 
     @app.post("/get_reward", response_model=schema.RewardOut)
     async def get_reward(request: schema.RewardIn) -> Response:
-        """Rewards as OpenRLHF's ``--remote_rm_url`` expects them.
+        """Return rewards as OpenRLHF's ``--remote_rm_url`` expects them.
 
         The responses to one prompt are compared with one another (mode ``anchor``: with their label, a
         text; mode ``score``: each is scored by itself). ``extra_logs`` say of each response whether something readable
         was said of it, and how many there were.
         """
         groups = await asyncio.to_thread(groups_of, request, config.reward != "round_robin")
-        largest, most = max(map(len, groups.values())), service.limits.responses
+        largest = max(map(len, groups.values()))
+        most = service.limits.responses
         if config.reward == "round_robin" and largest > most:
             return error(422, f"query: at most {most} responses to one prompt, found {largest}", "query")
-        found = await asyncio.gather(*(gathering.scalars(key, list(part.values())) for key, part in groups.items()))
+        waiting = [gathering.scalars(key, list(group.values())) for key, group in groups.items()]
+        worths = await asyncio.gather(*waiting)
         values: dict[int, Scalar] = {}
-        for part, worth in zip(groups.values(), found, strict=True):
-            values |= zip(part, worth, strict=True)
-        read = [values[place] for place in range(len(request.query))]
-        rewards = [NOTHING_READ if value is None else value for value in read]
+        for group, worth in zip(groups.values(), worths, strict=True):
+            values |= zip(group, worth, strict=True)
+        rewards = []
+        was_read = []
+        for place in range(len(request.query)):
+            value = values[place]
+            was_read.append(float(value is not None))
+            if value is None:
+                value = NOTHING_READ
+            rewards.append(value)
         scores = [min(1.0, max(0.0, reward)) for reward in rewards]
-        logs = {"judge_reward": rewards, "judge_read": [float(value is not None) for value in read]}
+        logs = {"judge_reward": rewards, "judge_read": was_read}
         return JSONResponse({"rewards": rewards, "scores": scores, "extra_logs": logs})
+
+
+def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) -> None:
+    """Add the endpoint of rewards for NeMo Gym."""
 
     @app.post("/compare", response_model=schema.CompareOut)
     async def compare(request: schema.CompareIn) -> Response:
-        """Rewards as NeMo Gym's ``genrm_compare`` gives them: what each response is worth beside the others, 0 to 1.
+        """Return rewards as NeMo Gym's ``genrm_compare`` gives them: a response's worth beside the others, 0 to 1.
 
         A reward is null where nothing could be read, and a pair that could not be read has no result.
         """
-        if refused := _without_criteria(service, "principle", [request.principle]):
-            return refused
-        texts, said = [each.text for each in request.response_objs], list[Said]()
+        refusal = _without_criteria(service, "principle", [request.principle])
+        if refusal is not None:
+            return refusal
+        texts = [response.text for response in request.response_objs]
         prompt = [message.model_dump() for message in request.conversation_history]
-        rewards = await of_group(Group(prompt, texts), MODES[0], request.principle, said) if texts else []
-        results = [*_results(texts, said)]
-        counts = {"comparisons": len(said), "unreadable": sum(soft_share(found) is None for _, found in said)}
-        return JSONResponse({"rewards": rewards, "comparison_results": results, "metrics": counts})
+        judged: list[Judged] = []
+        rewards: list[Scalar] = []
+        if texts:
+            rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], request.principle, judged)
+        unreadable = sum(soft_share(prediction) is None for _, prediction in judged)
+        answer = {
+            "rewards": rewards,
+            "comparison_results": [*_results(texts, judged)],
+            "metrics": {"comparisons": len(judged), "unreadable": unreadable},
+        }
+        return JSONResponse(answer)
 
 
-def _results(texts: Sequence[str], said: Sequence[Said]) -> Iterator[dict[str, float]]:
-    """What was said of each two responses, in NeMo Gym's words; nothing where it could not be read."""
-    by_texts = {frozenset((each.response_a, each.response_b)): (each, found) for each, found in said}
-    for i, j in combinations(range(len(texts)), 2):
-        comparison, found = by_texts.get(frozenset((texts[i], texts[j])), (None, None))
-        if comparison is None or found is None or (share := soft_share(found)) is None:
+def _results(texts: Sequence[str], judged: Sequence[Judged]) -> Iterator[dict[str, float]]:
+    """Yield the result of each two responses in NeMo Gym's words; none where it could not be read.
+
+    Args:
+        texts: of the responses.
+        judged: comparisons of two texts, whose order may be the other one, with their predictions.
+    """
+    by_texts = {}
+    for comparison, prediction in judged:
+        by_texts[frozenset((comparison.response_a, comparison.response_b))] = (comparison, prediction)
+    for first, second in combinations(range(len(texts)), 2):
+        pair = frozenset((texts[first], texts[second]))
+        # Equal texts are not compared.
+        if pair not in by_texts:
             continue
-        scores = [found.score_a, found.score_b]
-        if texts[i] != comparison.response_a:
-            share, scores = 1 - share, scores[::-1]
-        rated = {f"score_{k}": LOWEST + (HIGHEST - LOWEST) * s for k, s in enumerate(scores, 1) if s is not None}
-        yield {"response_i": i, "response_j": j, "judge_idx": 0, **rated, "ranking": 6 - 5 * share}
+        comparison, prediction = by_texts[pair]
+        share = soft_share(prediction)
+        if share is None:
+            continue
+        scores = {"score_1": prediction.score_a, "score_2": prediction.score_b}
+        if texts[first] != comparison.response_a:
+            share = 1 - share
+            scores = {"score_1": prediction.score_b, "score_2": prediction.score_a}
+        result: dict[str, float] = {"response_i": first, "response_j": second, "judge_idx": 0}
+        for name, score in scores.items():
+            if score is not None:
+                result[name] = LOWEST + (HIGHEST - LOWEST) * score
+        # From 1, the first is much better, to 6, the second is.
+        result["ranking"] = 6 - 5 * share
+        yield result
 
 
-def _without_criteria(service: Service, field: str, given: Sequence[Any]) -> Response | None:
-    """The refusal of criteria by a judge that goes by none; None where there is nothing to refuse."""
-    if service.judge.goes_by_criteria or all(each is None for each in given):
+def _without_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:
+    """Return the refusal of criteria by a judge that goes by none; None where there is nothing to refuse."""
+    if service.judge.goes_by_criteria or all(value is None for value in criteria):
         return None
     return error(422, f"{field}: {service.judge.name} goes by no criteria; judges that branch do", field)
 
 
 def _handle_errors(app: FastAPI) -> None:
+    """Have every exception answered with a sentence."""
+
     @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, wrong: RequestValidationError) -> Response:
-        """What is wrong first, by its field; what was sent is not sent back."""
-        first = wrong.errors()[0]
+    async def malformed(request: Request, invalid: RequestValidationError) -> Response:
+        """Return what is wrong first, by its field; what was sent is not sent back."""
+        first = invalid.errors()[0]
         if first["type"] == "json_invalid":
             return error(422, f"body: no JSON: {first['ctx']['error']}", "body")
         if "json" not in request.headers.get("content-type", ""):
             return error(422, "expected the header Content-Type: application/json (curl -H)", "body")
-        field, message = _field(first["loc"]), str(first["msg"]).removeprefix("Value error, ")
+        field = _field(first["loc"])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        # A validator of the whole body names the field itself.
         if not field and message.partition(":")[0] in ("messages", "prompts", "labels"):
             field, _, message = message.partition(": ")
         return error(422, f"{field or 'body'}: {message}", field or "body")
 
     @app.exception_handler(BusyError)
-    async def busy(request: Request, found: BusyError) -> Response:
-        return error(found.status, str(found), headers={"retry-after": str(found.seconds)})
+    async def busy(request: Request, exception: BusyError) -> Response:
+        """Return when to ask again."""
+        return error(exception.status, str(exception), headers={"retry-after": str(exception.seconds)})
 
     @app.exception_handler(JudgetrainError)
-    async def failed(request: Request, found: JudgetrainError) -> Response:
-        return error(422 if isinstance(found, (DataError, ConfigError)) else 500, str(found))
+    async def failed(request: Request, exception: JudgetrainError) -> Response:
+        """Return the message of an error that the request, or else the judge, is the cause of."""
+        status = 500
+        if isinstance(exception, (DataError, ConfigError)):
+            status = 422
+        return error(status, str(exception))
 
     @app.exception_handler(Exception)
-    async def unexpected(request: Request, found: Exception) -> Response:
-        """The log has the traceback."""
-        return error(500, f"{type(found).__name__}: the server's log says more")
+    async def unexpected(request: Request, exception: Exception) -> Response:
+        """Return the exception's name alone; the log has the traceback."""
+        return error(500, f"{type(exception).__name__}: the server's log says more")
 
     @app.exception_handler(HTTPException)
-    async def other(request: Request, found: HTTPException) -> Response:
-        return error(found.status_code, str(found.detail), headers=dict(found.headers or {}))
+    async def other(request: Request, exception: HTTPException) -> Response:
+        """Return what FastAPI refuses, such as a path that there is not, in the form of all errors."""
+        return error(exception.status_code, str(exception.detail), headers=dict(exception.headers or {}))
 
 
 def _field(place: Sequence[Any]) -> str:
-    """A place in a request in words: ``comparisons[0].response_a``."""
+    """Return a place in a request in words: ``comparisons[0].response_a``."""
+    if place and place[0] == "body":
+        place = place[1:]
     text = ""
-    for part in place[1:] if place and place[0] == "body" else place:
-        if part not in ("one", "many"):
-            text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    for part in place:
+        # These are the names of the two forms that a request may have.
+        if part in ("one", "many"):
+            continue
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}"
     return text.lstrip(".")
