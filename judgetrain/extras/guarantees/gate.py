@@ -1,4 +1,4 @@
-"""A gate: a run fails where a judge is not better than what it must be better than, by the paired test."""
+"""Fail a run whose judge is not better than the methods that it must be better than, by the paired test."""
 
 import json
 import re
@@ -25,15 +25,19 @@ from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
-FLOORS, UNTRAINED = "floors", "untrained"
+FLOORS = "floors"
+"""Stands for all baselines in a rule."""
+UNTRAINED = "untrained"
+"""Stands in a rule for the best method that needs no training."""
 FILE = "gate.json"
-"""Where an artifact says what its gate found; there is none without a gate."""
-BETTER, NOT_WORSE = "beats", "matches"
+"""The file of an artifact with its gate's checks; there is none without a gate."""
+BETTER = "beats"
+NOT_WORSE = "matches"
 _RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
 P = 0.05
 """The p of the paired bootstrap up to which a difference counts."""
 Verdicts = dict[MethodKey, dict[str, tuple[Any, Any]]]
-"""By method the verdicts in both orders by comparison id."""
+"""Verdicts in both orders by method and comparison id."""
 
 
 class GateError(JudgetrainError):
@@ -42,9 +46,15 @@ class GateError(JudgetrainError):
 
 @dataclass(frozen=True)
 class Rule:
-    """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse.
+    """A rule of ``guarantees.required``: a judge beats another method, or matches it.
 
-    Branches None: the most.
+    Args:
+        text: as it is written.
+        judge: a method's name.
+        branches: of the judge; None: the most that it is asked with.
+        strict: True where it has to be better, False where it must not be worse.
+        than: another method's name, :data:`FLOORS` or :data:`UNTRAINED`.
+        than_branches: of the other method, likewise.
     """
 
     text: str
@@ -56,19 +66,38 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A rule such as ``dpo@10 beats floors``."""
-        found = _RULE.fullmatch(text)
-        if found is None:
-            rules = f"JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} METHOD (not worse)"
-            methods = f"a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
-            raise ConfigError(f"guarantees.required: {text!r} is no rule; expected {rules}, with {methods}")
-        return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
+        """Return the rule that a text such as ``dpo@10 beats floors`` writes.
+
+        Raises:
+            ConfigError: it is no rule.
+        """
+        match = _RULE.fullmatch(text)
+        if match is None:
+            raise ConfigError(
+                f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} METHOD "
+                f"(not worse), with a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
+            )
+        judge, branches = _numbered(match[1])
+        than, than_branches = _numbered(match[3])
+        return cls(text, judge, branches, match[2] == BETTER, than, than_branches)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A rule on a benchmark: agreement of ``first`` less that of ``second`` on the same ``n`` items, its 95% paired
-    interval and p."""
+    """The test of a rule on a benchmark.
+
+    Args:
+        benchmark: its name.
+        rule: its text.
+        first: the judge, with its number of branches.
+        second: the method that it is compared with, likewise.
+        n: comparisons that both judged.
+        difference: the first's agreement less the second's.
+        difference_ci: its 95% paired interval.
+        p: of the paired bootstrap.
+        passed: whether the rule holds.
+        told: the result in a sentence.
+    """
 
     benchmark: str
     rule: str
@@ -83,24 +112,33 @@ class Check:
 
 
 def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
-    """Check before anything runs that every rule can be tested."""
-    methods = {m.name: m for m in map(Method.parse, evaluate.methods)}
+    """Check before anything runs that every rule can be tested.
+
+    Raises:
+        ConfigError: names the rule and what it lacks.
+    """
+    methods = {method.name: method for method in map(Method.parse, evaluate.methods)}
     if evaluate.partial and config.required:
         raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
     for rule in map(Rule.parse, config.required):
-        named, here = [(rule.judge, rule.branches)], f"guarantees.required: {rule.text}:"
+        where = f"guarantees.required: {rule.text}:"
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
-            raise ConfigError(f"{here} evaluate.methods has no baseline ({', '.join(BASELINES)})")
+            raise ConfigError(f"{where} evaluate.methods has no baseline ({', '.join(BASELINES)})")
         if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
-            raise ConfigError(f"{here} evaluate.methods has nothing that needs no training, such as rubric:70")
-        named += [] if rule.than in (FLOORS, UNTRAINED) else [(rule.than, rule.than_branches)]
+            raise ConfigError(f"{where} evaluate.methods has nothing that needs no training, such as rubric:70")
+        named = [(rule.judge, rule.branches)]
+        if rule.than not in (FLOORS, UNTRAINED):
+            named.append((rule.than, rule.than_branches))
         for name, branches in named:
             if name not in methods:
-                raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
-            there = methods[name].branches(evaluate.branches)
-            if branches is not None and branches not in there:
-                asked = f"with {', '.join(map(str, there))}" if there else "without branches"
-                raise ConfigError(f"{here} {name} is asked {asked}, not with {branches}")
+                raise ConfigError(f"{where} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
+            evaluated_with = methods[name].branches(evaluate.branches)
+            if branches is None or branches in evaluated_with:
+                continue
+            how = "without branches"
+            if evaluated_with:
+                how = f"with {', '.join(map(str, evaluated_with))}"
+            raise ConfigError(f"{where} {name} is asked {how}, not with {branches}")
 
 
 def gate_checks(
@@ -111,45 +149,70 @@ def gate_checks(
     resamples: int,
     seed: int,
 ) -> list[Check]:
-    """The rules on one benchmark; those about a method that is not evaluated on it (stored verdicts) are left out.
+    """Return the tests of the rules on one benchmark.
 
-    ``results``: the predictions of a method with one number of branches each, in the benchmark's order.
+    Rules about a method that is not evaluated on it (stored verdicts) are left out.
+
+    Args:
+        benchmark: with the labels.
+        methods: all that are evaluated.
+        results: the predictions of a method with one number of branches each, in the benchmark's order.
+        required: the rules' texts.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
     """
-    here, found = verdicts_of(results), list[Check]()
+    verdicts = verdicts_of(results)
+    checks = []
     for rule in map(Rule.parse, required):
-        first = key_of(here, rule.judge, rule.branches)
-        if first is None:
+        judge = key_of(verdicts, rule.judge, rule.branches)
+        if judge is None:
             continue
-        for other in _others(rule, methods, here, benchmark):
-            check = checked(rule, benchmark, here, first, other, resamples, seed)
-            found += [check] if check else []
-    return found
+        for other in _opponents(rule, methods, verdicts, benchmark):
+            check = checked(rule, benchmark, verdicts, judge, other, resamples, seed)
+            if check is not None:
+                checks.append(check)
+    return checks
 
 
 def verdicts_of(results: Iterable[Sequence[Prediction]]) -> Verdicts:
-    return {MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results}
+    """Return the verdicts of predictions, each sequence of which is of one method and number of branches."""
+    verdicts: Verdicts = {}
+    for predictions in results:
+        key = MethodKey(predictions[0].method, predictions[0].branches)
+        verdicts[key] = {prediction.comparison_id: prediction.decided for prediction in predictions}
+    return verdicts
 
 
-def _others(rule: Rule, methods: Sequence[Method], here: Verdicts, benchmark: Benchmark) -> Iterable[MethodKey]:
-    """What a rule's judge is set against."""
+def _opponents(rule: Rule, methods: Sequence[Method], verdicts: Verdicts, benchmark: Benchmark) -> Iterable[MethodKey]:
+    """Return the methods that a rule's judge is compared with; empty where none is evaluated on the benchmark."""
     if rule.than == FLOORS:
-        return [key for key in here if key.method in BASELINES]
+        return [key for key in verdicts if key.method in BASELINES]
     if rule.than == UNTRAINED:
-        return best_untrained(methods, here, benchmark)[:1]
-    second = key_of(here, rule.than, rule.than_branches)
-    return [second] if second else []
+        return best_untrained(methods, verdicts, benchmark)[:1]
+    key = key_of(verdicts, rule.than, rule.than_branches)
+    if key is None:
+        return []
+    return [key]
 
 
 def untrained(method: Method) -> bool:
-    """Whether a method is something that one could do without training: it asks no trained judge, has no criteria that
-    come with the comparisons, and is nobody's published verdicts."""
-    trained = method.target in JUDGE_STAGES or (method.is_directory and _holds_judge(method))
-    return not trained and method.criteria == "own" and not kind_of(method).published
+    """Return True if one could use a method without training.
+
+    It asks no trained judge, has no criteria that come with the comparisons, and is nobody's published verdicts.
+    """
+    if method.target in JUDGE_STAGES:
+        return False
+    if method.is_directory and _holds_judge(method):
+        return False
+    return method.criteria == "own" and not kind_of(method).published
 
 
 def _holds_judge(method: Method) -> bool:
-    """Whether a method's directory, or what is here of its id on the Hub, is a trained judge's: it has the settings of
-    one, or lies in the artifact of a stage that trains. Branching judges of directories all are."""
+    """Return True if a method's directory, or the local copy of its id on the Hub, holds a trained judge.
+
+    It then has the settings of one, or lies in the artifact of a stage that trains. Branching judges of directories all
+    are trained.
+    """
     if kind_of(method).trained:
         return True
     if method.on_hub:
@@ -159,100 +222,153 @@ def _holds_judge(method: Method) -> bool:
         try:
             name, revision = hub_id(method.target)
             return isinstance(try_to_load_from_cache(name, SETTINGS, revision=revision), str)
-        except HFValidationError:  # no id: refused where the model is looked at
+        except HFValidationError:
+            # It is no id, which is refused where the model is looked at.
             return False
     directory = Path(method.target).expanduser().resolve()
-    made = read_json(directory.parent / MANIFEST)  # it may be somebody else's, of any form
-    return (directory / SETTINGS).is_file() or (isinstance(made, dict) and made.get("stage") in JUDGE_STAGES)
+    if (directory / SETTINGS).is_file():
+        return True
+    # A file of this name may be somebody else's, of any form.
+    manifest = read_json(directory.parent / MANIFEST)
+    return isinstance(manifest, dict) and manifest.get("stage") in JUDGE_STAGES
 
 
-def best_untrained(methods: Sequence[Method], here: Verdicts, benchmark: Benchmark) -> list[MethodKey]:
-    """All that needs no training, what agrees most with the labels first."""
+def best_untrained(methods: Sequence[Method], verdicts: Verdicts, benchmark: Benchmark) -> list[MethodKey]:
+    """Return all methods that need no training, the one that agrees most with the labels first."""
     names = {method.name for method in methods if untrained(method)}
-    labels = {c.id: c.label for c in benchmark.comparisons if c.label is not None}
+    labels = {comparison.id: comparison.label for comparison in benchmark.comparisons if comparison.label is not None}
 
-    def right(key: MethodKey) -> int:
-        return sum(here[key][name] == (label, label) for name, label in labels.items())
+    def agreeing(key: MethodKey) -> int:
+        return sum(verdicts[key][identifier] == (label, label) for identifier, label in labels.items())
 
-    return sorted((key for key in here if key.method in names), key=right, reverse=True)
+    return sorted((key for key in verdicts if key.method in names), key=agreeing, reverse=True)
 
 
 def checked(
-    rule: Rule, benchmark: Benchmark, here: Verdicts, first: MethodKey, second: MethodKey, resamples: int, seed: int
+    rule: Rule, benchmark: Benchmark, verdicts: Verdicts, first: MethodKey, second: MethodKey, resamples: int, seed: int
 ) -> Check | None:
-    """A rule on the labelled comparisons of a benchmark; None without any."""
-    items = [c for c in benchmark.comparisons if c.label is not None]
-    labels, prompts = [str(c.label) for c in items], [benchmark.prompt_of(c) for c in items]
-    right = []
+    """Test a rule on the labelled comparisons of a benchmark; None without any.
+
+    Args:
+        rule: to test.
+        benchmark: with the labels.
+        verdicts: of both methods.
+        first: the judge.
+        second: the method that it is compared with.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    comparisons = [comparison for comparison in benchmark.comparisons if comparison.label is not None]
+    labels = [str(comparison.label) for comparison in comparisons]
+    prompts = [benchmark.prompt_of(comparison) for comparison in comparisons]
+    agreements = []
     for key in (first, second):
-        ab, ba = ([here[key][c.id][order] for c in items] for order in (0, 1))
-        right.append(agreement(ab, ba, labels))
-    differ = paired_difference(right[0], right[1], resamples, seed, prompts)
-    if differ is None:
+        orders = [verdicts[key][comparison.id] for comparison in comparisons]
+        verdicts_ab = [ab for ab, _ in orders]
+        verdicts_ba = [ba for _, ba in orders]
+        agreements.append(agreement(verdicts_ab, verdicts_ba, labels))
+    difference = paired_difference(agreements[0], agreements[1], resamples, seed, prompts)
+    if difference is None:
         return None
-    p = 1.0 if differ.p is None else differ.p  # one prompt shows nothing
-    counts = p <= P
-    passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
-    relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")
-    ends = differ.interval
-    figures = f"{signed(differ.mean)}{within(*map(signed, ends)) if ends else ''} points"
-    remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
+    p = difference.p
+    if p is None:
+        # One prompt shows nothing.
+        p = 1.0
+    is_significant = p <= P
+    if rule.strict:
+        passed = is_significant and difference.mean > 0
+        relation = "better than"
+    else:
+        passed = not (is_significant and difference.mean < 0)
+        relation = "as good as"
+    if passed:
+        relation = f"is {relation}"
+    else:
+        relation = f"is not {relation}"
+    interval = ""
+    if difference.interval:
+        low, high = difference.interval
+        interval = within(signed(low), signed(high))
+    result = f"{signed(difference.mean)}{interval} points, p {p:.3f}"
+    if len(set(prompts)) == 1:
+        result += "; one prompt shows nothing"
     return Check(
         benchmark=benchmark.name,
         rule=rule.text,
         first=str(first),
         second=str(second),
-        n=len(items),
-        difference=round(differ.mean, 6),
-        difference_ci=ends,
+        n=len(comparisons),
+        difference=round(difference.mean, 6),
+        difference_ci=difference.interval,
         p=p,
         passed=passed,
-        told=f"{first} {relation} {second} on {benchmark.name}: {'; '.join(remarks)}",
+        told=f"{first} {relation} {second} on {benchmark.name}: {result}",
     )
 
 
 def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
-    """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
+    """Write the gate's checks, and raise an alert if it did not pass; the run fails once the artifact is there."""
     if not config.required:
         return
-    found = gate_row(checks, config.required)
-    out.write_json(FILE.removesuffix(".json"), found)
-    out.track.summary({"gate/passed": found["passed"]})
+    row = gate_row(checks, config.required)
+    out.write_json(FILE.removesuffix(".json"), row)
+    out.track.summary({"gate/passed": row["passed"]})
     for check in checks:
-        out.log(f"evaluate: gate: {check.told}: {'passed' if check.passed else 'FAILED'}")
-    if told := failures(found):
-        out.track.alert(f"{out.recipe}: the judge did not pass its gate", told)
+        result = "FAILED"
+        if check.passed:
+            result = "passed"
+        out.log(f"evaluate: gate: {check.told}: {result}")
+    failed = failures(row)
+    if failed:
+        out.track.alert(f"{out.recipe}: the judge did not pass its gate", failed)
 
 
 def gate_row(checks: Sequence[Check], required: Sequence[str]) -> dict[str, Any]:
-    """What ``gate.json`` holds: whether every rule was tested and passed, and the checks."""
+    """Return the content of ``gate.json``: whether every rule was tested and passed, and the checks."""
     tested = {check.rule for check in checks}
     untested = [rule for rule in required if rule not in tested]
     passed = not untested and all(check.passed for check in checks)
     return {"passed": passed, "untested": untested, "checks": [asdict(check) for check in checks]}
 
 
-def failures(found: Mapping[str, Any]) -> str:
-    """What did not pass, in a sentence; empty where everything did."""
-    told = [check["told"] for check in found["checks"] if not check["passed"]]
-    return "; ".join([*told, *(f"{rule} was tested on no benchmark" for rule in found["untested"])])
+def failures(row: Mapping[str, Any]) -> str:
+    """Return a sentence on the rules that did not pass, by ``gate.json``; empty where all did."""
+    sentences = [check["told"] for check in row["checks"] if not check["passed"]]
+    sentences += [f"{rule} was tested on no benchmark" for rule in row["untested"]]
+    return "; ".join(sentences)
 
 
 def require_passed(directory: Path) -> None:
-    """Read what an evaluation's gate found."""
+    """Check that an evaluation passed its gate, if it has one.
+
+    Raises:
+        GateError: it did not; says which rules failed.
+    """
     path = directory / FILE
-    if path.is_file() and (told := failures(json.loads(path.read_bytes()))):
-        raise GateError(f"guarantees.required: {told}. The evaluation is finished all the same: {directory}")
+    if not path.is_file():
+        return
+    failed = failures(json.loads(path.read_bytes()))
+    if failed:
+        raise GateError(f"guarantees.required: {failed}. The evaluation is finished all the same: {directory}")
 
 
 def _numbered(name: str) -> tuple[str, int | None]:
+    """Return a method's name and its number of branches, as ``dpo@10`` writes them; None without a number."""
     method, at, branches = name.rpartition("@")
-    return (method, int(branches)) if at and branches.isdigit() else (name, None)
+    if at and branches.isdigit():
+        return method, int(branches)
+    return name, None
 
 
 def key_of(keys: Iterable[MethodKey], method: str, branches: int | None) -> MethodKey | None:
-    """A method's key: with the branches asked for, else the most; None: it is not there."""
-    mine = [key for key in keys if key.method == method]
-    if branches is not None:
-        return next((key for key in mine if key.branches == branches), None)
-    return max(mine, key=lambda key: key.branches, default=None)
+    """Return a method's key; None if it is not there.
+
+    Args:
+        keys: of the methods that were evaluated.
+        method: its name.
+        branches: its number of branches; None: the most.
+    """
+    same_method = [key for key in keys if key.method == method]
+    if branches is None:
+        return max(same_method, key=lambda key: key.branches, default=None)
+    return next((key for key in same_method if key.branches == branches), None)

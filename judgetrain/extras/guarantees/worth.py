@@ -1,4 +1,4 @@
-"""Whether training paid: the trained judge beside the best that one could do without it, in a sentence."""
+"""Tell whether training paid: compare the trained judge with the best that one could do without it."""
 
 import math
 from collections.abc import Sequence
@@ -21,15 +21,24 @@ from judgetrain.judges.method import JUDGE_STAGES, Method
 
 FILE = "worth.json"
 DATA = ("dialogues", "cluster", "responses")
-"""Stages that a user needs without training, too."""
+"""Stages that a user without training needs, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worth:
-    """The last trained judge less the best method without training, on the same ``n`` items of a benchmark.
+    """The last trained judge against the best method without training, on a benchmark.
 
-    ``seconds``: of all stages that training needed; None where their manifests are gone. ``tokens``: of a verdict of
-    the judge for each of the other's; None where that takes none. ``told`` says all of it.
+    Args:
+        benchmark: its name.
+        judge: with its number of branches.
+        than: the best method without training, likewise.
+        n: comparisons that both judged.
+        difference: the judge's agreement less the other's.
+        difference_ci: its 95% paired interval.
+        pays: whether the judge is better.
+        seconds: of all stages that training needed; None where their manifests are gone.
+        tokens: of a verdict of the judge for each of the other's; None where that takes none.
+        told: all of it in a sentence.
     """
 
     benchmark: str
@@ -44,103 +53,190 @@ class Worth:
     told: str
 
 
-def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | None:
-    """Whether training paid, by the ``results`` on the test split; None without a trained judge, or with nothing beside
-    it.
+def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | None:
+    """Return whether training paid, on the test split.
 
     The judge is the last one trained, in its plain form where that is evaluated. It is asked with the branches that a
     rule of ``guarantees.required`` or the ``objective`` names, else the most.
+
+    Args:
+        predicted: an evaluation's settings, inputs and benchmark.
+        results: predictions on the test split, a sequence for each method and number of branches.
+
+    Returns:
+        None without a trained judge, or with nothing to compare it with.
     """
-    benchmark, settings, inputs = found.test, found.settings, found.inputs
-    here = {MethodKey(r[0].method, r[0].branches): r for r in results}
-    trained = _last_trained([m for m in settings.evaluated if any(key.method == m.name for key in here)])
+    benchmark = predicted.test
+    settings = predicted.settings
+    by_method = {MethodKey(predictions[0].method, predictions[0].branches): predictions for predictions in results}
+    names = {key.method for key in by_method}
+    trained = _last_trained([method for method in settings.evaluated if method.name in names])
     if trained is None:
         return None
-    name = trained.name
-    told = [(rule.judge, rule.branches) for rule in map(gate.Rule.parse, settings.guarantees.required)]
-    told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
-    named = next((branches for judge, branches in told if judge == name and branches), None)
+    judge = gate.key_of(by_method, trained.name, _named_branches(predicted, trained.name))
     verdicts = gate.verdicts_of(results)
-    judge, others = gate.key_of(here, name, named), gate.best_untrained(settings.evaluated, verdicts, benchmark)
-    if judge is None or not others:
+    untrained = gate.best_untrained(settings.evaluated, verdicts, benchmark)
+    if judge is None or not untrained:
         return None
-    than = others[0]
+    best = untrained[0]
     rule = gate.Rule.parse(f"{judge} beats {gate.UNTRAINED}")
-    check = gate.checked(rule, benchmark, verdicts, judge, than, settings.evaluate.bootstrap, settings.seed)
+    check = gate.checked(rule, benchmark, verdicts, judge, best, settings.evaluate.bootstrap, settings.seed)
     if check is None:
         return None
-    upstream = lineage([inputs[trained.target]]) if trained.target in inputs else []
-    made = [row["seconds"] for row in upstream if row["stage"] not in DATA]
-    seconds = float(sum(made)) if made and None not in made else None
-    ours, theirs = (_tokens(here[key]) for key in (judge, than))
-    share = ours / theirs if theirs and math.isfinite(ours / theirs) else None
+    seconds = _training_seconds(predicted, trained)
+    tokens = _tokens_a_verdict(by_method[judge])
+    share = _share(tokens, _tokens_a_verdict(by_method[best]))
+    rounded_share = None
+    if share is not None:
+        rounded_share = round(share, 6)
     return Worth(
         benchmark=benchmark.name,
         judge=str(judge),
-        than=str(than),
+        than=str(best),
         n=check.n,
         difference=check.difference,
         difference_ci=check.difference_ci,
         pays=check.passed,
         seconds=seconds,
-        tokens=None if share is None else round(share, 6),
-        told=_told(check, len(others), seconds, ours, share),
+        tokens=rounded_share,
+        told=_sentence(check, len(untrained), _cost(seconds, tokens, share)),
     )
 
 
 def _last_trained(methods: Sequence[Method]) -> Method | None:
-    """The last judge that was trained, in its plain form, else in the first one listed."""
-    mine = [m for m in methods if m.goes_by_criteria and m.target in JUDGE_STAGES and m.criteria == "own"]
-    return min(mine, key=lambda m: (-JUDGE_STAGES.index(m.target), len(m.options) > 0), default=None)
+    """Return the last judge that was trained, in its plain form, else in the first one listed; None without one."""
+    trained = []
+    for method in methods:
+        if method.goes_by_criteria and method.target in JUDGE_STAGES and method.criteria == "own":
+            trained.append(method)
+    return min(trained, key=lambda m: (-JUDGE_STAGES.index(m.target), len(m.options) > 0), default=None)
 
 
-def _tokens(found: Sequence[Prediction]) -> float:
-    """What a verdict over both orders takes, which is what the agreement is about."""
-    costs = [p.whole_cost for p in found]
-    return sum(cost.prompt_tokens + cost.generated_tokens for cost in costs) / len(found)
+def _named_branches(predicted: Predicted, name: str) -> int | None:
+    """Return the branches with which a rule, or the objective, names a judge; None where neither does."""
+    settings = predicted.settings
+    for rule in map(gate.Rule.parse, settings.guarantees.required):
+        if rule.judge == name and rule.branches:
+            return rule.branches
+    if settings.objective:
+        _, judge, branches, _ = parse_objective(settings.objective)
+        if judge == name and branches:
+            return branches
+    return None
 
 
-def _told(check: gate.Check, among: int, seconds: float | None, tokens: float, share: float | None) -> str:
-    ahead = check.difference >= 0
-    low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
-    best = f", best of {among} here" if among > 1 else ""
-    interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0")
-    interval = interval if check.difference_ci else "too few prompts for an interval"
+def _training_seconds(predicted: Predicted, trained: Method) -> float | None:
+    """Return the seconds of all stages that training needed; None where a manifest is gone."""
+    if trained.target not in predicted.inputs:
+        return None
+    stages = lineage([predicted.inputs[trained.target]])
+    seconds = [row["seconds"] for row in stages if row["stage"] not in DATA]
+    if not seconds or None in seconds:
+        return None
+    return float(sum(seconds))
+
+
+def _tokens_a_verdict(predictions: Sequence[Prediction]) -> float:
+    """Return the tokens that a verdict over both orders takes, which is what the agreement is about."""
+    costs = [prediction.whole_cost for prediction in predictions]
+    return sum(cost.prompt_tokens + cost.generated_tokens for cost in costs) / len(predictions)
+
+
+def _share(tokens: float, others_tokens: float) -> float | None:
+    """Return the judge's tokens for each of the other method's; None where that takes none."""
+    if not others_tokens or not math.isfinite(tokens / others_tokens):
+        return None
+    return tokens / others_tokens
+
+
+def _cost(seconds: float | None, tokens: float, share: float | None) -> str:
+    """Return what the judge costs: its training, if that is known, and a verdict's tokens."""
+    cost = f"{tokens:.0f} tokens a verdict"
+    if share is not None:
+        cost = f"{share:.0%} of its tokens a verdict"
+    if seconds is not None:
+        cost = f"{duration(seconds)} and {cost}"
+    return cost
+
+
+def _sentence(check: gate.Check, untrained: int, cost: str) -> str:
+    """Return in a sentence whether training paid.
+
+    Args:
+        check: the judge against the best method without training.
+        untrained: how many such methods there are.
+        cost: of the judge, in words.
+    """
+    is_ahead = check.difference >= 0
     points = f"{100 * abs(check.difference):.1f} points"
+    interval = "too few prompts for an interval"
+    surely_behind = False
+    if check.difference_ci:
+        # The sentence gives the distance without its sign, so the interval is turned with it.
+        sign = 1 if is_ahead else -1
+        low, high = sorted(sign * 100 * end for end in check.difference_ci)
+        interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0")
+        surely_behind = not is_ahead and low > 0
+    other = check.second
+    if untrained > 1:
+        other += f", best of {untrained} here"
     if check.passed:
-        spent = f"{share:.0%} of its tokens a verdict" if share is not None else f"{tokens:.0f} tokens a verdict"
-        spent = f"{duration(seconds)} and {spent}" if seconds is not None else spent
-        without = f"over the best you could do without it ({check.second}{best})"
-        return f"{check.first}: training gains {points} ({interval}) {without}, for {spent}"
-    shown = "training does not pay here" if not ahead and low > 0 else "nothing shows that training pays here"
-    return f"{shown}: use {check.second}{best} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
+        return (
+            f"{check.first}: training gains {points} ({interval}) over the best you could do without it ({other}), "
+            f"for {cost}"
+        )
+    finding = "nothing shows that training pays here"
+    if surely_behind:
+        finding = "training does not pay here"
+    direction = "behind"
+    if is_ahead:
+        direction = "ahead"
+    return f"{finding}: use {other} ({check.first} is {points} {direction}, {interval})"
 
 
-def measure(found: Predicted) -> Measured:
-    """The gate's checks, and whether training paid, out of the predictions."""
-    settings, tested = found.settings, [part_of(found.test, p) for p in found.results]
-    required, resamples = settings.guarantees.required, settings.evaluate.bootstrap
-    checks = gate.gate_checks(found.test, settings.evaluated, tested, required, resamples, settings.seed)
-    paid = worth(found, tested)
-    return Measured(records=[*checks, *([paid] if paid else [])])
+def measure(predicted: Predicted) -> Measured:
+    """Return the gate's checks, and whether training paid, out of an evaluation's predictions."""
+    settings = predicted.settings
+    on_test = [part_of(predicted.test, predictions) for predictions in predicted.results]
+    records: list[gate.Check | Worth] = []
+    records += gate.gate_checks(
+        predicted.test,
+        settings.evaluated,
+        on_test,
+        settings.guarantees.required,
+        settings.evaluate.bootstrap,
+        settings.seed,
+    )
+    training_paid = worth(predicted, on_test)
+    if training_paid is not None:
+        records.append(training_paid)
+    return Measured(records=records)
 
 
 def write(records: Sequence[gate.Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
-    """Write what the gate found, and whether training paid."""
-    gate.write_gate([r for r in records if isinstance(r, gate.Check)], config, out)
-    found = [r for r in records if isinstance(r, Worth)]
-    if found:
-        out.write_json(FILE.removesuffix(".json"), [asdict(each) for each in found])
-    for each in found:
-        out.track.summary({f"{each.benchmark}/training_gains": each.difference})
-        out.log(f"evaluate: {each.benchmark}: {each.told}", keep=True)
+    """Write the gate's checks, and whether training paid."""
+    gate.write_gate([record for record in records if isinstance(record, gate.Check)], config, out)
+    worths = [record for record in records if isinstance(record, Worth)]
+    if worths:
+        out.write_json(FILE.removesuffix(".json"), [asdict(record) for record in worths])
+    for record in worths:
+        out.track.summary({f"{record.benchmark}/training_gains": record.difference})
+        out.log(f"evaluate: {record.benchmark}: {record.told}", keep=True)
 
 
-def _told_of(directory: Path, judge: str) -> str:
-    """Whether training a judge paid, a line a benchmark."""
-    found = [w for w in read_json(directory / FILE) or () if Method.parse(w["judge"]).target == judge]
-    return "\n".join(f"- {w['benchmark']} (n = {w['n']}): {w['told']}" for w in found)
+def _card_section(directory: Path, judge: str) -> str:
+    """Return whether training a judge paid, a line a benchmark, by a finished evaluation.
+
+    Args:
+        directory: of the evaluation.
+        judge: the stage that trained the judge, or its directory.
+    """
+    lines = []
+    for row in read_json(directory / FILE) or ():
+        if Method.parse(row["judge"]).target == judge:
+            lines.append(f"- {row['benchmark']} (n = {row['n']}): {row['told']}")
+    return "\n".join(lines)
 
 
-PARTS = {"Worth training": _told_of}
-"""By its title a section of a judge's card: its text of what a finished artifact holds, empty for nothing."""
+PARTS = {"Worth training": _card_section}
+"""Sections of a judge's card by title: functions of a finished artifact that return the text, or an empty one."""

@@ -1,4 +1,4 @@
-"""Bradley-Terry ratings by ``evalica`` with intervals over prompts, finite whatever the data.
+"""Fit Bradley-Terry ratings by ``evalica``, with intervals over prompts, finite whatever the data.
 
 ``evalica.bootstrap`` resamples comparisons. Those of one prompt stand and fall together, so that here prompts are
 resampled whole (the cluster bootstrap), and ``evalica`` fits every resample.
@@ -23,8 +23,10 @@ from judgetrain.judging.rows import read_verdicts
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-MEAN, SCALE = 1000.0, 400.0 / np.log(10.0)
-"""Elo's scale: ratings have mean 1000, and 400 points are odds of 10 to 1."""
+MEAN = 1000.0
+"""The mean of the ratings."""
+SCALE = 400.0 / np.log(10.0)
+"""Rating points for each unit of a log rating, on Elo's scale: 400 points are odds of 10 to 1."""
 ENDS = (2.5, 97.5)
 """The percentiles that 95% of the resamples lie between."""
 LEAST = 1e-3
@@ -41,7 +43,15 @@ class Sweep(NamedTuple):
 
 @dataclass(frozen=True)
 class Games:
-    """Comparisons that count: the systems of each, its prompt (numbers [n]) and the first system's share [n]."""
+    """The comparisons that count.
+
+    Args:
+        a: the first system of each [n].
+        b: the second system of each [n].
+        prompt: its prompt [n].
+        share: the first system's part of it [n], 0 to 1.
+        systems: how many systems there are.
+    """
 
     a: Ints
     b: Ints
@@ -51,65 +61,100 @@ class Games:
 
     @property
     def prompts(self) -> int:
-        """How many prompts there are."""
+        """Number of prompts."""
         return int(self.prompt.max()) + 1
 
     def wins(self, weights: Floats) -> Floats:
-        """Shares that one system (row) won from another (column), under weights of the prompts [systems, systems]."""
-        k, weight = self.systems, weights[self.prompt]
-        found = np.bincount(self.a * k + self.b, weight * self.share, k * k)
-        found = found + np.bincount(self.b * k + self.a, weight * (1.0 - self.share), k * k)
-        return np.asarray(found, dtype=np.float64).reshape(k, k)
+        """Return the shares that one system (row) won from another (column) [systems, systems].
+
+        Args:
+            weights: of the prompts [prompts].
+        """
+        cells = self.systems**2
+        weight = weights[self.prompt]
+        won = np.bincount(self.a * self.systems + self.b, weight * self.share, cells)
+        won = won + np.bincount(self.b * self.systems + self.a, weight * (1.0 - self.share), cells)
+        return np.asarray(won, dtype=np.float64).reshape(self.systems, self.systems)
 
     def resampled(self, resamples: int, seed: int) -> Floats:
-        """:meth:`wins` of the data and, after that, of resamples of the prompts [1 + resamples, systems, systems]."""
-        rng, n = np.random.default_rng(seed), self.prompts
-        drawn = (np.maximum(rng.multinomial(n, np.full(n, 1.0 / n)), LEAST) for _ in range(resamples))
-        return np.array([self.wins(np.ones(n)), *map(self.wins, drawn)])
+        """Return :meth:`wins` of the data, and after that of resamples of prompts [1 + resamples, systems, systems]."""
+        rng = np.random.default_rng(seed)
+        count = self.prompts
+        wins = [self.wins(np.ones(count))]
+        for _ in range(resamples):
+            weights = rng.multinomial(count, np.full(count, 1.0 / count))
+            wins.append(self.wins(np.maximum(weights, LEAST)))
+        return np.array(wins)
 
     def between(self, first: Sequence[int] | Ints, second: Sequence[int] | Ints) -> Ints:
-        """The prompts [n] of all comparisons between one of the first systems and one of the second."""
-        one, other = np.isin(self.a, first) & np.isin(self.b, second), np.isin(self.b, first) & np.isin(self.a, second)
-        return self.prompt[one | other]
+        """Return the prompts [n] of all comparisons between one of the first systems and one of the second."""
+        in_order = np.isin(self.a, first) & np.isin(self.b, second)
+        turned = np.isin(self.b, first) & np.isin(self.a, second)
+        return self.prompt[in_order | turned]
 
 
 def linked(wins: Floats, mutual: bool) -> list[Ints]:
-    """Systems linked by comparisons, or if ``mutual`` by wins both ways; the largest group first.
+    """Return the groups of systems that are linked, the largest first.
 
     Within a group that is linked by wins both ways ratings are finite (Ford, American Mathematical Monthly 64, 1957).
+
+    Args:
+        wins: shares that one system won from another [systems, systems].
+        mutual: whether wins both ways link systems; else comparisons do.
     """
     from scipy.sparse.csgraph import connected_components
 
-    labels = connected_components(wins > 0, directed=True, connection="strong" if mutual else "weak")[1]
-    return sorted((np.flatnonzero(labels == label) for label in np.unique(labels)), key=len, reverse=True)
+    connection = "weak"
+    if mutual:
+        connection = "strong"
+    _, labels = connected_components(wins > 0, directed=True, connection=connection)
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return sorted(groups, key=len, reverse=True)
 
 
 def bradley_terry(wins: Floats) -> Floats:
-    """Log ratings [systems] by evalica, of mean 0 in every part that comparisons link; NaN without any comparison.
+    """Return log ratings [systems] by evalica, of mean 0 in every part that comparisons link; NaN without a comparison.
 
-    ``wins``: shares that one system won from another [systems, systems]; within a part, wins both ways.
+    Args:
+        wins: shares that one system won from another [systems, systems]; within a part there are wins both ways.
     """
     import evalica
 
-    found = np.full(len(wins), np.nan)
+    ratings = np.full(len(wins), np.nan)
     for members in linked(wins, mutual=False):
-        if len(members) > 1:
-            i, j = np.nonzero(wins[np.ix_(members, members)])
-            x, y, won = members[i], members[j], [evalica.Winner.X] * len(i)
-            how = {"weights": wins[x, y].tolist(), "tolerance": 1e-10, "limit": 100_000}
-            scores = evalica.bradley_terry(x.tolist(), y.tolist(), won, **how).scores.loc[members].to_numpy(float)
-            found[members] = np.log(scores) - np.log(scores).mean()
-    return found
+        if len(members) < 2:
+            continue
+        rows, columns = np.nonzero(wins[np.ix_(members, members)])
+        winners = members[rows]
+        losers = members[columns]
+        result = evalica.bradley_terry(
+            winners.tolist(),
+            losers.tolist(),
+            [evalica.Winner.X] * len(rows),
+            weights=wins[winners, losers].tolist(),
+            tolerance=1e-10,
+            limit=100_000,
+        )
+        scores = result.scores.loc[members].to_numpy(float)
+        ratings[members] = np.log(scores) - np.log(scores).mean()
+    return ratings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Ratings of the data and, after that, of its resamples [1 + resamples, systems] (NaN without any comparison).
+    """Ratings of the data and of its resamples.
 
-    ``won``: the wins behind them (:meth:`Games.resampled`). ``sweeps``: where the data bounds no rating. The ratings
-    take half of one more prompt to have gone the other way (Haldane, Annals of Human Genetics 20, 1956), and resamples
-    a share between 0 and what Clopper and Pearson (Biometrika 26, 1934) allow: Beta(1, prompts). So do they where all
-    prompts of a pair came out alike without a sweep, as where all are ties: to either side.
+    Where the data bounds no rating, the ratings take half of one more prompt to have gone the other way (Haldane,
+    Annals of Human Genetics 20, 1956), and resamples a share between 0 and what Clopper and Pearson (Biometrika 26,
+    1934) allow: Beta(1, prompts). Resamples do so too where all prompts of a pair came out alike without a sweep, as
+    where all are ties: to either side.
+
+    Args:
+        games: the comparisons.
+        won: the wins behind the ratings (:meth:`Games.resampled`).
+        sweeps: where the data bounds no rating.
+        ratings: points of the data and, after that, of its resamples [1 + resamples, systems]; NaN without a
+            comparison.
     """
 
     games: Games
@@ -118,80 +163,115 @@ class Fit:
     ratings: Floats
 
     def prompts_of(self, system: int) -> int:
-        """On how many prompts a system was compared with others."""
-        return len(np.unique(self.games.prompt[(self.games.a == system) | (self.games.b == system)]))
+        """Return the number of prompts on which a system was compared with others."""
+        takes_part = (self.games.a == system) | (self.games.b == system)
+        return len(np.unique(self.games.prompt[takes_part]))
 
     @cached_property
     def parts(self) -> list[Ints]:
-        """Two or more systems linked by comparisons: only within a part can ratings be set against each other."""
+        """The parts of two or more systems linked by comparisons: only within a part can ratings be compared."""
         return [members for members in linked(self.won[0], mutual=False) if len(members) > 1]
 
     @cached_property
     def bounded(self) -> set[int]:
         """The systems whose distance to most others is not in the data, since they won or lost everything."""
-        return {int(i) for members in self.parts for i in set(members) - set(_anchors(self.won[0], members))}
+        systems: set[int] = set()
+        for members in self.parts:
+            systems |= {int(system) for system in np.setdiff1d(members, _anchors(self.won[0], members))}
+        return systems
 
 
 def fit(games: Games, resamples: int, seed: int) -> Fit:
-    """The ratings and their resamples; the same for a seed."""
-    won, rng = games.resampled(resamples, seed), np.random.default_rng([seed, 1])
-    groups, even = linked(won[0], mutual=True), list(_alike(games))
-    pairs = ((x, y) for x in groups for y in groups if x is not y and won[0][np.ix_(x, y)].any())
-    sweeps = [Sweep(x, y, len(np.unique(games.between(x, y)))) for x, y in pairs]
+    """Return the ratings and their resamples; the same for a seed."""
+    won = games.resampled(resamples, seed)
+    rng = np.random.default_rng([seed, 1])
+    sweeps = _sweeps(games, won[0])
+    alike = list(_alike(games))
     logs = []
     for number, wins in enumerate(won):
-        soft = wins.copy()
-        for pair, prompts in even if number else ():
-            better, worse = pair if rng.random() < 0.5 else pair[::-1]
-            turned = rng.beta(1.0, prompts) * soft[worse, better]
-            soft[worse, better] -= turned
-            soft[better, worse] += turned
+        bounded = wins.copy()
+        is_resample = number > 0
+        if is_resample:
+            for (first, second), prompts in alike:
+                # To either side, since the data favours none.
+                better, worse = first, second
+                if rng.random() >= 0.5:
+                    better, worse = second, first
+                turned = rng.beta(1.0, prompts) * bounded[worse, better]
+                bounded[worse, better] -= turned
+                bounded[better, worse] += turned
         for winners, losers, prompts in sweeps:
-            share = rng.beta(1.0, prompts) if number else 0.5 / (prompts + 1.0)
+            share = 0.5 / (prompts + 1.0)
+            if is_resample:
+                share = rng.beta(1.0, prompts)
             turned = share * wins[np.ix_(winners, losers)]
-            soft[np.ix_(winners, losers)] -= turned
-            soft[np.ix_(losers, winners)] += turned.T
-        logs.append(bradley_terry(soft))
+            bounded[np.ix_(winners, losers)] -= turned
+            bounded[np.ix_(losers, winners)] += turned.T
+        logs.append(bradley_terry(bounded))
     return Fit(games=games, won=won, sweeps=sweeps, ratings=points(np.array(logs), won[0]))
 
 
+def _sweeps(games: Games, wins: Floats) -> list[Sweep]:
+    """Return the groups of which one won every comparison with another."""
+    groups = linked(wins, mutual=True)
+    sweeps = []
+    for winners in groups:
+        for losers in groups:
+            # Between two groups wins go one way, or they were one group.
+            if winners is not losers and wins[np.ix_(winners, losers)].any():
+                prompts = len(np.unique(games.between(winners, losers)))
+                sweeps.append(Sweep(winners, losers, prompts))
+    return sweeps
+
+
 def points(logs: Floats, wins: Floats) -> Floats:
-    """Rating points of log ratings [..., systems], by the wins of the data [systems, systems]."""
-    found = np.full(logs.shape, np.nan)
+    """Return the rating points of log ratings.
+
+    Args:
+        logs: log ratings [..., systems].
+        wins: of the data [systems, systems].
+    """
+    ratings = np.full(logs.shape, np.nan)
     for members in linked(wins, mutual=False):
-        if len(members) > 1:
-            held = _anchors(wins, members)
-            middle = logs[..., held if len(held) else members].mean(-1, keepdims=True)
-            found[..., members] = MEAN + SCALE * (logs[..., members] - middle)
-    return found
+        if len(members) < 2:
+            continue
+        centre = _anchors(wins, members)
+        if not len(centre):
+            centre = members
+        middle = logs[..., centre].mean(-1, keepdims=True)
+        ratings[..., members] = MEAN + SCALE * (logs[..., members] - middle)
+    return ratings
 
 
 def _anchors(wins: Floats, members: Ints) -> Ints:
-    """The systems of a part whose mean is 1000: the largest group linked by wins both ways; none where all are swept.
+    """Return the systems of a part whose mean is 1000: its largest group linked by wins both ways.
 
-    So a rating which the data does not bound moves no other one.
+    So a rating that the data does not bound moves no other one. Empty where all systems are swept.
     """
-    held = next(group for group in linked(wins, mutual=True) if np.isin(group, members).all())
-    return held if len(held) > 1 else held[:0]
+    group = next(group for group in linked(wins, mutual=True) if np.isin(group, members).all())
+    if len(group) == 1:
+        return group[:0]
+    return group
 
 
 def _alike(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
-    """The pairs whose comparisons all have one share that is no sweep, and on how many prompts."""
-    low, high = np.minimum(games.a, games.b), np.maximum(games.a, games.b)
+    """Yield the pairs whose comparisons all have one share that is no sweep, and their number of prompts."""
+    low = np.minimum(games.a, games.b)
+    high = np.maximum(games.a, games.b)
     share = np.where(games.a == low, games.share, 1.0 - games.share)
-    for i, j in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
-        own = (low == i) & (high == j)
-        if 0.0 < share[own][0] < 1.0 and np.ptp(share[own]) == 0.0:
-            yield (i, j), len(np.unique(games.prompt[own]))
+    for first, second in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
+        of_pair = (low == first) & (high == second)
+        if 0.0 < share[of_pair][0] < 1.0 and np.ptp(share[of_pair]) == 0.0:
+            yield (first, second), len(np.unique(games.prompt[of_pair]))
 
 
 def ends(values: Floats) -> Floats:
-    """The 95% percentile interval along the first axis: [2, ...]."""
+    """Return the 95% percentile interval along the first axis: [2, ...]."""
     return np.percentile(values, ENDS, axis=0)
 
 
 Outcome = BothOrders | Literal["missing"]
-"""What both orders say together; ``missing``: the row has no verdict at all."""
+"""The verdict of both orders together; ``missing``: the row has no verdict at all."""
 WINNERS: dict[str, Outcome] = {
     **{name: cast("Outcome", name) for name in get_args(BothOrders)},
     **dict.fromkeys(("a", "model_a", "left"), "A"),
@@ -200,7 +280,7 @@ WINNERS: dict[str, Outcome] = {
     "tie (inconsistent)": "inconsistent",
     **dict.fromkeys(("", "null", "none", "error"), "missing"),
 }
-"""How outcomes are written in published rows, in lower case where there are no capitals."""
+"""Outcomes as published rows write them, in lower case but for names that have capitals here."""
 COUNTED: dict[str, float] = SHARES | {"inconsistent": 0.5}
 """The first system's part of a comparison: different verdicts in the two orders are half a win. A verdict that is
 missing, or could not be read in an order, counts for nothing, and is never replaced."""
@@ -208,9 +288,14 @@ missing, or could not be read in an order, counts for nothing, and is never repl
 
 @dataclass(frozen=True, kw_only=True)
 class Battle:
-    """One comparison of two systems, whose names are empty where the row could not be read.
+    """One comparison of two systems.
 
-    ``prompt``: what tells it from others; None where the row does not say, and counts as a prompt of its own.
+    Args:
+        prompt: tells the prompt from others; None where the row does not say, which counts as a prompt of its own.
+        system_a: empty where the row could not be read.
+        system_b: likewise.
+        outcome: of both orders.
+        judge: who judged, if the row says so.
     """
 
     prompt: Asked | None
@@ -221,63 +306,145 @@ class Battle:
 
 
 class Battles:
-    """Comparisons, read one by one: ``games`` are those that count, as numbers, systems as ``names`` has them.
+    """Comparisons, read one by one and kept as numbers.
 
-    ``outcomes`` counts all by their two systems and outcome, ``unnamed`` those that do not say their prompt.
+    Args:
+        battles: gone through once.
     """
 
+    games: Games
+    """The comparisons that count, systems numbered as in ``names``."""
+    names: list[str]
+    """All systems."""
+    judges: list[str]
+    """Who judged."""
+    outcomes: Counter[tuple[str, str, Outcome]]
+    """Numbers of comparisons by their two systems and outcome."""
+    unnamed: int
+    """Number of comparisons that do not say their prompt."""
+
     def __init__(self, battles: Iterable[Battle]) -> None:
-        self.outcomes, self.unnamed, judges = Counter[tuple[str, str, Outcome]](), 0, set[str | None]()
-        systems, prompts, columns = dict[str, int](), dict[Asked, int](), array("d")
+        self.outcomes = Counter()
+        self.unnamed = 0
+        judges: set[str] = set()
+        numbers: dict[str, int] = {}
+        prompts: dict[Asked, int] = {}
+        # Four numbers a comparison, one after the other: a list of rows would take ten times the memory.
+        columns = array("d")
         for battle in battles:
             self.outcomes[battle.system_a, battle.system_b, battle.outcome] += 1
-            judges.add(battle.judge)
-            fresh = len(prompts) + self.unnamed
-            prompt = fresh if battle.prompt is None else prompts.setdefault(battle.prompt, fresh)
-            self.unnamed += battle.prompt is None
+            if battle.judge:
+                judges.add(battle.judge)
+            next_number = len(prompts) + self.unnamed
+            if battle.prompt is None:
+                prompt = next_number
+                self.unnamed += 1
+            else:
+                prompt = prompts.setdefault(battle.prompt, next_number)
             if battle.outcome in COUNTED:
-                sides = (systems.setdefault(name, len(systems)) for name in (battle.system_a, battle.system_b))
-                columns.extend((*sides, prompt, COUNTED[battle.outcome]))
-        self.judges = sorted(filter(None, judges))
-        self.names = sorted({name for *pair, _ in self.outcomes for name in pair if name})
-        whole = np.arange(len(prompts) + self.unnamed)
-        whole[[*prompts.values()]] = [prompts[first] for first in clusters([*prompts])]
-        place = np.array([self.names.index(name) for name in systems], dtype=np.intp)
-        a, b, of = np.reshape(columns, (-1, 4)).T[:3].astype(np.intp)
-        _, first, number = np.unique(whole[of], return_index=True, return_inverse=True)
-        turn, share = first.argsort().argsort(), np.array(columns[3::4])  # prompts are numbered as they first count
-        self.games = Games(place[a], place[b], turn[number], share, len(self.names))
+                first = numbers.setdefault(battle.system_a, len(numbers))
+                second = numbers.setdefault(battle.system_b, len(numbers))
+                columns.extend((first, second, prompt, COUNTED[battle.outcome]))
+        self.judges = sorted(judges)
+        names: set[str] = set()
+        for system_a, system_b, _ in self.outcomes:
+            names |= {system_a, system_b}
+        self.names = sorted(names - {""})
+        self.games = self._games(numbers, prompts, columns)
+
+    def _games(self, numbers: Mapping[str, int], prompts: Mapping[Asked, int], columns: "array[float]") -> Games:
+        """Return the comparisons that count.
+
+        Args:
+            numbers: of the systems, in the order in which they first counted.
+            prompts: numbers of the prompts that rows name.
+            columns: numbers of both systems and of the prompt, and the first system's share, of each comparison.
+        """
+        # Turns of a conversation stand and fall together, so they count as one prompt.
+        same_as = np.arange(len(prompts) + self.unnamed)
+        same_as[[*prompts.values()]] = [prompts[first] for first in clusters([*prompts])]
+        place = np.array([self.names.index(name) for name in numbers], dtype=np.intp)
+        a, b, prompt = np.reshape(columns, (-1, 4)).T[:3].astype(np.intp)
+        # Prompts are numbered in the order in which they first count.
+        _, first_at, number = np.unique(same_as[prompt], return_index=True, return_inverse=True)
+        rank = first_at.argsort().argsort()
+        share = np.array(columns[3::4])
+        return Games(place[a], place[b], rank[number], share, len(self.names))
 
 
 def read_battles(files: Sequence[str | Path], column: str | None = None) -> Iterator[Battle]:
-    """The comparisons of files, globs, and directories of stage judge, in order; ``column``: of the prompt."""
+    """Return the comparisons of files, globs, and directories of stage judge, in order.
+
+    Args:
+        files: to read.
+        column: of the prompt.
+    """
     return read_verdicts(files, "leaderboard.files", partial(battle_of, column=column))
 
 
 def battle_of(row: Any, column: str | None = None) -> Battle:
-    """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``."""
+    """Return the comparison of a row of stage judge, or of one with ``model_a``, ``model_b`` and ``winner``.
+
+    Raises:
+        RowError: it names no two systems, or no verdict.
+    """
     if not isinstance(row, Mapping):
         raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
-    a, b = (row.get(name) if isinstance(row.get(name), str) else "" for name in ("model_a", "model_b"))
-    if row.get("failure") is None and not (a and b):
-        raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
-    if a == b and a:
-        raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
-    judge = row.get("judge") if isinstance(row.get("judge"), str) else None
-    outcome = _outcome(row, (a, b))
-    if outcome in COUNTED and not (a and b):  # whatever it says, of a row that could not be read
+    system_a = _text(row, "model_a")
+    system_b = _text(row, "model_b")
+    has_systems = bool(system_a and system_b)
+    # A row that stage judge could not read has a failure in their place.
+    if row.get("failure") is None and not has_systems:
+        raise RowError(
+            "no_systems", f"expected two systems' names in model_a and model_b, found {system_a!r} and {system_b!r}"
+        )
+    if has_systems and system_a == system_b:
+        raise RowError("one_system", f"model_a and model_b are both {system_a!r}; expected two systems")
+    outcome = _outcome(row, (system_a, system_b))
+    if outcome in COUNTED and not has_systems:
+        # Whatever it says, the row could not be read.
         outcome = "missing"
-    return Battle(prompt=asked_in(row, column), system_a=str(a), system_b=str(b), outcome=outcome, judge=judge)
+    return Battle(
+        prompt=asked_in(row, column),
+        system_a=system_a,
+        system_b=system_b,
+        outcome=outcome,
+        judge=_text(row, "judge") or None,
+    )
 
 
-def _outcome(row: Mapping[str, Any], systems: Sequence[Any]) -> Outcome:
-    name = next((name for name in ("verdict", "winner") if name in row), None)
-    if name is None:
+def _text(row: Mapping[str, Any], name: str) -> str:
+    """Return a column's text; empty where it holds none."""
+    value = row.get(name)
+    if isinstance(value, str):
+        return value
+    return ""
+
+
+def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
+    """Return what a row says of its two systems.
+
+    Raises:
+        RowError: it has no verdict, or one that is none of those known.
+    """
+    for name in ("verdict", "winner"):
+        if name in row:
+            break
+    else:
         raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
-    text = "" if row[name] is None else str(row[name]).strip()
+    text = ""
+    if row[name] is not None:
+        text = str(row[name]).strip()
+    # A system may be called as an outcome is, so its name comes first.
     if name == "winner" and text and text in systems:
-        return "A" if text == systems[0] else "B"
-    if found := WINNERS.get(text) or WINNERS.get(text.lower()):
-        return found
-    allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
-    raise RowError("no_verdict", f"{name}={row[name]!r}: expected {allowed}")
+        if text == systems[0]:
+            return "A"
+        return "B"
+    outcome = WINNERS.get(text) or WINNERS.get(text.lower())
+    if outcome is None:
+        raise RowError(
+            "no_verdict",
+            f"{name}={row[name]!r}: expected A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or "
+            "null",
+        )
+    return outcome

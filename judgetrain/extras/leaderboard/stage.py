@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.intervals import FEWEST
 from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, leaderboard
+from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Standing, leaderboard
 
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
@@ -30,62 +30,94 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
 
 
 def console(board: Leaderboard) -> list[Any]:
-    """What is printed: a table, narrow enough for 80 columns, and what must be known beside it."""
+    """Return what is printed: a table, narrow enough for 80 columns, and what a reader of it must know."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for header in ("rank", "system", "rating", "95%", "between", "win %", "n", "unread"):
-        table.add_column(header, justify="left" if header == "system" else "right", overflow="fold")
-    for s in board.systems:
-        ends, ranks, rate = s.rating and s.rating.interval, s.ranks, s.win_rate
-        cells = [str(s.rating.rank) if s.rating else "–", s.system, f"{s.rating.points:.0f}" if s.rating else "–"]
-        cells.append(f"{ends[0]:.0f}..{ends[1]:.0f}" if ends else "–")
-        cells.append("-".join(map(str, dict.fromkeys(ranks))) if ranks else "–")
-        cells += [f"{100 * rate.share:.1f}" if rate else "–", str(rate.games if rate else 0)]
-        table.add_row(*map(Text, [*cells, str(s.unreadable + s.missing)]))
+        justify: Any = "right"
+        if header == "system":
+            justify = "left"
+        table.add_column(header, justify=justify, overflow="fold")
+    for standing in board.systems:
+        # A system's name is text, even where it looks like markup.
+        table.add_row(*map(Text, _row(standing)))
     return [table, *map(Text, remarks(board))]
 
 
+def _row(standing: Standing) -> list[str]:
+    """Return the cells of a system's row."""
+    rank = points = interval = ranks = win_rate = "–"
+    games = 0
+    if standing.rating:
+        rank = str(standing.rating.rank)
+        points = f"{standing.rating.points:.0f}"
+        if standing.rating.interval:
+            low, high = standing.rating.interval
+            interval = f"{low:.0f}..{high:.0f}"
+    if standing.ranks:
+        ranks = "-".join(map(str, dict.fromkeys(standing.ranks)))
+    if standing.win_rate:
+        win_rate = f"{100 * standing.win_rate.share:.1f}"
+        games = standing.win_rate.games
+    not_read = standing.unreadable + standing.missing
+    return [rank, standing.system, points, interval, ranks, win_rate, str(games), str(not_read)]
+
+
 def remarks(board: Leaderboard) -> list[str]:
-    """Sentences on what a reader of the ranks must know."""
-    outcomes = ", ".join(f"{n} {outcome}" for outcome, n in board.outcomes.items())
-    said = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
+    """Return sentences on what a reader of the ranks must know."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in board.outcomes.items())
+    sentences = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
     if board.separability is not None:
-        said.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
-    if few := [s.system for s in board.systems if s.rating and s.rating.interval is None]:
-        said.append(f"Fewer than {FEWEST} prompts, so no interval and no rank is certain: {', '.join(few)}.")
+        sentences.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
+    uncertain = [row.system for row in board.systems if row.rating and row.rating.interval is None]
+    if uncertain:
+        sentences.append(f"Fewer than {FEWEST} prompts, so no interval and no rank is certain: {', '.join(uncertain)}.")
     if board.unnamed:
-        said.append(f"{board.unnamed} comparisons name no prompt: each counts as one; set leaderboard.prompt=COLUMN")
+        sentences.append(
+            f"{board.unnamed} comparisons name no prompt: each counts as one; set leaderboard.prompt=COLUMN"
+        )
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)
-        said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
-    if bounded := [s.system for s in board.systems if s.bounded]:
-        said.append(
+        sentences.append(f"No comparison links these parts, each ranked by itself: {parts}.")
+    bounded = [row.system for row in board.systems if row.bounded]
+    if bounded:
+        sentences.append(
             f"Won or lost every comparison with others: {', '.join(bounded)}. No finite rating fits that, so half of "
             "one more prompt is taken to have gone the other way; the interval takes as many as chance may have hidden."
         )
-    return said
+    return sentences
 
 
 def page(board: Leaderboard, title: str) -> str:
-    """The page: ranks with intervals, the matrix of pairs."""
+    """Return the page: ranks with intervals, and the matrix of pairs."""
+    parts = []
+    for number in range(len(board.parts)):
+        parts.append([row for row in board.systems if row.part == number])
+    cells: dict[tuple[str, str], tuple[Rate, bool]] = {}
+    for pair in board.pairs:
+        cells |= _cells(pair)
     return render(
         TEMPLATE,
         title=title,
         board=board,
         remarks=remarks(board),
-        parts=[[s for s in board.systems if s.part == k] for k in range(len(board.parts))],
-        pairs={key: cell for p in board.pairs for key, cell in _cells(p).items()},
+        parts=parts,
+        pairs=cells,
         day=datetime.date.today().isoformat(),
     )
 
 
 def _cells(pair: Pair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
-    """The two fields of a pair in the matrix: the row's win rate against the column, and whether it is decided."""
-    if pair.rate is None:
+    """Return the two fields of a pair in the matrix: the row's win rate against the column, and if it is decided."""
+    rate = pair.rate
+    if rate is None:
         return {}
-    rate, ends = pair.rate, pair.rate.interval
-    turned = Rate(share=1.0 - rate.share, interval=ends and (1.0 - ends[1], 1.0 - ends[0]), games=rate.games)
+    interval = None
+    if rate.interval:
+        low, high = rate.interval
+        interval = (1.0 - high, 1.0 - low)
+    turned = Rate(share=1.0 - rate.share, interval=interval, games=rate.games)
     return {(pair.first, pair.second): (rate, pair.decided), (pair.second, pair.first): (turned, pair.decided)}

@@ -1,4 +1,4 @@
-"""From comparisons to the leaderboard."""
+"""Rank systems by comparisons: from battles to the leaderboard."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ from judgetrain.extras.leaderboard.ratings import Battle, Battles, Fit, Floats, 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 APART = 1.0
-"""Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
+"""Rating points by which one system is above another at least: less is the trace of prompts that were not drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A share from 0 to 1 of so many ``games``, and its interval; None of fewer than :data:`FEWEST` prompts."""
+    """A share (0 to 1) of so many ``games``, and its interval, which is None with fewer than :data:`FEWEST` prompts."""
 
     share: float
     interval: Interval | None
@@ -38,12 +38,17 @@ class Rating:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A system's row. What is not known is None.
+    """A system's row. What the comparisons do not tell is None.
 
-    ``part`` is the number of its part of the leaderboard: systems that are linked by comparisons; ranks are within it.
-    ``ranks``: the best and the worst rank by the pairs that intervals tell apart. ``bounded``: it won, or lost, all
-    comparisons with others, so that its rating is a matter of how that is bounded.
-    ``win_rate``: the mean of its win rates against each other system.
+    Args:
+        system: its name.
+        part: the number of its part of the leaderboard: systems that are linked by comparisons.
+        rating: with the rank in the part.
+        ranks: the best and the worst rank by the pairs that intervals tell apart.
+        bounded: whether it won, or lost, all comparisons with others, so that its rating is a matter of how that is
+            bounded.
+        win_rate: the mean of its win rates against each other system.
+        wins: comparisons, as the following ones.
     """
 
     system: str
@@ -62,10 +67,15 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two systems of one part, the better one first: rating points between them, and the first one's win rate.
+    """Two systems of one part, the better one first.
 
-    ``decided``: the interval of the difference is above :data:`APART`; it is None where one of them has none.
-    ``rate`` is None where they were never compared.
+    Args:
+        first: the better one.
+        second: the other.
+        difference: rating points between them.
+        interval: of the difference; None where one of them has too few prompts.
+        decided: whether the interval is above :data:`APART`.
+        rate: the first one's win rate; None where they were never compared.
     """
 
     first: str
@@ -78,10 +88,19 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """Everything that ``leaderboard.json`` holds: ``counted`` of ``comparisons`` are behind the ratings.
+    """The content of ``leaderboard.json``.
 
-    ``separability``: the share of pairs that are decided, None where no pair has an interval. ``unnamed``: how many
-    comparisons do not say which prompt they are about.
+    Args:
+        systems: a row a system, best first.
+        pairs: of systems of one part.
+        separability: the share of pairs that are decided; None where no pair has an interval.
+        outcomes: numbers of comparisons by outcome.
+        comparisons: number of them.
+        counted: number of those that are behind the ratings.
+        prompts: number of prompts.
+        unnamed: number of comparisons that do not say which prompt they are about.
+        judges: who judged.
+        parts: systems that are linked by comparisons.
     """
 
     systems: list[Standing]
@@ -97,101 +116,171 @@ class Leaderboard:
 
 
 def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
-    """The standings of comparisons; the same for a seed."""
-    read, outcomes = Battles(battles), dict[str, int]()
-    for (*_, outcome), n in sorted(read.outcomes.items(), key=lambda item: item[0][-1]):
-        outcomes[outcome] = outcomes.get(outcome, 0) + n
-    if not (counted := len(read.games.share)):
-        said = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()) or "no row"
-        raise DataError(f"leaderboard: nothing to rank by, of {read.outcomes.total()} comparisons ({said}) none counts")
-    found = fit(read.games, resamples, seed)
-    pairs = list(_pairs(found, read.names))
+    """Return the standings of comparisons; the same for a seed.
+
+    Raises:
+        DataError: no comparison counts.
+    """
+    comparisons = Battles(battles)
+    outcomes: dict[str, int] = {}
+    for (_, _, outcome), count in sorted(comparisons.outcomes.items(), key=lambda item: item[0][-1]):
+        outcomes[outcome] = outcomes.get(outcome, 0) + count
+    total = comparisons.outcomes.total()
+    counted = len(comparisons.games.share)
+    if not counted:
+        numbers = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) or "no row"
+        raise DataError(f"leaderboard: nothing to rank by, of {total} comparisons ({numbers}) none counts")
+    ratings = fit(comparisons.games, resamples, seed)
+    pairs = list(_pairs(ratings, comparisons.names))
+    separability = None
+    if any(pair.interval for pair in pairs):
+        separability = sum(pair.decided for pair in pairs) / len(pairs)
+    parts = []
+    for members in ratings.parts:
+        parts.append([comparisons.names[system] for system in members])
     return Leaderboard(
-        systems=_standings(found, read, pairs),
+        systems=_standings(ratings, comparisons, pairs),
         pairs=pairs,
-        separability=sum(p.decided for p in pairs) / len(pairs) if any(p.interval for p in pairs) else None,
+        separability=separability,
         outcomes=outcomes,
-        comparisons=read.outcomes.total(),
+        comparisons=total,
         counted=counted,
-        prompts=found.games.prompts,
-        unnamed=read.unnamed,
-        judges=read.judges,
-        parts=[[read.names[i] for i in members] for members in found.parts],
+        prompts=ratings.games.prompts,
+        unnamed=comparisons.unnamed,
+        judges=comparisons.judges,
+        parts=parts,
     )
 
 
 def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -> Rate | None:
-    """The mean of a system's win rates against others, over those it met, with its interval over resamples.
+    """Return the mean of a system's win rates against others, over those it met, with its interval over resamples.
 
     Where all resamples are alike, as where all was won or tied, the interval reaches as far as Clopper and Pearson's
-    for so many prompts. None without a comparison.
-    ``won``: the wins of the data and, after that, of resamples (:meth:`Games.resampled`).
+    for so many prompts.
+
+    Args:
+        games: the comparisons.
+        won: the wins of the data and, after that, of resamples (:meth:`Games.resampled`).
+        first: the system.
+        others: those it is compared with.
+
+    Returns:
+        None where it met none of them.
     """
     from scipy.stats import beta
 
-    prompts, met = games.between([first], others), [j for j in others if won[0, first, j] + won[0, j, first] > 0]
+    met = [other for other in others if won[0, first, other] + won[0, other, first] > 0]
     if not met:
         return None
-    shares = (won[:, first, met] / (won[:, first, met] + won[:, met, first])).mean(1).clip(0.0, 1.0)
-    share, (low, high), n = float(shares[0]), ends(shares[1:]), len(np.unique(prompts))
+    wins = won[:, first, met]
+    losses = won[:, met, first]
+    shares = (wins / (wins + losses)).mean(1).clip(0.0, 1.0)
+    share = float(shares[0])
+    low, high = ends(shares[1:])
+    # A share of all or nothing is written as such, without the trace of rounding.
     if min(share, 1.0 - share) < 1e-12:
         share = float(round(share))
+    prompts = games.between([first], others)
+    prompt_count = len(np.unique(prompts))
     if high - low < 1e-9:
-        unseen = float(beta.ppf(0.975, 1, n))
-        low, high = share * (1.0 - unseen), share + (1.0 - share) * unseen
-    return Rate(share=share, interval=(float(low), float(high)) if n >= FEWEST else None, games=len(prompts))
+        unseen = float(beta.ppf(0.975, 1, prompt_count))
+        low = share * (1.0 - unseen)
+        high = share + (1.0 - share) * unseen
+    interval = None
+    if prompt_count >= FEWEST:
+        interval = (float(low), float(high))
+    return Rate(share=share, interval=interval, games=len(prompts))
 
 
-def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
-    for members in found.parts:
-        for i, j in combinations(sorted(members.tolist(), key=lambda m: -found.ratings[0, m]), 2):
-            apart = found.ratings[:, i] - found.ratings[:, j]
-            low, high = (float(end) for end in ends(apart[1:]))
-            known = min(found.prompts_of(i), found.prompts_of(j)) >= FEWEST
+def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[Pair]:
+    """Yield every two systems of a part, the better one first."""
+    for members in ratings.parts:
+        best_first = sorted(members.tolist(), key=lambda system: -ratings.ratings[0, system])
+        for first, second in combinations(best_first, 2):
+            distances = ratings.ratings[:, first] - ratings.ratings[:, second]
+            low, high = map(float, ends(distances[1:]))
+            interval = None
+            if min(ratings.prompts_of(first), ratings.prompts_of(second)) >= FEWEST:
+                interval = (low, high)
             yield Pair(
-                first=names[i],
-                second=names[j],
-                difference=float(apart[0]),
-                interval=(low, high) if known else None,
-                decided=known and low > APART,
-                rate=rate_between(found.games, found.won, i, [j]),
+                first=names[first],
+                second=names[second],
+                difference=float(distances[0]),
+                interval=interval,
+                decided=interval is not None and low > APART,
+                rate=rate_between(ratings.games, ratings.won, first, [second]),
             )
 
 
-def _standings(found: Fit, read: Battles, pairs: Sequence[Pair]) -> list[Standing]:
-    """The systems' rows: the largest part first, best first; then systems of which nothing could be read."""
-    worse, better = Counter(p.second for p in pairs if p.decided), Counter(p.first for p in pairs if p.decided)
-    part, names = {int(i): k for k, members in enumerate(found.parts) for i in members}, read.names
-    ratings, everyone = found.ratings[0], range(len(names))
+def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[Pair]) -> list[Standing]:
+    """Return the systems' rows: the largest part first, best first; then systems of which nothing could be read."""
+    above = Counter(pair.second for pair in pairs if pair.decided)
+    below = Counter(pair.first for pair in pairs if pair.decided)
+    part_of: dict[int, int] = {}
+    for number, members in enumerate(ratings.parts):
+        part_of |= dict.fromkeys(members.tolist(), number)
+    names = comparisons.names
+    systems = range(len(names))
+
+    def best_first(system: int) -> tuple[int, float, int]:
+        if system not in part_of:
+            return len(names), 0.0, system
+        return part_of[system], -ratings.ratings[0, system], system
+
     rows = []
-    for i in sorted(everyone, key=lambda i: (part.get(i, len(names)), -ratings[i] if i in part else 0.0, i)):
-        name, members = names[i], found.parts[part[i]] if i in part else ratings[:0]
+    for system in sorted(systems, key=best_first):
+        name = names[system]
+        rating = None
+        ranks = None
+        if system in part_of:
+            members = ratings.parts[part_of[system]]
+            rating = _rating(system, ratings, members)
+            ranks = (1 + above[name], len(members) - below[name])
+        others = [other for other in systems if other != system]
         rows.append(
             Standing(
                 system=name,
-                part=part.get(i),
-                rating=_rating(i, found, members),
-                ranks=(1 + worse[name], len(members) - better[name]) if i in part else None,
-                bounded=i in found.bounded,
-                win_rate=rate_between(found.games, found.won, i, [j for j in everyone if j != i]),
-                **_counts(name, read),
+                part=part_of.get(system),
+                rating=rating,
+                ranks=ranks,
+                bounded=system in ratings.bounded,
+                win_rate=rate_between(ratings.games, ratings.won, system, others),
+                **_counts(name, comparisons),
             )
         )
     return rows
 
 
-def _rating(system: int, found: Fit, members: Any) -> Rating | None:
-    points = found.ratings[0, system]
+def _rating(system: int, ratings: Fit, members: Any) -> Rating | None:
+    """Return a system's rating; None without a comparison.
+
+    Args:
+        system: its number.
+        ratings: of all systems.
+        members: the systems of its part.
+    """
+    points = ratings.ratings[0, system]
     if np.isnan(points):
         return None
-    low, high = (float(end) for end in ends(found.ratings[1:, system]))
-    rank = 1 + int((found.ratings[0, members] > points).sum())
-    return Rating(rank=rank, points=float(points), interval=(low, high) if found.prompts_of(system) >= FEWEST else None)
+    rank = 1 + int((ratings.ratings[0, members] > points).sum())
+    interval = None
+    if ratings.prompts_of(system) >= FEWEST:
+        low, high = map(float, ends(ratings.ratings[1:, system]))
+        interval = (low, high)
+    return Rating(rank=rank, points=float(points), interval=interval)
 
 
-def _counts(name: str, read: Battles) -> dict[str, int]:
-    words, of = {"A": ("wins", "losses"), "B": ("losses", "wins"), "tie": ("ties", "ties")}, Counter[str]()
-    for (*pair, outcome), n in read.outcomes.items():
-        if name in pair:
-            of[words[outcome][pair.index(name)] if outcome in words else outcome] += n
-    return {name: of[name] for name in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")}
+def _counts(name: str, comparisons: Battles) -> dict[str, int]:
+    """Return how many comparisons of a system had which outcome, as columns of its row."""
+    # The column of the first system, and that of the second.
+    columns = {"A": ("wins", "losses"), "B": ("losses", "wins"), "tie": ("ties", "ties")}
+    counts = dict.fromkeys(("wins", "ties", "losses", "inconsistent", "unreadable", "missing"), 0)
+    for (system_a, system_b, outcome), count in comparisons.outcomes.items():
+        if name not in (system_a, system_b):
+            continue
+        first, second = columns.get(outcome, (outcome, outcome))
+        if name == system_a:
+            counts[first] += count
+        else:
+            counts[second] += count
+    return counts
