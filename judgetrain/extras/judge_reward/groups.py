@@ -1,4 +1,4 @@
-"""Groups of responses to one prompt: which pairs of them a judge is asked about, and what that makes each one worth."""
+"""Compare the responses to a prompt: choose the pairs that a judge is asked about, and make numbers of its verdicts."""
 
 import hashlib
 import math
@@ -18,7 +18,7 @@ Share = float | None
 """The part of a comparison that its first response won: 1, 0, 0.5 for a tie, or between; None: it cannot be read."""
 
 Scalar = float | None
-"""What a response is worth within its group; None: nothing readable was said of it."""
+"""The worth of a response within its group; None: nothing readable was said of it."""
 
 MODES = ("round_robin", "anchor")
 """``round_robin`` asks about every pair: a scalar is the mean share over the group's other responses, in [0, 1].
@@ -40,15 +40,17 @@ class Group:
 
 
 def hard_share(prediction: Prediction) -> Share:
-    """What response A won by the strict rule: 1 or 0 where both orders say so, 0.5 for a tie or a contradiction.
+    """Return what response A won by the strict rule: 1 or 0 if both orders say so, 0.5 for a tie or a contradiction.
 
     None where one of the orders cannot be read.
     """
-    return None if prediction.verdict == "unreadable" else SHARES.get(prediction.verdict, 0.5)
+    if prediction.verdict == "unreadable":
+        return None
+    return SHARES.get(prediction.verdict, 0.5)
 
 
 def soft_share(prediction: Prediction) -> Share:
-    """What response A won, in degrees: the logistic function of the margin.
+    """Return what response A won, in degrees: the logistic function of the margin.
 
     A judge without margins gives the mean of its orders' verdicts. None where one of the orders cannot be read.
     """
@@ -60,57 +62,110 @@ def soft_share(prediction: Prediction) -> Share:
 
 
 def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> list[list[Scalar]]:
-    """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read
-    (ConfigError: no such mode; DataError: a prompt that is none, or no reference for mode ``anchor``).
+    """Return what each response of each group is worth: lists of the groups' lengths, None where nothing was readable.
 
     All pairs of all groups are asked in one call. The same texts are asked about once, and in an order that depends on
     them alone. Nothing is asked about equal responses, which are equally good, nor about one without text, which loses
     to every one that has some.
+
+    Args:
+        groups: responses, and in mode ``anchor`` a reference.
+        ask: the judge.
+        mode: one of :data:`MODES`.
+
+    Raises:
+        ConfigError: no such mode.
+        DataError: a prompt that is none, or no reference for mode ``anchor``.
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
     tables = [_Table(group) for group in groups]
     if mode == "round_robin":
-        _ask_about(((t, *pair) for t in tables for pair in combinations(t.members, 2)), ask, hard_share)
-        return [[t.mean_share(response) for response in t.group.responses] for t in tables]
+        pairs = []
+        for table in tables:
+            pairs += [(table, first, second) for first, second in combinations(table.members, 2)]
+        _fill_in(pairs, ask, hard_share)
+        return [table.mean_shares() for table in tables]
+
     if any(group.reference is None for group in groups):
         raise DataError("mode anchor compares responses with a reference answer, and a prompt has none: give it one")
-    known = [(table, str(table.group.reference)) for table in tables]
-    _ask_about(((t, member, reference) for t, reference in known for member in t.members), ask, soft_share)
-    return [[t.shares[response, reference] for response in t.group.responses] for t, reference in known]
+    against_reference = []
+    for table in tables:
+        reference = str(table.group.reference)
+        against_reference += [(table, member, reference) for member in table.members]
+    _fill_in(against_reference, ask, soft_share)
+    values = []
+    for table in tables:
+        reference = str(table.group.reference)
+        values.append([table.shares[response, reference] for response in table.group.responses])
+    return values
 
 
 class _Table:
     """The different responses of a group, in an order that their texts decide, and the shares of their pairs."""
 
     def __init__(self, group: Group) -> None:
-        self.group, self.counts = group, Counter(group.responses)
+        self.group = group
+        self.counts = Counter(group.responses)
         self.members = sorted(self.counts, key=lambda text: hashlib.sha256(text.encode()).digest())
         self.shares: dict[tuple[str, str], Share] = {}
 
-    def note(self, one: str, other: str, share: Share) -> None:
-        self.shares[one, other], self.shares[other, one] = share, None if share is None else 1 - share
-
-    def mean_share(self, member: str) -> Scalar:
-        """The mean over the group's other responses; one that stands there several times ties with itself, unasked."""
-        others = [(self.shares[member, other], self.counts[other]) for other in self.members if other != member]
-        read = [(share, weight) for share, weight in others if share is not None]
-        read += [(0.5, self.counts[member] - 1)] if read or not others else []
-        weight = sum(each for _, each in read)
-        return sum(share * each for share, each in read) / weight if weight else None
-
-
-def _ask_about(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, read: Callable[[Prediction], Share]) -> None:
-    """Note the shares of pairs, of which those that nobody has to be asked about are not asked."""
-    waiting = []
-    for table, one, other in pairs:
-        if one == other:
-            table.note(one, other, 0.5)
-        elif one.strip() and other.strip():
-            waiting.append((table, one, other, Comparison.of(table.group.prompt, one, other)))
+    def note(self, first: str, second: str, share: Share) -> None:
+        """Keep what the first response won from the second, and the second from the first."""
+        self.shares[first, second] = share
+        if share is None:
+            self.shares[second, first] = None
         else:
-            table.note(one, other, (bool(one.strip()) - bool(other.strip()) + 1) / 2)
-    asked = sorted({c.id: c for *_, c in waiting}.values(), key=lambda c: c.id)
-    said = {c.id: read(p) for c, p in zip(asked, ask(asked) if asked else (), strict=True)}
-    for table, one, other, comparison in waiting:
-        table.note(one, other, said[comparison.id])
+            self.shares[second, first] = 1 - share
+
+    def mean_shares(self) -> list[Scalar]:
+        """Return the mean share of each response of the group."""
+        return [self._mean_share(response) for response in self.group.responses]
+
+    def _mean_share(self, member: str) -> Scalar:
+        """Return the mean over the group's other responses; None where none of them could be read.
+
+        A response that stands there several times ties with itself, without being asked about.
+        """
+        shares = []
+        others = [other for other in self.members if other != member]
+        for other in others:
+            share = self.shares[member, other]
+            if share is not None:
+                shares.append((share, self.counts[other]))
+        if shares or not others:
+            shares.append((0.5, self.counts[member] - 1))
+        weight = sum(count for _, count in shares)
+        if not weight:
+            return None
+        return sum(share * count for share, count in shares) / weight
+
+
+def _fill_in(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, share_of: Callable[[Prediction], Share]) -> None:
+    """Fill in the shares of pairs.
+
+    Args:
+        pairs: two responses, and the table that gets their share.
+        ask: the judge; it is not asked about pairs whose share is clear.
+        share_of: makes the share of a prediction.
+    """
+    waiting = []
+    for table, first, second in pairs:
+        if first == second:
+            table.note(first, second, 0.5)
+        elif first.strip() and second.strip():
+            waiting.append((table, first, second, Comparison.of(table.group.prompt, first, second)))
+        elif first.strip():
+            table.note(first, second, 1.0)
+        elif second.strip():
+            table.note(first, second, 0.0)
+        else:
+            table.note(first, second, 0.5)
+    by_id = {comparison.id: comparison for *_, comparison in waiting}
+    comparisons = [by_id[identifier] for identifier in sorted(by_id)]
+    shares = {}
+    if comparisons:
+        for comparison, prediction in zip(comparisons, ask(comparisons), strict=True):
+            shares[comparison.id] = share_of(prediction)
+    for table, first, second, comparison in waiting:
+        table.note(first, second, shares[comparison.id])

@@ -1,5 +1,6 @@
-"""A judge as a reward function, in the form that TRL's trainers call; and the best of several responses by a judge."""
+"""Reward completions by a judge, in the form that TRL's trainers call; and choose the best of several responses."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,62 +66,84 @@ class JudgeReward:
             raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded")
         if (reference is None) == (mode == "anchor") and mode != SCORE:
             raise ConfigError(f"mode={mode!r}, reference={reference!r}: anchor compares with it, {MODES[0]} not")
-        self.mode, self.__name__ = mode, f"judge_{mode}"
-        self._named, self._how = judge, ({"reads": "one"} if mode == SCORE else {}) | asked
-        self._reference, self._seed = reference, seed
-        self._criteria, self._rubrics = given_rubric(criteria), rubrics
+        self.mode = mode
+        # TRL logs a reward by its function's name.
+        self.__name__ = f"judge_{mode}"
+        self._judge = judge
+        self._options = asked
+        if mode == SCORE:
+            self._options = {"reads": "one"} | asked
+        self._reference = reference
+        self._seed = seed
+        self._criteria = given_rubric(criteria)
+        self._rubrics = rubrics
 
     @cached_property
     def judge(self) -> Judge:
         """The judge, loaded when it is first needed."""
         from judgetrain.judges import load_judge
 
-        return load_judge(self._named, **self._how) if isinstance(self._named, (str, Path)) else self._named
+        if isinstance(self._judge, (str, Path)):
+            return load_judge(self._judge, **self._options)
+        return self._judge
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
-        """One reward for each completion; of ``columns`` those of references and rubrics and TRL's ``log_metric``.
+        """Return one reward for each completion.
+
+        Args:
+            prompts: of the completions; equal ones make a group.
+            completions: texts or messages.
+            columns: of the data; read are those of references and rubrics, and TRL's ``log_metric``.
 
         Raises:
             DataError: a prompt that is none, no such column, or criteria that cannot be read.
             EngineError: the judge cannot be loaded or asked.
         """
-        found = self._column("reference", self._reference, columns) or [None] * len(completions)
-        references = [None if each is None else text_of(each) for each in found]
+        references: list[str | None] = [None] * len(completions)
+        column = self._column("reference", self._reference, columns)
+        if column is not None:
+            references = [None if value is None else text_of(value) for value in column]
         if self.mode == SCORE:
             return self._scores(prompts, completions, references, columns)
-        rows: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
+        return self._compared(prompts, completions, references, columns)
+
+    def _compared(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        references: Sequence[str | None],
+        columns: Mapping[str, Any],
+    ) -> list[float | None]:
+        """Return what each completion is worth beside the others of its prompt, or beside its reference."""
+        rows_of: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
+            # In mode anchor, a row without a reference has nothing to be compared with.
             if self._reference is None or reference is not None:
-                messages, response = _asked(prompt, text_of(completion))
-                rows[messages, reference].append((row, response))
-        groups = [Group(messages, [text for _, text in of], answer) for (messages, answer), of in rows.items()]
-        said: list[Prediction] = []
+                messages, response = _conversation(prompt, text_of(completion))
+                rows_of[messages, reference].append((row, response))
+        groups = []
+        for (messages, reference), rows in rows_of.items():
+            groups.append(Group(messages, [response for _, response in rows], reference))
+        predictions: list[Prediction] = []
 
         def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
-            seed = derive_seed(self._seed, *(c.id for c in comparisons))
-            said.extend(found := self.judge.compare_all(comparisons, seed))
-            return found
+            seed = derive_seed(self._seed, *(comparison.id for comparison in comparisons))
+            answers = self.judge.compare_all(comparisons, seed)
+            predictions.extend(answers)
+            return answers
 
         rewards: list[float | None] = [None] * len(completions)
-        for of, values in zip(rows.values(), scalars(groups, ask, self.mode), strict=True):
-            for (row, _), value in zip(of, values, strict=True):
+        for rows, values in zip(rows_of.values(), scalars(groups, ask, self.mode), strict=True):
+            for (row, _), value in zip(rows, values, strict=True):
                 rewards[row] = value
-        if (log_metric := columns.get("log_metric")) is not None:
-            log_metric("judge/comparisons", float(len(said)))
-            for verdict in ("unreadable", "inconsistent") if said else ():
-                log_metric(f"judge/{verdict}", sum(each.verdict == verdict for each in said) / len(said))
+        log_metric = columns.get("log_metric")
+        if log_metric is not None:
+            log_metric("judge/comparisons", float(len(predictions)))
+            if predictions:
+                for verdict in ("unreadable", "inconsistent"):
+                    count = sum(prediction.verdict == verdict for prediction in predictions)
+                    log_metric(f"judge/{verdict}", count / len(predictions))
         return rewards
-
-    def _rubric(self, raw: Any, row: int) -> Rubric:
-        try:
-            return rubric_of(raw)
-        except DataError as error:
-            raise DataError(f"row {row}, column {self._rubrics}: {error}") from error
-
-    def _column(self, argument: str, name: str | None, columns: Mapping[str, Any]) -> Sequence[Any] | None:
-        if name is not None and name not in columns:
-            raise DataError(f"{argument}={name!r}: no such column in the data, only {', '.join(columns)}")
-        return None if name is None else columns[name]
 
     def _scores(
         self,
@@ -129,33 +152,62 @@ class JudgeReward:
         references: Sequence[str | None],
         columns: Mapping[str, Any],
     ) -> list[float | None]:
-        """What each completion is worth by itself; equal ones of a prompt are asked about once."""
-        own = self._column("rubrics", self._rubrics, columns) or [None] * len(completions)
-        rows: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        """Return what each completion is worth by itself; equal ones of a prompt are asked about once."""
+        rubrics = self._column("rubrics", self._rubrics, columns) or [None] * len(completions)
+        rows_of: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        # A completion without text is worth nothing, and nobody has to be asked.
         rewards: list[float | None] = [0.0] * len(completions)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
-            messages, response = _asked(prompt, text_of(completion))
-            if response.strip():
-                rubric = self._criteria if own[row] in (None, "") else self._rubric(own[row], row)
-                rows[messages, reference, rubric][response].append(row)
-        groups = [Candidates.of(m, [*of], reference, rubric) for (m, reference, rubric), of in rows.items()]
-        found = self.judge.score_all(groups, derive_seed(self._seed, *(group.id for group in groups)))
-        for of, scores in zip(rows.values(), found, strict=True):
-            for places, score in zip(of.values(), scores, strict=True):
-                for row in places:
+            messages, response = _conversation(prompt, text_of(completion))
+            if not response.strip():
+                continue
+            rubric = self._criteria
+            if rubrics[row] not in (None, ""):
+                rubric = self._rubric(rubrics[row], row)
+            rows_of[messages, reference, rubric][response].append(row)
+        groups = []
+        for (messages, reference, rubric), by_response in rows_of.items():
+            groups.append(Candidates.of(messages, [*by_response], reference, rubric))
+        seed = derive_seed(self._seed, *(group.id for group in groups))
+        scores_of = self.judge.score_all(groups, seed)
+        all_scores = []
+        for by_response, scores in zip(rows_of.values(), scores_of, strict=True):
+            all_scores += scores
+            for rows, score in zip(by_response.values(), scores, strict=True):
+                for row in rows:
                     rewards[row] = score.value
-        said = [score for scores in found for score in scores]
-        if (log_metric := columns.get("log_metric")) is not None and said:
-            log_metric("judge/judgments", float(sum(len(score.reasons) for score in said)))
-            log_metric("judge/unreadable", sum(score.value is None for score in said) / len(said))
+        log_metric = columns.get("log_metric")
+        if log_metric is not None and all_scores:
+            judgments = sum(len(score.reasons) for score in all_scores)
+            unreadable = sum(score.value is None for score in all_scores)
+            log_metric("judge/judgments", float(judgments))
+            log_metric("judge/unreadable", unreadable / len(all_scores))
         return rewards
+
+    def _rubric(self, raw: Any, row: int) -> Rubric:
+        """Return a row's own criteria (DataError: they cannot be read; names the row)."""
+        try:
+            return rubric_of(raw)
+        except DataError as error:
+            raise DataError(f"row {row}, column {self._rubrics}: {error}") from error
+
+    def _column(self, argument: str, name: str | None, columns: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Return a column of the data; None where ``argument`` names none (DataError: there is no such column)."""
+        if name is None:
+            return None
+        if name not in columns:
+            raise DataError(f"{argument}={name!r}: no such column in the data, only {', '.join(columns)}")
+        values: Sequence[Any] = columns[name]
+        return values
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best of several responses: its place, None where nothing readable was said; and what each is worth.
+    """The best of several responses.
 
-    Of one response the place is 0, and what it is worth is None: it is compared with nothing.
+    Args:
+        index: its place; None where nothing readable was said.
+        scores: what each response is worth. Of a single one it is None, since it is compared with nothing.
     """
 
     index: int | None
@@ -165,10 +217,15 @@ class Best:
 def best_of_n(
     judge: Named, prompt: Prompt, responses: Sequence[str], mode: str = "round_robin", *, seed: int = 0, **asked: Any
 ) -> Best:
-    """The best of several responses to a prompt, the first of several that are equally good.
+    """Return the best of several responses to a prompt, the first of several that are equally good.
 
-    A judge that is given by its name is loaded for this one call (``asked``: how), and freed. ``mode`` and ``asked``:
-    as of :class:`JudgeReward`.
+    Args:
+        judge: a judge, or its name: it is then loaded for this one call, and freed.
+        prompt: text or messages.
+        responses: to choose from.
+        mode: as of :class:`JudgeReward`.
+        seed: of a judge that samples.
+        asked: how the judge is loaded and asked, as of :class:`JudgeReward`.
 
     Raises:
         ConfigError: no such mode or judge.
@@ -181,15 +238,23 @@ def best_of_n(
     try:
         scores = reward([messages] * len(responses), responses)
     finally:
+        # The property is in the instance once the judge was loaded.
         if "judge" in vars(reward) and reward.judge is not judge:
             reward.judge.close()
-    read = [(score, -place) for place, score in enumerate(scores) if score is not None]
-    alone = 0 if len({*responses}) == 1 else None  # there is nothing to ask, and nothing else to choose
-    return Best(-max(read)[1] if read else alone, tuple(scores))
+    best: int | None = None
+    best_score = -math.inf
+    for place, score in enumerate(scores):
+        if score is not None and score > best_score:
+            best = place
+            best_score = score
+    if best is None and len(set(responses)) == 1:
+        # There was nothing to ask, and there is nothing else to choose.
+        best = 0
+    return Best(best, tuple(scores))
 
 
-def _asked(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:
-    """The messages up to the user's query, and the response; a prompt that begins the answer is a part of that."""
+def _conversation(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:
+    """Return the messages up to the user's query, and the response; a prompt that begins it is a part of it."""
     if not isinstance(prompt, str) and prompt and prompt[-1].get("role") == "assistant":
         return messages_of(prompt[:-1]), f"{prompt[-1]['content']}{response}"
     return messages_of(prompt), response

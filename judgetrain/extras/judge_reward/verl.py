@@ -1,4 +1,4 @@
-"""A judge as verl's reward: a response against the reference of its row (volcengine/verl, reward managers)."""
+"""Reward responses by a judge for verl, against the reference of the row (volcengine/verl, reward managers)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -20,9 +20,12 @@ def compute_score(
     judge: str | None = None,
     **asked: Any,
 ) -> dict[str, float]:
-    """What one response is worth, as verl's ``naive`` and ``dapo`` reward managers ask for it: see
-    :func:`compute_scores`."""
-    return compute_scores([data_source], [solution_str], [ground_truth], [extra_info], judge, **asked)[0]
+    """Return what one response is worth, as verl's ``naive`` and ``dapo`` reward managers ask for it.
+
+    See :func:`compute_scores`.
+    """
+    (score,) = compute_scores([data_source], [solution_str], [ground_truth], [extra_info], judge, **asked)
+    return score
 
 
 def compute_scores(
@@ -33,7 +36,7 @@ def compute_scores(
     judge: str | None = None,
     **asked: Any,
 ) -> list[dict[str, float]]:
-    """What responses are worth, all of them one batch, as verl's reward manager ``batch`` asks for it.
+    """Return what responses are worth, all of them one batch, as verl's reward manager ``batch`` asks for it.
 
     Each is a ``score``, its soft share of the comparison with the row's reference in [0, 1], and ``unreadable``, 1
     where the verdict cannot be read: the score is then 0.5, since verl takes no None. With ``reads="one"`` a response
@@ -56,33 +59,60 @@ def compute_scores(
     if not judge:
         raise ConfigError("no judge: name one in custom_reward_function.reward_kwargs.judge")
     extras = [extra or {} for extra in extra_infos]
-    references = [_reference(*row) for row in zip(ground_truths, extras, strict=True)]
+    references = []
+    for truth, extra in zip(ground_truths, extras, strict=True):
+        references.append(_reference(truth, extra))
     if asked.get("reads") != "one" and None in references:
         raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
-    given: list[Any] = [extra.get("criteria") for extra in extras]  # which may be arrays, as prompts may
-    columns = {"reference": references, "criteria": [c.tolist() if hasattr(c, "tolist") else c for c in given]}
-    with _one_at_a_time:  # verl's reward loop calls from several threads
+    criteria = [_plain(extra.get("criteria")) for extra in extras]
+    # verl's reward loop calls from several threads, and a judge answers one.
+    with _one_at_a_time:
         reward = _reward(judge, tuple(sorted(asked.items())))
-        found = reward([_prompt(extra) for extra in extras], [str(said) for said in solution_strs], **columns)
-    return [{"score": 0.5 if s is None else s, "unreadable": float(s is None)} for s in found]
+        prompts = [_prompt(extra) for extra in extras]
+        responses = [str(response) for response in solution_strs]
+        values = reward(prompts, responses, reference=references, criteria=criteria)
+    scores = []
+    for value in values:
+        if value is None:
+            scores.append({"score": 0.5, "unreadable": 1.0})
+        else:
+            scores.append({"score": value, "unreadable": 0.0})
+    return scores
 
 
 @lru_cache(maxsize=1)
 def _reward(judge: str, asked: tuple[tuple[str, Any], ...]) -> JudgeReward:
-    how = dict(asked)
-    alone = how.get("reads") == "one"
-    return JudgeReward(
-        judge, SCORE if alone else "anchor", rubrics="criteria" if alone else None, reference="reference", **how
-    )
+    """Return the reward function of a judge, loaded once; ``asked`` holds its options by name."""
+    options = dict(asked)
+    if options.get("reads") == "one":
+        return JudgeReward(judge, SCORE, rubrics="criteria", reference="reference", **options)
+    return JudgeReward(judge, "anchor", reference="reference", **options)
+
+
+def _plain(value: Any) -> Any:
+    """Return a list for an array, which Parquet makes of lists, and any other value as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value
 
 
 def _prompt(extra: Mapping[str, Any]) -> Any:
+    """Return a row's prompt, text or messages (DataError: it has none)."""
     for key in ("prompt", "question"):
-        if (found := extra.get(key)) is not None:
-            return found if isinstance(found, str) else [*found]  # Parquet gives arrays
+        prompt = extra.get(key)
+        if isinstance(prompt, str):
+            return prompt
+        if prompt is not None:
+            # Parquet gives arrays.
+            return [*prompt]
     raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
 
 
 def _reference(truth: Any, extra: Mapping[str, Any]) -> str | None:
-    found = truth if isinstance(truth, str) and truth else extra.get("reference")
-    return found if isinstance(found, str) else None
+    """Return a row's reference: its ground truth where that is a text, else the one of its extras; None without one."""
+    if isinstance(truth, str) and truth:
+        return truth
+    reference = extra.get("reference")
+    if isinstance(reference, str):
+        return reference
+    return None

@@ -1,4 +1,4 @@
-"""Shards on the workers of a Ray cluster: actors that hold a model, take shards, and give their results back."""
+"""Process shards on the workers of a Ray cluster: actors that hold a model, take shards and return their results."""
 
 import time
 from collections import Counter, deque
@@ -18,7 +18,7 @@ start in between, after which none is started again."""
 WORST = 8
 """Deaths over one shard, which comes after the others once it was lost, after which a run gives up."""
 UNREADY = "before it was ready"
-"""When a worker died that has held no model yet."""
+"""Stands for the time at which a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
 TOO_LARGE = (
     "most often a worker's memory does not hold the model; give it more GPUs, a smaller model or fewer requests at "
@@ -28,7 +28,6 @@ PATIENCE = 600.0
 """Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
 ENDING = 30.0
 """Seconds that workers have to free their models, and then to be gone."""
-
 
 Shard = tuple[int, Any]
 """A shard's number and its items."""
@@ -51,12 +50,22 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> None:
-        self._config, self._default, self._say = config, gpus, say
+        self._config = config
+        self._default_gpus = gpus
+        self._say = say
         self._workers: list[Any] = []
-        self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
+        self._coming: dict[Any, Any] = {}
+        """Workers that are starting, by the call that will return when they are ready."""
         self._free: deque[Any] = deque()
-        self._at: dict[Any, tuple[str, int]] = {}
-        self._calls = self._deaths = self._failed = 0
+        self._places: dict[Any, tuple[str, int]] = {}
+        """Node and process of each worker that is ready."""
+        self._runs = 0
+        self._deaths = 0
+        """Deaths since a shard was finished."""
+        self._deaths_over = Counter[int]()
+        """Deaths by the shard that the worker had."""
+        self._failed_starts = 0
+        """Failures to start since a worker was ready."""
         self._need = Share(gpus=0)
 
     @staticmethod
@@ -65,48 +74,65 @@ class RayExecutor(Executor):
         check_package("ray", "executor=ray")
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards in the order in which workers finish them; each is taken when a worker is free (JudgetrainError:
-        what ``process`` raised; EngineError: Ray is not installed or not reached, no worker is ready in time, or
-        workers die and nothing is finished)."""
-        left, lost = iter(shards), deque[Shard]()  # those that a worker died over come after the others
-        if (first := next(left, None)) is None:  # nothing is left to do: no cluster is started for it
+        """Yield the shards in the order in which workers finish them; each is taken when a worker is free.
+
+        Raises:
+            JudgetrainError: ``process`` raised it.
+            EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
+                finished.
+        """
+        remaining = iter(shards)
+        first = next(remaining, None)
+        if first is None:
+            # Nothing is left to do, so no cluster is started for it.
             return
-        left = chain([first], left)
+        remaining = chain([first], remaining)
+        # Shards that a worker died over come after the others.
+        lost: deque[Shard] = deque()
         self._start(work.gpus)
         import ray
         from ray import cloudpickle
         from ray.exceptions import RayError, RayTaskError
 
-        self._calls += 1
-        self._deaths, self._over = 0, Counter[int]()
-        name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
+        self._runs += 1
+        self._deaths = 0
+        self._deaths_over.clear()
+        name = str(self._runs)
+        packed = ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, Shard]] = {}
         while True:
-            while self._free and (shard := next(left, None) or (lost.popleft() if lost else None)) is not None:
+            while self._free:
+                shard = next(remaining, None)
+                if shard is None and lost:
+                    shard = lost.popleft()
+                if shard is None:
+                    break
                 worker = self._free.popleft()
-                under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
+                under_way[worker.shard.remote(name, packed, *shard)] = (worker, shard)
             if self._free and not under_way:
                 return
-            call = self._first(under_way)
+            call = self._first_answered(under_way)
             if call in self._coming:
-                self._joined(call)
+                self._welcome(call)
                 continue
             worker, shard = under_way.pop(call)
             try:
-                found = ray.get(call)
-                if isinstance(found, EngineLostError):
-                    raise found
-            except RayTaskError:  # an error of ours
+                done = ray.get(call)
+                if isinstance(done, EngineLostError):
+                    raise done
+            except RayTaskError:
+                # The code of the work raised it, and would do so again.
                 raise
-            except (RayError, EngineLostError) as error:  # the end of a worker, its engine or node, or of a result
+            except (RayError, EngineLostError) as error:
+                # A worker has ended, or its engine or node, or a result is gone.
                 self._replace(worker, shard[0], error)
                 lost.append(shard)
                 continue
             self._free.append(worker)
             self._deaths = 0
-            if isinstance(found, JudgetrainError):
-                raise found
-            yield found
+            if isinstance(done, JudgetrainError):
+                raise done
+            yield done
 
     def close(self) -> None:
         """End the workers, and wait until they are gone: their memory is free, and their GPUs are for others."""
@@ -114,60 +140,91 @@ class RayExecutor(Executor):
             return
         import ray
 
-        if calls := [worker.free.remote() for worker in self._free]:
+        calls = [worker.free.remote() for worker in self._free]
+        if calls:
             ray.wait(calls, num_returns=len(calls), timeout=ENDING)
         for worker in self._workers:
             ray.kill(worker)
-        calls = [worker.ready.remote() for worker in self._workers]  # fails as soon as Ray knows of the death
+        # These calls fail as soon as Ray knows of a worker's death.
+        calls = [worker.ready.remote() for worker in self._workers]
         _, alive = ray.wait(calls, num_returns=len(calls), timeout=ENDING)
-        here, until = ray.get_runtime_context().get_node_id(), time.monotonic() + ENDING
-        mine = [pid for node, pid in self._at.values() if node == here]
-        while (left := [pid for pid in mine if is_alive(pid)]) and time.monotonic() < until:
-            time.sleep(0.05)
-        if number := max(len(alive), len(left)):
-            self._say(f"executor=ray: {number} workers run on after {ENDING:g} s: their GPUs may not be free yet")
+        remaining = max(len(alive), self._wait_for_processes())
+        if remaining:
+            self._say(f"executor=ray: {remaining} workers run on after {ENDING:g} s: their GPUs may not be free yet")
         self._workers.clear()
         self._free.clear()
         self._coming.clear()
-        self._at.clear()
+        self._places.clear()
+
+    def _wait_for_processes(self) -> int:
+        """Wait until this node's workers have no memory any more, and return how many still have some in the end.
+
+        Ray calls an actor dead before its process has freed a GPU.
+        """
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        processes = [process for node, process in self._places.values() if node == here]
+        until = time.monotonic() + ENDING
+        while True:
+            alive = [process for process in processes if is_alive(process)]
+            if not alive or time.monotonic() >= until:
+                return len(alive)
+            time.sleep(0.05)
 
     def _start(self, gpus: int | None) -> None:
+        """Start workers, unless those of the right size are there.
+
+        Args:
+            gpus: of a worker; None: as many as by default.
+
+        Raises:
+            EngineError: no worker fits on a node.
+        """
         if len(self._free) + len(self._coming) < len(self._workers):
-            self.close()  # an earlier call was left before its end: its shards are not ours
+            # An earlier call was left before its end, and its shards are not ours.
+            self.close()
         connect()
         import ray
 
-        found = [share for _, share in nodes()]
-        wanted = self._default if gpus is None else gpus
-        need = Share(gpus=wanted if any(share.gpus for share in found) else 0)
+        shares = [share for _, share in nodes()]
+        if gpus is None:
+            gpus = self._default_gpus
+        if not any(share.gpus for share in shares):
+            gpus = 0
+        need = Share(gpus=gpus)
         if self._workers and need != self._need:
             self.close()
         if self._workers:
             return
-        self._failed, self._need = 0, need
-        if not (number := self._config.workers or sum(share.holds(need) for share in found)):
+        self._failed_starts = 0
+        self._need = need
+        count = self._config.workers or sum(share.holds(need) for share in shares)
+        if not count:
             raise EngineError(f"executor=ray: no worker of {need} fits on a node of the cluster: {described()}")
-        kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
+        kind: Any = ray.remote(Worker).options(num_cpus=need.cpus, num_gpus=need.gpus, max_restarts=0)
         self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
-        for _ in range(number):
+        for _ in range(count):
             self._add()
 
     def _add(self) -> None:
+        """Start another worker."""
         worker = self._make()
         self._workers.append(worker)
         self._coming[worker.ready.remote()] = worker
 
-    def _joined(self, call: Any) -> None:
+    def _welcome(self, call: Any) -> None:
+        """Take a worker that is ready, or do without one that failed to start; ``call`` is the one that says so."""
         import ray
         from ray.exceptions import RayError
 
         worker = self._coming.pop(call)
         try:
-            self._at[worker] = ray.get(call)
+            self._places[worker] = ray.get(call)
         except RayError as error:
             self._not_started(worker, error)
         else:
-            self._failed = 0
+            self._failed_starts = 0
             self._free.append(worker)
 
     def _replace(self, dead: Any, shard: int, error: Exception) -> None:
@@ -175,8 +232,8 @@ class RayExecutor(Executor):
         self._end(dead)
         self._add()
         self._deaths += 1
-        self._over[shard] += 1
-        if self._over[shard] >= WORST or self._deaths > max(WORST, DEATHS * len(self._workers)):
+        self._deaths_over[shard] += 1
+        if self._deaths_over[shard] >= WORST or self._deaths > max(WORST, DEATHS * len(self._workers)):
             raise self._hopeless(f"over shard {shard}", error) from error
 
     def _not_started(self, dead: Any, error: Exception) -> None:
@@ -184,40 +241,65 @@ class RayExecutor(Executor):
 
         Where there are others, the run goes on with those: what fails to start says nothing of their shards.
         """
-        number = len(self._workers)
+        workers_before = len(self._workers)
         self._end(dead)
-        self._failed += 1
-        if self._failed <= DEATHS * number:
+        self._failed_starts += 1
+        if self._failed_starts <= DEATHS * workers_before:
             self._add()
         elif not self._workers:
             raise self._hopeless(UNREADY, error) from error
         else:
-            told = f"executor=ray: a worker could not start, {self._failed} times in a row, and is left out"
-            self._say(f"{told}: {len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}")
+            self._say(
+                f"executor=ray: a worker could not start, {self._failed_starts} times in a row, and is left out: "
+                f"{len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}"
+            )
 
     def _end(self, dead: Any) -> None:
+        """Take a worker out of the pool."""
         import ray
 
-        ray.kill(dead)  # one that only cannot be reached would keep its GPUs
+        # A worker that only cannot be reached would keep its GPUs.
+        ray.kill(dead)
         self._workers.remove(dead)
-        self._at.pop(dead, None)
+        self._places.pop(dead, None)
 
-    def _first(self, under_way: Iterable[Any]) -> Any:
-        """The first call to be answered, of shards that are under way and of workers that come."""
+    def _first_answered(self, under_way: Iterable[Any]) -> Any:
+        """Return the first call to be answered, of shards that are under way and of workers that are starting.
+
+        Raises:
+            EngineError: no worker was ready in time.
+        """
         import ray
 
         busy = [*under_way]
-        wait = None if busy else PATIENCE
-        if not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=wait)[0]):
-            told = f"executor=ray: none of {len(self._workers)} workers was ready within {PATIENCE:g} s"
-            raise EngineError(f"{told}: each needs {self._need} on one node of {described()}: ask for less, or wait")
+        # A shard may take as long as it likes.
+        timeout = None
+        if not busy:
+            timeout = PATIENCE
+        answered, _ = ray.wait([*busy, *self._coming], num_returns=1, timeout=timeout)
+        if not answered:
+            raise EngineError(
+                f"executor=ray: none of {len(self._workers)} workers was ready within {PATIENCE:g} s: each needs "
+                f"{self._need} on one node of {described()}: ask for less, or wait"
+            )
         return answered[0]
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
-        told = f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)})"
-        return EngineError(f"{told}: {NO_ENVIRONMENT if when == UNREADY else TOO_LARGE}")
+        """Return the error of a run that gives up.
+
+        Args:
+            when: the last worker died.
+            error: its end.
+        """
+        reason = TOO_LARGE
+        if when == UNREADY:
+            reason = NO_ENVIRONMENT
+        return EngineError(
+            f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): "
+            f"{reason}"
+        )
 
 
 def _last(error: Exception) -> str:
-    """The end of what Ray says, where the cause stands."""
+    """Return the end of what Ray says, where the cause stands."""
     return " ".join(str(error).split())[-300:]

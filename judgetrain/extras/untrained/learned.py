@@ -1,5 +1,7 @@
-"""What labelled pairs give without training: a rubric drawn from them (``rubric:N``), or examples in the prompt
-(``fewshot:N``)."""
+"""Judge by labelled pairs without training: by a rubric drawn from them, or by examples in the prompt.
+
+The methods are ``rubric:N`` and ``fewshot:N``.
+"""
 
 import json
 from collections import Counter
@@ -41,11 +43,11 @@ from judgetrain.schema import RESPONSES, Comparison
 
 Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
 FEWEST = {"rubric": 6, "fewshot": 1}
-"""Pairs that a method needs; of a rubric's a third is held out."""
+"""Pairs that a method needs; of those for a rubric a third is held out."""
 CRITERIA = 4
-"""Of a rubric: each costs a judgment of every response."""
+"""Criteria of a rubric at most: each costs a judgment of every response."""
 ROUNDS = 4
-"""Rubrics asked for at most."""
+"""Rubrics that are drawn at most."""
 SHOWN = 60_000
 """Characters of pairs in one prompt, some 15,000 tokens."""
 SHOTS = 4
@@ -55,36 +57,50 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 
 
 def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
-    """So many training comparisons with a label of A or B, drawn at random, as a method learns from (ConfigError: there
-    are too few; where there are fewer than asked for, these are taken).
+    """Return as many training comparisons with a label of A or B as a method learns from, drawn at random.
 
-    None is one whose better side is known by how it was made, and none has a query of a benchmark, nor nearly one. A
-    dry run, for which no stage upstream is made, takes the benchmarks' own, which cost as much.
+    None is one whose better side follows from how it was made, and none has a query of a benchmark, nor nearly one.
+    Where there are fewer than the method names, it learns from these, which is logged. A dry run, for which no stage
+    upstream is made, takes the benchmarks' own, which cost as much.
+
+    Raises:
+        ConfigError: there are too few.
     """
-    seed, directory = evaluation.settings.seed, evaluation.inputs.get("responses")
-    tested = [c for b in evaluation.benchmarks for c in b.comparisons]
+    benchmark_comparisons = [item for benchmark in evaluation.benchmarks for item in benchmark.comparisons]
+    directory = evaluation.inputs.get("responses")
     if directory is None:
-        return (tested * method.labels)[: method.labels]
+        return (benchmark_comparisons * method.labels)[: method.labels]
     rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
-    people = [c for c in rows if c.label in ("A", "B") and not c.alone and not c.made]
-    known = sorted(people, key=lambda c: derive_seed(seed, c.id))
-    queries, found = BenchmarkQueries([("", text) for c in tested for text in asked(c.dialogue)]), list[Comparison]()
-    for comparison in known:
-        if len(found) < method.labels and not any(queries.matches(comparison.dialogue)):
-            found.append(comparison)
-    told = f"{len(known)} of {len(rows)} training rows are labelled A or B, {len(found)} have no benchmark's query"
-    if len(found) < FEWEST[method.kind]:
-        raise ConfigError(f"evaluate.methods: {method.text!r}: {told}: give labelled rows in dialogues.sources")
-    if len(found) < method.labels:
-        evaluation.out.log(f"evaluate: {method.name}: {told}: it learns from these", keep=True)
-    return found
+    labelled = [row for row in rows if row.label in ("A", "B") and not row.alone and not row.made]
+    labelled.sort(key=lambda comparison: derive_seed(evaluation.settings.seed, comparison.id))
+    measured = [("", query) for comparison in benchmark_comparisons for query in asked(comparison.dialogue)]
+    queries = BenchmarkQueries(measured)
+    pairs: list[Comparison] = []
+    for comparison in labelled:
+        if len(pairs) == method.labels:
+            break
+        if not any(queries.matches(comparison.dialogue)):
+            pairs.append(comparison)
+    counts = f"{len(labelled)} of {len(rows)} training rows are labelled A or B, {len(pairs)} have no benchmark's query"
+    if len(pairs) < FEWEST[method.kind]:
+        raise ConfigError(f"evaluate.methods: {method.text!r}: {counts}: give labelled rows in dialogues.sources")
+    if len(pairs) < method.labels:
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
+    return pairs
 
 
 def check_learned(method: Method, settings: EvaluateSettings) -> None:
-    """The model, and that there are pairs enough (ConfigError: names the method and what is allowed)."""
-    if method.labels < (fewest := FEWEST[method.kind]):
-        form = f"{method.kind}:N or {method.kind}:N:MODEL"
-        raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")
+    """Check the model, and that the method names enough pairs.
+
+    Raises:
+        ConfigError: names the method and what is allowed.
+    """
+    fewest = FEWEST[method.kind]
+    if method.labels < fewest:
+        raise ConfigError(
+            f"evaluate.methods: {method.text!r}: expected {method.kind}:N or {method.kind}:N:MODEL, N at least "
+            f"{fewest} labelled pairs"
+        )
     check_model(settings, method.asked_as, "evaluate.methods")
 
 
@@ -101,115 +117,203 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     until the agreement on a third of the pairs, which it is never shown, stops rising. The rounds are kept as the shard
     ``rubric-METHOD``, the judgments as ``trees-BENCHMARK-METHOD``.
     """
-    models, by = evaluation.models, method.asked_as
-    pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
+    models = evaluation.models
+    by = method.asked_as
+    pairs = labelled_pairs(method, evaluation)
+    prompts = rubric_prompts(evaluation.settings)
     options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
     options = replace(options, steps=replace(options.steps, write_guidelines=False))
-    shards, dry = f"rubric-{method.file_name}", "responses" not in evaluation.inputs
-    depends = depends_on(method, evaluation, options) | {"labels": [c.label for c in pairs], "drawn by": prompts.source}
+    shards = f"rubric-{method.file_name}"
+    is_dry_run = "responses" not in evaluation.inputs
+    depends = depends_on(method, evaluation, options)
+    depends |= {"labels": [pair.label for pair in pairs], "drawn by": prompts.source}
     with loaded_once(lambda: models.judge(by)) as judge:
 
         def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            return drawn(judge(), items, prompts, options, seed, every=dry)
+            return drawn(judge(), items, prompts, options, seed, every=is_dry_run)
 
         evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
-        found = _best(method, by, evaluation, shards, len(pairs))
-        if found is not None:
-            yield from judge_by(found, method, evaluation, options, ONCE, judge)
+        rubric = _best(method, by, evaluation, shards, len(pairs))
+        if rubric is not None:
+            yield from judge_by(rubric, method, evaluation, options, ONCE, judge)
             return
     for benchmark in evaluation.benchmarks:
-        said: dict[str, Any] = {"failures": {"rubric:none": 1}}
-        yield benchmark, [([Prediction.of(c, method.name, **said) for c in benchmark.comparisons], 0.0)]
+        predictions = []
+        for comparison in benchmark.comparisons:
+            predictions.append(Prediction.of(comparison, method.name, failures={"rubric:none": 1}))
+        yield benchmark, [(predictions, 0.0)]
 
 
 def _best(method: Method, by: Method, evaluation: Evaluation, shards: str, labels: int) -> Rubric | None:
-    """The best of the rubrics that were drawn; what they took is noted."""
-    out, engine = evaluation.out, evaluation.models.external(by.target)
-    rounds, (marker,) = list(read_rows(out.directory, shards)), markers_of(out.directory, shards)
-    spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
-    told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
-    told["money"] = engine.money(**spent) if engine else None
-    evaluation.learned[method.name] = Learned(labels=labels, **told)
-    best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
+    """Return the best of the rubrics that were drawn, and note what drawing them took.
+
+    Args:
+        method: the method.
+        by: the model that drew, as a method.
+        evaluation: that goes on.
+        shards: their name.
+        labels: number of pairs that were learned from.
+    """
+    out = evaluation.out
+    rounds = list(read_rows(out.directory, shards))
+    (marker,) = markers_of(out.directory, shards)
+    tokens = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
+    engine = evaluation.models.external(by.target)
+    money = None
+    if engine:
+        money = engine.money(**tokens)
+    evaluation.learned[method.name] = Learned(
+        labels=labels, calls=marker["facts"]["calls"], seconds=marker["seconds"], money=money, **tokens
+    )
+    # Of equal ones the first.
+    best = max(rounds, key=lambda row: row["agreement"], default=None)
     if best is None:
         out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
         return None
-    heard = "; ".join(best["criteria"])
-    out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
-    return Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
+    criteria = "; ".join(best["criteria"])
+    out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {criteria}")
+    return _rubric(best["criteria"])
+
+
+def _rubric(criteria: Sequence[str]) -> Rubric:
+    """Return the rubric of these criteria."""
+    return Rubric(tuple(Criterion(text=text) for text in criteria))
 
 
 def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
-    """The run's own prompt set where it has the steps, else the packaged one."""
-    own = prompt_file(settings.prompts or "")
-    return load_prompt_set(own if has_step(own, "rubric") else "rubric", "rubric")
+    """Return the run's own prompt set where it has the steps, else the packaged one."""
+    file = prompt_file(settings.prompts or "")
+    if has_step(file, "rubric"):
+        return load_prompt_set(file, "rubric")
+    return load_prompt_set("rubric", "rubric")
 
 
 def drawn(
     judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: JudgeOptions, seed: int, every: bool = False
 ) -> ShardResult:
-    """The rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs.
+    """Return the rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs.
 
-    Every third query is held out with all of its pairs; where there are too few queries for that, every third pair.
-    ``every``: all rounds are made, as in a dry run, which cannot know when the agreement stops rising.
+    Args:
+        judge: asked for criteria and for judgments.
+        pairs: labelled.
+        prompts: with the steps of drawing a rubric.
+        options: how the judge is asked.
+        seed: of the shard.
+        every: make all rounds, as in a dry run, which cannot know when the agreement stops rising.
     """
-    parts: list[Any] = [c.dialogue.query for c in pairs]
-    parts = parts if len(set(parts)) >= 3 else [*range(len(pairs))]
-    out = set([*dict.fromkeys(parts)][::3])
-    held = [part in out for part in parts]
-    shown = [c for c, hidden in zip(pairs, held, strict=True) if not hidden]
-    rounds, spent = list[dict[str, Any]](), list[Any]()
-    failures, calls = Counter[str](), 0
+    is_held_out = _held_out(pairs)
+    shown = [pair for pair, held in zip(pairs, is_held_out, strict=True) if not held]
+    rounds: list[dict[str, Any]] = []
+    spent: list[Any] = []
+    failures = Counter[str]()
+    calls = 0
     while len(rounds) < ROUNDS and shown:
-        best = rounds[-1]["criteria"] if rounds else []
-        told, completions = named(judge.engine, shown, best, prompts, options, derive_seed(seed, len(rounds)))
-        spent, calls = [*spent, *completions], calls + len(completions)
-        if not told:
-            reason = completions[-1].finish_reason if completions else "none"
-            failures[f"rubric:{reason if reason in UNANSWERED else 'none'}"] += 1
+        number = len(rounds)
+        before: list[str] = []
+        if rounds:
+            before = rounds[-1]["criteria"]
+        criteria, completions = named(judge.engine, shown, before, prompts, options, derive_seed(seed, number))
+        spent += completions
+        calls += len(completions)
+        if not criteria:
+            failures[f"rubric:{_reason(completions)}"] += 1
             break
-        rubric = Rubric(tuple(Criterion(text=text) for text in told))
-        given = [replace(c, rubric=rubric) for c in pairs]
-        trees = grow(given, judge.engine, judge.prompts, ONCE, options.steps, derive_seed(seed, "judged", len(rounds)))
+        rubric = _rubric(criteria)
+        by_rubric = [replace(pair, rubric=rubric) for pair in pairs]
+        judged_seed = derive_seed(seed, "judged", number)
+        trees = grow(by_rubric, judge.engine, judge.prompts, ONCE, options.steps, judged_seed)
         shard = shard_of(trees)
         failures.update(shard.dropped)
-        spent, calls = [*spent, shard], calls + 2 * len(told) * len(pairs)
-        right = [predict(tree, 1, options, "").verdict == c.label for tree, c in zip(trees, pairs, strict=True)]
-        agreed = [r for r, hidden in zip(right, held, strict=True) if hidden]
-        rounds.append({"criteria": told, "agreement": round(sum(agreed) / len(agreed), 6)})
-        if not every and len(rounds) > 1 and rounds[-1]["agreement"] <= rounds[-2]["agreement"]:
+        spent.append(shard)
+        calls += 2 * len(criteria) * len(pairs)
+        is_right = [
+            predict(tree, 1, options, "").verdict == pair.label for tree, pair in zip(trees, pairs, strict=True)
+        ]
+        held_out = [right for right, held in zip(is_right, is_held_out, strict=True) if held]
+        agreement = round(sum(held_out) / len(held_out), 6)
+        rounds.append({"criteria": criteria, "agreement": agreement})
+        if not every and number and agreement <= rounds[-2]["agreement"]:
             break
-        shown = [c for r, hidden, c in zip(right, held, pairs, strict=True) if not r and not hidden]
+        # The next criteria are to tell apart what these could not.
+        shown = []
+        for pair, right, held in zip(pairs, is_right, is_held_out, strict=True):
+            if not right and not held:
+                shown.append(pair)
     return ShardResult(rounds, len(rounds), failures, **tokens_of(spent), facts={"calls": calls})
 
 
+def _held_out(pairs: Sequence[Comparison]) -> list[bool]:
+    """Return which pairs are held out: every third query with all its pairs, or every third pair if queries are few."""
+    groups: list[Any] = [pair.dialogue.query for pair in pairs]
+    if len(set(groups)) < 3:
+        groups = [*range(len(pairs))]
+    held_out = set([*dict.fromkeys(groups)][::3])
+    return [group in held_out for group in groups]
+
+
+def _reason(completions: Sequence[Completion]) -> str:
+    """Return why a model named no criteria."""
+    if completions and completions[-1].finish_reason in UNANSWERED:
+        return completions[-1].finish_reason
+    return "none"
+
+
 def named(
-    engine: Any, pairs: Sequence[Comparison], known: Sequence[str], prompts: PromptSet, options: JudgeOptions, seed: int
+    engine: Any,
+    pairs: Sequence[Comparison],
+    criteria: Sequence[str],
+    prompts: PromptSet,
+    options: JudgeOptions,
+    seed: int,
 ) -> tuple[list[str], list[Completion]]:
-    """The criteria that a model names for pairs, and what it took; of pairs as many as fit are shown."""
-    better = [c if c.label == "A" else c.swapped() for c in pairs]
-    texts = [
-        prompts.render("pair", slots_of(c) | {"response_a": c.response_a, "response_b": c.response_b})[-1]["content"]
-        for c in better
-    ]
-    texts = texts[: sum(length <= SHOWN for length in accumulate(map(len, texts))) or 1]
-    done, limits = list[Completion](), Sampling.of(options.steps.criteria_sampling)
+    """Return the criteria that a model names for pairs, and its completions.
+
+    Args:
+        engine: of the model.
+        pairs: as many as fit are shown, the better response first.
+        criteria: of the round before.
+        prompts: with the steps of drawing a rubric.
+        options: how the model is asked.
+        seed: of the request.
+    """
+    better_first = []
+    texts = []
+    for pair in pairs:
+        if pair.label != "A":
+            pair = pair.swapped()
+        better_first.append(pair)
+        slots = slots_of(pair) | {"response_a": pair.response_a, "response_b": pair.response_b}
+        texts.append(prompts.render("pair", slots)[-1]["content"])
+    # As many as have so many characters together, but one in any case.
+    count = sum(length <= SHOWN for length in accumulate(map(len, texts))) or 1
+    texts = texts[:count]
+    numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(criteria, 1))
+    sampling = Sampling.of(options.steps.criteria_sampling)
+    completions: list[Completion] = []
     while texts:
-        seen = [(c.response_a, c.response_b) for c in better[: len(texts)]]
-        lines = "\n".join(f"{i}. {text}" for i, text in enumerate(known, 1))
-        slots = {"pairs": "\n\n".join(texts), "criteria": lines or "none", "count": str(CRITERIA)}
-        messages = prompts.render("rubric", slots)
-        request = Request(messages=messages, sampling=limits, step="rubric", slots=slots | {"shown": json.dumps(seen)})
-        done += engine.generate([request], seed)
-        if done[-1].finish_reason != "too_long":
-            return parse_criteria(done[-1].text, CRITERIA, slots["pairs"]), done
+        shown = [(pair.response_a, pair.response_b) for pair in better_first[: len(texts)]]
+        slots = {"pairs": "\n\n".join(texts), "criteria": numbered or "none", "count": str(CRITERIA)}
+        request = Request(
+            messages=prompts.render("rubric", slots),
+            sampling=sampling,
+            step="rubric",
+            slots=slots | {"shown": json.dumps(shown)},
+        )
+        completions += engine.generate([request], seed)
+        if completions[-1].finish_reason != "too_long":
+            return parse_criteria(completions[-1].text, CRITERIA, slots["pairs"]), completions
         texts = texts[: len(texts) // 2]
-    return [], done
+    return [], completions
 
 
 @dataclass
 class Nearest:
-    """The labelled pairs whose queries are most like a comparison's, the nearest last; the encoder is loaded once."""
+    """Finds the labelled pairs whose queries are most like a comparison's, the nearest last.
+
+    Args:
+        pairs: all of them.
+        config: of the encoder, which is loaded once.
+    """
 
     pairs: Sequence[Comparison]
     config: ClusterConfig
@@ -219,29 +323,44 @@ class Nearest:
         return Encoder(self.config)
 
     @cached_property
-    def _known(self) -> Any:
-        return self._encoder([c.dialogue.query for c in self.pairs]).astype(np.float32)
+    def _embeddings(self) -> Any:
+        """Embeddings of the pairs' queries [pairs, dimensions]."""
+        return self._embed(self.pairs)
+
+    def _embed(self, comparisons: Sequence[Comparison]) -> Any:
+        """Return the embeddings of the comparisons' queries [comparisons, dimensions]."""
+        return self._encoder([comparison.dialogue.query for comparison in comparisons]).astype(np.float32)
 
     def __call__(self, items: Sequence[Comparison]) -> list[list[Comparison]]:
-        """Of each item at most :data:`SHOTS` pairs."""
-        close = self._encoder([c.dialogue.query for c in items]).astype(np.float32) @ self._known.T
-        return [[self.pairs[i] for i in np.argsort(row, kind="stable")[-SHOTS:]] for row in close]
+        """Return at most :data:`SHOTS` pairs for each item."""
+        similarities = self._embed(items) @ self._embeddings.T
+        nearest = []
+        for row in similarities:
+            places = np.argsort(row, kind="stable")[-SHOTS:]
+            nearest.append([self.pairs[place] for place in places])
+        return nearest
 
 
 def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near) -> ShardResult:
-    """The replies on comparisons as a finished shard, each asked after the examples that ``near`` finds.
+    """Return the replies on comparisons as a finished shard, each asked after the examples that ``near`` finds.
 
-    Where a prompt is too long for the context, it is asked after the nearer half of its examples.
+    Where a prompt is too long for the context, it is asked after the nearer half of its examples, until none is left.
     """
     examples = list(near(items))
-    asked = judge.ask(items, seed, examples=examples)
-    while long := [i for i, each in enumerate(examples) if each and any(r.failure == "too_long" for r in asked[i])]:
-        for i in long:
-            examples[i] = examples[i][(len(examples[i]) + 1) // 2 :]
-        again = judge.ask([items[i] for i in long], seed, examples=[examples[i] for i in long])
-        for i, replies in zip(long, again, strict=True):
-            asked[i] = replies
-    return replies_shard(items, asked)
+    replies = judge.ask(items, seed, examples=examples)
+    while True:
+        too_long = []
+        for place, shown in enumerate(examples):
+            if shown and any(reply.failure == "too_long" for reply in replies[place]):
+                too_long.append(place)
+        if not too_long:
+            return replies_shard(items, replies)
+        for place in too_long:
+            examples[place] = examples[place][(len(examples[place]) + 1) // 2 :]
+        shorter = [examples[place] for place in too_long]
+        again = judge.ask([items[place] for place in too_long], seed, examples=shorter)
+        for place, new_replies in zip(too_long, again, strict=True):
+            replies[place] = new_replies
 
 
 def check_fewshot(settings: EvaluateSettings, method: Method, use: Use) -> None:
@@ -252,8 +371,10 @@ def check_fewshot(settings: EvaluateSettings, method: Method, use: Use) -> None:
     assert settings.pairwise is not None
     # The examples end in marks, so the verdicts must.
     if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
-        told = f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own"
-        raise ConfigError(f"{told}, and the examples of {method.text!r} end in [[A]] or [[B]]; choose another set")
+        raise ConfigError(
+            f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own, and the "
+            f"examples of {method.text!r} end in [[A]] or [[B]]; choose another set"
+        )
 
 
 def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
@@ -262,9 +383,9 @@ def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
     settings = cast(Any, evaluation.settings)
     config: ClusterConfig = settings.untrained
     evaluation.learned[method.name] = Learned(labels=len(pairs))
-    depends = {
-        "name": None if method.is_directory else method.text,
-        "pairs": [c.to_row() for c in pairs],
-        "encoder": config,
-    }
+    name = None
+    if not method.is_directory:
+        # A directory is held by its content.
+        name = method.text
+    depends = {"name": name, "pairs": [pair.to_row() for pair in pairs], "encoder": config}
     return ask_judge(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)
