@@ -1,11 +1,12 @@
-"""Stage ``rl``: which comparisons are trained on, and the trainer over them."""
+"""Run stage ``rl``: choose the comparisons to train on, and train a judge on branches of them."""
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
-"""Where rl's are other than TRL's; ``rl.trainer`` may say otherwise."""
+"""Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides them."""
 
 
 SHARD = 100
@@ -54,81 +55,115 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
     """
-    from judgetrain.extras.rl.trainer import Rollouts, own_engine, policy
+    from judgetrain.extras.rl.trainer import Rollouts
 
-    config, start = settings.train, inputs[settings.train.start] / "model"
+    config = settings.train
+    start = inputs[config.start] / "model"
     prompts = load_prompt_set(start / PROMPTS)
     check_reads(prompts, TREE_READS[settings.reads], "judge.reads=one")
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
     if config.labels == "start":
-        everyone, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
+        labelled, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
     else:
-        everyone, unlabelled = _labelled(inputs)
-    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, untaught(inputs))
-    out.count(in_=unlabelled + len(everyone), out=len(train), dropped={"no_label": unlabelled} if unlabelled else {})
+        labelled, unlabelled = _labelled(inputs)
+    train, held_out = _split(labelled, settings.holdout or 0.0, settings.seed, untaught(inputs))
+    dropped = {}
+    if unlabelled:
+        dropped["no_label"] = unlabelled
+    out.count(in_=unlabelled + len(labelled), out=len(train), dropped=dropped)
     if not train:
         raise TrainingError(f"there are no labelled comparisons to train on: {unlabelled} have no label")
     if config.keep_best and not held_out:
         raise TrainingError("rl.keep_best=true, and no labelled comparison is held out: raise label.holdout")
-    vllm = None
-    if isinstance(settings.engine, VllmEngineConfig):
-        engine = settings.engine.with_model(job.start.path)
-        vllm = VllmPolicy(engine, config.max_length, out.path("rollout-weights"), policy)
-    rollouts = Rollouts(
-        labelled={each.comparison.id: each for each in (*train, *held_out)},
-        prompts=prompts,
-        asking=settings.asking,
-        config=config,
-        seed=out.seed,
-        engine=vllm or own_engine,
-        reads=settings.reads,
-    )
-    tokenizer = load_tokenizer(job.start)
-    current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
-    watch = held_out if config.keep_best else []
-    finish = goes_on(start, settings, inputs, out)
-    texts = (f"{c.dialogue.query}\n{c.response_a}" for c in (each.comparison for each in train[:PROBES]))
-    job = replace(job, probes=[token_ids(tokenizer, text) for text in texts])
-    with closing(vllm) if vllm else nullcontext():
-        complete(
-            lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish
+    with _policy_engine(settings, job, out) as engine:
+        rollouts = Rollouts(
+            labelled={item.comparison.id: item for item in (*train, *held_out)},
+            prompts=prompts,
+            asking=settings.asking,
+            config=config,
+            seed=out.seed,
+            engine=engine,
+            reads=settings.reads,
         )
+        tokenizer = load_tokenizer(job.start)
+        # Every process trains next, on GPUs that the leader's workers may hold.
+        current().decide(out.executor.close)
+        measured_on: Sequence[Labelled] = []
+        if config.keep_best:
+            measured_on = held_out
+        job = replace(job, probes=_probes(train, tokenizer))
+
+        def build(checkpoints: Path) -> Trainer:
+            return _trainer(job, tokenizer, train, rollouts, measured_on, checkpoints, out)
+
+        complete(build, job, tokenizer, out, goes_on(start, settings, inputs, out))
+
+
+@contextmanager
+def _policy_engine(settings: RlSettings, job: Job, out: StageRun) -> Iterator[Callable[[Any], Any]]:
+    """Yield what gives an engine with the policy's weights, given the trainer: vLLM, or the policy itself."""
+    from judgetrain.extras.rl.trainer import own_engine, policy
+
+    if not isinstance(settings.engine, VllmEngineConfig):
+        yield own_engine
+        return
+    engine = settings.engine.with_model(job.start.path)
+    with closing(VllmPolicy(engine, settings.train.max_length, out.path("rollout-weights"), policy)) as vllm:
+        yield vllm
+
+
+def _probes(train: Sequence[Labelled], tokenizer: PreTrainedTokenizerBase) -> list[Sequence[int]]:
+    """Return the token ids of a few texts, of which the judge has to say the same when it is loaded again."""
+    probes: list[Sequence[int]] = []
+    for item in train[:PROBES]:
+        text = f"{item.comparison.dialogue.query}\n{item.comparison.response_a}"
+        probes.append(token_ids(tokenizer, text))
+    return probes
 
 
 def _labelled(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
-    """The labelled comparisons of the trees, and how many have no label."""
+    """Return the labelled comparisons of the trees, and how many have no label."""
     from judgetrain.extras.rl.trainer import Labelled
 
     labels = {row["comparison_id"]: row["verdict"] for row in read_rows(inputs["label"], "labels")}
-    trees = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
-    kept = [Labelled(each, labels[each.id]) for each in trees if labels.get(each.id) is not None]
-    return kept, len(trees) - len(kept)
+    comparisons = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
+    labelled = []
+    for comparison in comparisons:
+        verdict = labels.get(comparison.id)
+        if verdict is not None:
+            labelled.append(Labelled(comparison, verdict))
+    return labelled, len(comparisons) - len(labelled)
 
 
 def own_labels(
     settings: RlSettings, inputs: Mapping[str, Path], start: ModelConfig, out: StageRun
 ) -> tuple[list[Labelled], int]:
-    """The comparisons on which both orders say the same, and how many of those asked about are left out.
+    """Return the comparisons on which both orders say the same, and how many of those asked about are left out.
 
-    The start is asked greedily, with :data:`LABEL_BRANCHES`; what many branches say, one learns to say. No label
-    of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
-    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Kept in shards.
+    The start is asked greedily, with :data:`LABEL_BRANCHES`: one branch learns to say what many say. No label of people
+    or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or ``max_comparisons`` of
+    them drawn by the seed, and besides all those that are held out. The answers are kept in shards.
     """
     from judgetrain.extras.rl.trainer import Labelled, sampled_at
     from judgetrain.judges.kinds.branching import BranchingJudge
 
-    left = untaught(inputs)
+    not_taught = untaught(inputs)
 
-    def always(identifier: str) -> bool:
-        return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
+    def is_for_holdout(identifier: str) -> bool:
+        may_be_held_out = not_taught is None or identifier in not_taught
+        return may_be_held_out and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
 
-    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
-    asking = sampled_at(settings.asking, 0.0)
+    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, is_for_holdout)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
-    assert settings.aggregation is not None and settings.tie is not None
-    branches, how = min(LABEL_BRANCHES, settings.asking.criteria), settings.aggregation
+    assert settings.aggregation is not None
+    assert settings.tie is not None
     options = JudgeOptions(
-        branches=branches, steps=asking, aggregation=how, tie=settings.tie, early_stop=True, reads=settings.reads
+        branches=min(LABEL_BRANCHES, settings.asking.criteria),
+        steps=sampled_at(settings.asking, 0.0),
+        aggregation=settings.aggregation,
+        tie=settings.tie,
+        early_stop=True,
+        reads=settings.reads,
     )
     engine = settings.engine or TransformersEngineConfig(model=start, batch_size=256)
 
@@ -136,34 +171,49 @@ def own_labels(
         return BranchingJudge(make_engine(engine, start.path), prompts, options)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        said = judge().compare_all(items, out.shard_seed(index))
-        rows = [
-            {"comparison_id": p.comparison_id, "verdict_ab": p.verdict_ab, "verdict_ba": p.verdict_ba} for p in said
-        ]
+        rows = []
+        for prediction in judge().compare_all(items, out.shard_seed(index)):
+            verdicts = {"verdict_ab": prediction.verdict_ab, "verdict_ba": prediction.verdict_ba}
+            rows.append({"comparison_id": prediction.comparison_id, **verdicts})
         return ShardResult(rows, 0, counts_out=0)
 
     with loaded_once(load) as judge:
         out.sharded("own-labels", comparisons, SHARD, process, "comparisons", judge, spread=True)
-    found = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
-    kept = [
-        Labelled(comparison, row["verdict_ab"])
-        for comparison in comparisons
-        if (row := found[comparison.id])["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]
-    ]
-    return kept, len(comparisons) - len(kept)
+    rows = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
+    labelled = []
+    for comparison in comparisons:
+        row = rows[comparison.id]
+        if row["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]:
+            labelled.append(Labelled(comparison, row["verdict_ab"]))
+    return labelled, len(comparisons) - len(labelled)
 
 
 def _comparisons(
     inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
 ) -> list[Comparison]:
-    place = inputs["responses"], "comparisons"
-    number, rng = count_rows(*place), random.Random(derive_seed(seed, "own labels"))
-    drawn, rows = {*rng.sample(range(number), min(number, most or number))}, enumerate(read_rows(*place))
-    return [Comparison.from_row(row) for i, row in rows if i in drawn or always(row["id"])]
+    """Return comparisons drawn by the seed, in the order of stage responses.
+
+    Args:
+        inputs: of the stage.
+        most: how many are drawn; None: all.
+        seed: of the run.
+        always: says of an id if the comparison is taken in any case.
+    """
+    count = count_rows(inputs["responses"], "comparisons")
+    rng = random.Random(derive_seed(seed, "own labels"))
+    drawn = set(rng.sample(range(count), min(count, most or count)))
+    comparisons = []
+    for place, row in enumerate(read_rows(inputs["responses"], "comparisons")):
+        if place in drawn or always(row["id"]):
+            comparisons.append(Comparison.from_row(row))
+    return comparisons
 
 
 def untaught(inputs: Mapping[str, Path]) -> set[str] | None:
-    """The ids of the comparisons that the teacher left: what is chosen by must be among them; None: all may be."""
+    """Return the ids of the comparisons that the teacher left; None where it took none.
+
+    Held-out comparisons must be among them, since the others were trained on already.
+    """
     if "teacher" not in inputs:
         return None
     return {row["id"] for row in read_rows(inputs["teacher"], "remaining")}
@@ -172,26 +222,38 @@ def untaught(inputs: Mapping[str, Path]) -> set[str] | None:
 def _split(
     labelled: Iterable[Labelled], holdout: float, seed: int, among: Collection[str] | None
 ) -> tuple[list[Labelled], list[Labelled]]:
-    """Those to train on and those held out: as far as ``label.holdout`` goes, what stage label held out of ``sft`` and
-    ``dpo`` too.
+    """Return the comparisons to train on and those held out.
 
-    ``among``: ids of those that may be held out, since the Initial judge was not trained on them; None: all may.
+    As far as ``label.holdout`` goes, these are what stage label held out of ``sft`` and ``dpo`` too.
+
+    Args:
+        labelled: all of them.
+        holdout: share that is held out.
+        seed: of the run.
+        among: ids of those that may be held out, since the Initial judge was not trained on them; None: all may.
     """
-    parts: tuple[list[Labelled], list[Labelled]] = ([], [])
-    for each in labelled:
-        known = among is None or each.comparison.id in among
-        parts[known and is_held_out(seed, each.comparison.id, holdout)].append(each)
-    return parts
+    train = []
+    held_out = []
+    for item in labelled:
+        identifier = item.comparison.id
+        may_be_held_out = among is None or identifier in among
+        if may_be_held_out and is_held_out(seed, identifier, holdout):
+            held_out.append(item)
+        else:
+            train.append(item)
+    return train, held_out
 
 
 def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
-    """Indices of the comparisons in training order: all epochs, each shuffled anew, filled up to whole steps."""
+    """Return indices of the comparisons in training order: all epochs, each shuffled anew, up to whole steps."""
     order: list[int] = []
-    whole, part = divmod(config.num_train_epochs, 1)
-    for epoch in range(int(whole) + bool(part)):
+    whole_epochs, part = divmod(config.num_train_epochs, 1)
+    for epoch in range(math.ceil(config.num_train_epochs)):
         indices = list(range(count))
         random.Random(derive_seed(seed, "order", epoch)).shuffle(indices)
-        order += indices if epoch < whole else indices[: max(1, round(count * part))]
+        if epoch >= whole_epochs:
+            indices = indices[: max(1, round(count * part))]
+        order += indices
     return filled(order, config.comparisons_per_step, config.max_steps)
 
 
@@ -204,6 +266,7 @@ def _trainer(
     checkpoints: Path,
     out: StageRun,
 ) -> Trainer:
+    """Return the trainer over labelled comparisons, ready to train."""
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOConfig
@@ -211,29 +274,36 @@ def _trainer(
     from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, both_orders, unreadable
 
     config = rollouts.config
-    chosen = [train[i] for i in in_order(len(train), config, out.seed)]
-    rows = [_row(each) for each in chosen for _ in range(PARTS)]
+    chosen = [train[index] for index in in_order(len(train), config, out.seed)]
+    rows = []
+    for item in chosen:
+        # TRL's sampler repeats a row for each branch; the parts of a branch are rows of their own.
+        rows += [_row(item)] * PARTS
+    held_out_rows = None
     callbacks = [*watchers(out), AtReference(config.beta)]
     if held_out:
         callbacks.append(KeptLabels(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
         if current().leads:
-            out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
+            facts = [{"comparison_id": item.comparison.id, "verdict": item.verdict} for item in held_out]
+            out.write_rows("heldout", facts)
+        held_out_rows = Dataset.from_list([_row(item) for item in held_out])
     training = Training(config=config, key=job.key, checkpoints=checkpoints, seed=out.seed, evaluate=bool(held_out))
     args = arguments_of(GRPOConfig, training, branch_arguments(config, rollouts.asking), **DEFAULTS)
     args.report_to = out.track.report_to
     args.run_name = f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
-    model.config.name_or_path = job.start.path  # which TRL loads the reference from, where beta is above 0
+    # From there TRL loads the reference, where beta is above 0.
+    model.config.name_or_path = job.start.path
     with warnings.catch_warnings(), trainer_explained(config, job.key):
-        # pyproject.toml names the versions of TRL whose rollout_func this is
+        # TRL calls rollout_func experimental; pyproject.toml names the versions that this one was tried with.
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         trainer = BranchTrainer(
             model=model,
             reward_funcs=[both_orders, unreadable],
             args=args,
             train_dataset=Dataset.from_list(rows),
-            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if held_out else None,
+            eval_dataset=held_out_rows,
             processing_class=tokenizer,
             peft_config=peft_config(config),
             callbacks=callbacks,
@@ -247,17 +317,17 @@ def _trainer(
     return trainer
 
 
-def _row(each: Labelled) -> dict[str, Any]:
-    """A row of TRL's data set: its prompt is the comparison's id, which the rollouts know."""
-    return {"prompt": [{"role": "user", "content": each.comparison.id}]}
+def _row(item: Labelled) -> dict[str, Any]:
+    """Return a row of TRL's data set: its prompt is the comparison's id, by which the rollouts find it."""
+    return {"prompt": [{"role": "user", "content": item.comparison.id}]}
 
 
 def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
-    """TRL's arguments that are rl's own: all branches of an optimizer step are sampled at once."""
+    """Return the arguments of TRL that stage rl decides: all branches of an optimizer step are sampled at once."""
     from judgetrain.extras.rl.trainer import AGREEMENT
 
     limits = (asking.criteria_sampling, asking.guideline_sampling, asking.judgment_sampling)
-    own: dict[str, Any] = {
+    decided: dict[str, Any] = {
         "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
         "shuffle_dataset": False,
         "remove_unused_columns": False,
@@ -265,6 +335,9 @@ def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
         "max_completion_length": max(sampling.max_new_tokens for sampling in limits),
         "temperature": TEMPERATURE,
         "eval_on_start": config.keep_best,
-        "disable_dropout": True,  # what is learned from is what sampled
+        # The model that learns is the model that sampled, which had no dropout.
+        "disable_dropout": True,
     }
-    return own | (kept_best(AGREEMENT, config.eval_steps) if config.keep_best else {})
+    if config.keep_best:
+        decided |= kept_best(AGREEMENT, config.eval_steps)
+    return decided

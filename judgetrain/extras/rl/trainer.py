@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer on branches, with the judge's own figures on held-out comparisons. Imports TRL."""
+"""Train a judge on its own branches by TRL's GRPO trainer, and measure it on held-out comparisons. Imports TRL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AGREEMENT = "eval_agreement"
 
 @contextmanager
 def policy(trainer: Any) -> Iterator[PreTrainedModel]:
-    """The model that is trained, whole and ready to generate; adapters are inside it."""
+    """Yield the model that is trained, whole and ready to generate; adapters are inside it."""
     wrapped = trainer.model_wrapped
     with (
         torch.no_grad(),
@@ -51,6 +51,9 @@ class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
 
     Micro-batches hold rows of like length, cut to the longest of them: prompts of criteria and of judgments differ
     much. ``evaluate`` asks the judge greedily on held-out comparisons, in both orders.
+
+    Args:
+        held_out: comparisons to measure the judge on; without any there are no figures.
     """
 
     control: TrainerControl
@@ -72,30 +75,37 @@ class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
         """Return the held-out figures of the judge as it is now."""
         if not self._held_out:
             return {}
-        training, rollouts = self.model.training, self.rollout_func
+        was_training = self.model.training
+        rollouts = self.rollout_func
         with rollouts.engine(self) as engine:
             metrics = held_out_figures(engine, self._held_out, rollouts)
-        self.model.eval()  # TRL sorts what it logs by the model's mode
+        # TRL sorts what it logs by the model's mode.
+        self.model.eval()
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.model.train(training)
+        self.model.train(was_training)
         return metrics
 
 
 def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of a batch, sorted by the tokens that are read; what is no column of rows stays."""
+    """Return the rows of a batch, sorted by the tokens that are read; what is no column of rows stays."""
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    order, count = torch.argsort(lengths, stable=True), len(lengths)
-    return {
-        name: value[order] if isinstance(value, torch.Tensor) and value.dim() and len(value) == count else value
-        for name, value in batch.items()
-    }
+    order = torch.argsort(lengths, stable=True)
+    in_order = dict(batch)
+    for name, value in batch.items():
+        if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(lengths):
+            in_order[name] = value[order]
+    return in_order
 
 
 def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs without the columns that are padding in every row: prompts on the left, completions on the right."""
+    """Return the inputs without the columns that are padding in every row.
+
+    Prompts are padded on the left and completions on the right.
+    """
     prompt = int(inputs["prompt_mask"].sum(dim=1).max())
-    width, completion = inputs["completion_mask"].shape[1], int(inputs["completion_mask"].sum(dim=1).max())
+    completion = int(inputs["completion_mask"].sum(dim=1).max())
+    width = inputs["completion_mask"].shape[1]
     cut = dict(inputs)
     for name, value in inputs.items():
         if name.startswith("prompt_"):
@@ -106,17 +116,29 @@ def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rollouts) -> dict[str, float]:
-    """Shares of held-out comparisons, asked greedily with one branch, as is trained: ``eval_agreement`` (both orders
-    give the label that training is rewarded by), ``eval_consistency``, ``eval_unreadable``."""
+    """Return shares of held-out comparisons, asked greedily with one branch, as is trained.
+
+    Args:
+        engine: has the policy's weights.
+        labelled: the comparisons.
+        rollouts: how the policy is asked.
+
+    Returns:
+        ``eval_agreement`` (both orders give the label that training is rewarded by), ``eval_consistency`` and
+        ``eval_unreadable``.
+    """
     options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0), reads=rollouts.reads)
     judge = BranchingJudge(engine, rollouts.prompts, options)
-    said = judge.compare_all([each.comparison for each in labelled], rollouts.seed)
-    verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
-    return {
-        AGREEMENT: fmean({*pair} == {each.verdict} for pair, each in zip(verdicts, labelled, strict=True)),
-        "eval_consistency": fmean(a is not None and a == b for a, b in verdicts),
-        "eval_unreadable": fmean(verdict is None for pair in verdicts for verdict in pair),
-    }
+    predictions = judge.compare_all([item.comparison for item in labelled], rollouts.seed)
+    agrees = []
+    is_consistent = []
+    is_unreadable = []
+    for prediction, item in zip(predictions, labelled, strict=True):
+        verdicts = (prediction.verdict_ab, prediction.verdict_ba)
+        agrees.append(set(verdicts) == {item.verdict})
+        is_consistent.append(verdicts[0] is not None and verdicts[0] == verdicts[1])
+        is_unreadable += [verdict is None for verdict in verdicts]
+    return {AGREEMENT: fmean(agrees), "eval_consistency": fmean(is_consistent), "eval_unreadable": fmean(is_unreadable)}
 
 
 class KeptLabels(KeptBest):
@@ -132,13 +154,13 @@ class KeptLabels(KeptBest):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
     ) -> None:
-        """Have later steps compared with the start."""
+        """Have later steps compared with the start, which is the first to be evaluated."""
         if state.global_step == 0:
             state.best_metric = metrics[AGREEMENT]
 
 
 Tokens = tuple[tuple[int, ...], tuple[int, ...]]
-"""The ids of a prompt, and of what was generated after it (the end token included)."""
+"""The token ids of a prompt, and of the text generated after it (the end token included)."""
 
 
 @dataclass(frozen=True)
@@ -150,28 +172,27 @@ class Labelled:
 
 
 def rewards_of(label: Verdict, margins: Sequence[float | None]) -> dict[str, float]:
-    """What a branch, or a judgment, is rewarded for, in sum. Nothing looks at length.
+    """Return the parts of the reward of a branch, or of a judgment. Nothing looks at length.
 
-    ``both_orders``: 1 where all judgments give the label, a tie included, else 0 (J1, arXiv 2505.10320): who always
-    prefers what is shown first gets 0. ``unreadable``: minus the share of judgments that cannot be read. A branch that
-    cannot be read gets a number, never None: what TRL leaves out of a group cannot be unlearned.
+    ``both_orders``: 1 where all judgments give the label, a tie included, else 0 (J1, arXiv 2505.10320): a judge that
+    always prefers what is shown first gets 0. ``unreadable``: minus the share of judgments that cannot be read. A
+    branch that cannot be read gets a number, never None: what TRL leaves out of a group cannot be unlearned.
 
     Args:
         label: the verdict to give.
         margins: score of A minus that of B, by each judgment; None where it cannot be read, or never came about.
     """
     verdicts = [verdict_of(margin) for margin in margins]
-    right, unread = all(verdict == label for verdict in verdicts), fmean(verdict is None for verdict in verdicts)
-    return {"both_orders": float(right), "unreadable": -unread}
+    is_right = all(verdict == label for verdict in verdicts)
+    unreadable_share = fmean(verdict is None for verdict in verdicts)
+    return {"both_orders": float(is_right), "unreadable": -unreadable_share}
 
 
 class Recording(Engine, Protocol):
-    """An engine that remembers the token ids of all that it reads and generates.
-
-    ``tokens`` holds them by the seed of the call and the request's place in it, which tree nodes carry.
-    """
+    """An engine that remembers the token ids of all that it reads and generates."""
 
     tokens: dict[tuple[int | None, int | None], Tokens]
+    """By the seed of the call and the request's place in it, which tree nodes carry."""
     tokenizer: PreTrainedTokenizerBase
 
 
@@ -186,32 +207,33 @@ class RecordingEngine(TransformersEngine):
         self._seed = 0
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """As of the engine; the model is left as it was, in training mode or not."""
-        self._seed, training = seed, self.model.training
+        """Return completions as the engine does; the model is left as it was, in training mode or not."""
+        self._seed = seed
+        was_training = self.model.training
         try:
             return super().generate(requests, seed)
         finally:
-            self.model.train(training)
+            self.model.train(was_training)
 
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
+        """Remember a request's tokens, and return its completion."""
         self.tokens[self._seed, row.place] = (row.prompt, tuple(ids))
         return super()._finish(row, ids)
 
 
 @contextmanager
 def own_engine(trainer: Any) -> Iterator[RecordingEngine]:
-    """The policy itself, decoded here (under ZeRO-3 its weights come together for it)."""
+    """Yield an engine on the policy itself, in this process; under ZeRO-3 its weights come together for it."""
     with policy(trainer) as model:
         yield RecordingEngine(model, trainer.processing_class, trainer.rollout_func.config.max_length)
 
 
 def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
-    """The same at every level but for the temperature; judgments are read as they are written."""
-    limits = {
-        name: SamplingConfig(temperature, 1.0, getattr(asking, name).max_new_tokens)
-        for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling")
-    }
-    return replace(asking, score="parsed", constrained=False, **dict[str, Any](limits))
+    """Return settings that sample every level at one temperature, and read judgments as they are written."""
+    sampling: dict[str, Any] = {}
+    for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling"):
+        sampling[name] = SamplingConfig(temperature, 1.0, getattr(asking, name).max_new_tokens)
+    return replace(asking, score="parsed", constrained=False, **sampling)
 
 
 Part = tuple[Sequence[int], Sequence[int], bool, dict[str, float]]
@@ -242,20 +264,34 @@ class Rollouts:
     reads: Reads = "two"
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """The rows of a batch in the order of its prompts, with ``rewards``: every part's reward by name."""
+        """Return the rows of a batch in the order of its prompts.
+
+        Args:
+            prompts: their texts are the ids of comparisons; each stands there once for each row of its branches.
+            trainer: TRL's.
+
+        Returns:
+            TRL's columns, and ``rewards``: every part's reward by name.
+        """
         config = self.config
         generations = config.num_generations
         ids = [prompt[-1]["content"] for prompt in prompts][:: generations * PARTS]
+        # Branches are numbered over all processes, so that their random numbers do not depend on who samples them.
         first = trainer.accelerator.process_index * len(ids) * generations
-        comparisons = [self.labelled[i].comparison for i in ids for _ in range(generations)]
+        comparisons = []
+        for identifier in ids:
+            comparisons += [self.labelled[identifier].comparison] * generations
+        seed = derive_seed(self.seed, "rollout", trainer.state.global_step)
         with self.engine(trainer) as engine:
-            trees = self.grow(comparisons, engine, derive_seed(self.seed, "rollout", trainer.state.global_step), first)
+            trees = self.grow(comparisons, engine, seed, first)
         rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "rewards": []}
         for number, identifier in enumerate(ids):
             group = trees[number * generations : (number + 1) * generations]
             label = self.labelled[identifier].verdict
-            for part in zip(*(self._parts(tree, label, engine) for tree in group), strict=True):
-                for prompt, completion, generated, rewards in part:
+            parts_of_trees = [self._parts(tree, label, engine) for tree in group]
+            # TRL compares the rows of a group with one another, so the same part of all branches stands together.
+            for same_parts in zip(*parts_of_trees, strict=True):
+                for prompt, completion, generated, rewards in same_parts:
                     rows["prompt_ids"].append([*prompt])
                     rows["completion_ids"].append([*completion])
                     rows["env_mask"].append([int(generated)] * len(completion))
@@ -265,42 +301,70 @@ class Rollouts:
     def grow(
         self, comparisons: Sequence[Comparison], engine: Engine, seed: int, first: int = 0
     ) -> list[EvaluationTree]:
-        """One list of criteria for each, and a branch of its first one: in both orders, or of either response."""
+        """Return a tree for each comparison: a list of criteria, and a branch of its first one.
+
+        The branch judges in both orders, or either response.
+
+        Args:
+            comparisons: to grow trees of.
+            engine: has the policy's weights.
+            seed: of the step.
+            first: the number of the first tree among those of all processes.
+        """
         shape = Shape(count=self.asking.criteria, criteria=1, orders=TREE_READS[self.reads])
         asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
 
     def _parts(self, tree: EvaluationTree, label: Verdict, engine: Recording) -> Iterator[Part]:
-        """The parts of a tree in their order; those that never came about are stand-ins that nothing is learned from.
+        """Yield the parts of a tree in their order; those that never came about are stand-ins.
 
-        A stand-in has its branch's reward, which counts in what the others of its group are compared with.
+        Nothing is learned from a stand-in. It has its branch's reward, which counts in what the others of its group are
+        compared with.
+
+        Args:
+            tree: with one branch.
+            label: the verdict to give.
+            engine: has the tokens of the tree's nodes.
         """
-
-        def row(node: Any, rewards: dict[str, float]) -> Part:
-            if node is None or node.finish_reason in UNANSWERED:
-                end = engine.tokenizer.eos_token_id
-                return (end,), (end,), False, rewards
-            return *engine.tokens[node.seed, node.place], True, rewards
-
         orders = TREE_READS[self.reads]
-        guideline = next((g for criterion in tree.criteria for g in criterion.guidelines), None)
-        judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-        margins = [judgments[order].margin if order in judgments else None for order in orders]
+        guideline = next((node for criterion in tree.criteria for node in criterion.guidelines), None)
+        judgments = {}
+        if guideline is not None:
+            judgments = {judgment.order: judgment for judgment in guideline.judgments}
+        margins = []
+        for order in orders:
+            margin = None
+            if order in judgments:
+                margin = judgments[order].margin
+            margins.append(margin)
         branch = rewards_of(label, margins)
-        yield from (row(tree.lists[0], branch), row(guideline, branch))
+        yield _part(tree.lists[0], branch, engine)
+        yield _part(guideline, branch, engine)
         for order, margin in zip(orders, margins, strict=True):
-            # Whether its criterion tells the responses apart is not in a judgment's hands; whether it can be read is.
-            reading = {"unreadable": branch["unreadable"]}
-            own = {"branch": branch, "criterion": rewards_of(label, [margin]), "level": reading}
-            yield row(judgments.get(order), own[self.config.credit])
+            rewards = branch
+            if self.config.credit == "criterion":
+                rewards = rewards_of(label, [margin])
+            elif self.config.credit == "level":
+                # Whether its criterion tells the responses apart is not in a judgment's hands; if it can be read is.
+                rewards = {"unreadable": branch["unreadable"]}
+            yield _part(judgments.get(order), rewards, engine)
+
+
+def _part(node: Any, rewards: dict[str, float], engine: Recording) -> Part:
+    """Return the part of a tree's node; a stand-in where there is none, or the model gave no answer."""
+    if node is None or node.finish_reason in UNANSWERED:
+        end = engine.tokenizer.eos_token_id
+        return (end,), (end,), False, rewards
+    prompt, completion = engine.tokens[node.seed, node.place]
+    return prompt, completion, True, rewards
 
 
 def both_orders(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
-    """What TRL calls for the reward of this name; a part that it is not about gets None."""
+    """Return the rewards of this name, as TRL asks for them; a part that it is not about gets None."""
     return [row.get("both_orders") for row in rewards]
 
 
 def unreadable(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
-    """As :func:`both_orders`."""
+    """Return the rewards of this name, as :func:`both_orders` does."""
     return [row.get("unreadable") for row in rewards]
