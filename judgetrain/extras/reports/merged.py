@@ -1,7 +1,7 @@
-"""Several evaluations in one report."""
+"""Merge several evaluations into one report."""
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -22,8 +22,8 @@ from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A finished evaluation: its manifest, its files, and every setting of it and of what it was made from."""
+class FinishedEvaluation:
+    """A finished evaluation: its manifest, its files, and every setting of it and of the stages before it."""
 
     directory: Path
     manifest: Mapping[str, Any]
@@ -33,23 +33,32 @@ class Run:
     settings: Mapping[str, str]
 
     @classmethod
-    def read(cls, directory: Path) -> "Run":
-        """A finished evaluation (ConfigError: it is none; DataError: it is damaged)."""
+    def read(cls, directory: Path) -> Self:
+        """Return the finished evaluation of a directory.
+
+        Raises:
+            ConfigError: there is none.
+            DataError: it is damaged.
+        """
         if not (directory / MANIFEST).is_file() or not (directory / "metrics.json").is_file():
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")
         checked(directory)
-        files = {name: directory / f"{name}.json" for name in ("manifest", "metrics", "paired", "summary")}
-        read = {n: json.loads(p.read_text(encoding="utf-8")) if p.is_file() else {} for n, p in files.items()}
-        manifest, summary = read["manifest"], read["summary"]
+        contents: dict[str, Any] = {}
+        for name in ("manifest", "metrics", "paired", "summary"):
+            path = directory / f"{name}.json"
+            contents[name] = {}
+            if path.is_file():
+                contents[name] = json.loads(path.read_text(encoding="utf-8"))
+        manifest = contents["manifest"]
         settings = {SEED: str(manifest["seed"]), "recipe": str(manifest["recipe"])}
-        for made in lineage([directory]):
-            settings |= flat(made["config"] or {})
+        for stage in lineage([directory]):
+            settings |= flat(stage["config"] or {})
         return cls(
             directory=directory,
             manifest=manifest,
-            rows=[MetricRow.from_row(row) for row in read["metrics"]],
-            paired=read_record(tuple[PairedComparison, ...], read["paired"]),
-            left_out=summary.get("left_out", {}),
+            rows=[MetricRow.from_row(row) for row in contents["metrics"]],
+            paired=read_record(tuple[PairedComparison, ...], contents["paired"]),
+            left_out=contents["summary"].get("left_out", {}),
             settings=settings,
         )
 
@@ -69,133 +78,217 @@ class SeedMeans:
 
     @classmethod
     def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
-        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
-        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
-        for name in ("agreement", "consistency"):
-            values = [getattr(row, name) for row in rows]
-            found[name], found[f"{name}_std"] = (None, None) if None in values else (fmean(values), stdev(values))
-        return cls(method=method, **found)
+        """Return the means of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        agreement, agreement_std = _mean_and_deviation([row.agreement for row in rows])
+        consistency, consistency_std = _mean_and_deviation([row.consistency for row in rows])
+        assert agreement is not None, "rows without an agreement were left out"
+        return cls(
+            benchmark=rows[0].benchmark,
+            branches=rows[0].branches,
+            seeds=len(rows),
+            method=method,
+            agreement=agreement,
+            agreement_std=agreement_std,
+            consistency=consistency,
+            consistency_std=consistency_std,
+        )
+
+
+def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Return the mean and the sample standard deviation; None where a value is missing."""
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return None, None
+    return fmean(numbers), stdev(numbers)
 
 
 def seed_means(means: Sequence[SeedMeans]) -> Table:
-    """Means with their deviations over runs that differ in nothing but the seed."""
+    """Return a table of means with their deviations over runs that differ in nothing but the seed."""
     columns: Columns = NAME | {
         "seeds": attrgetter("seeds"),
-        "agreement %": lambda r: f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
-        "consistency %": lambda r: f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
+        "agreement %": lambda row: f"{percent(row.agreement)} ± {percent(row.agreement_std)}",
+        "consistency %": lambda row: f"{percent(row.consistency)} ± {percent(row.consistency_std)}",
     }
     return Table.of("Over seeds", means, columns)
 
 
-def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Report:
-    """One report of several runs, in the order of the settings that differ.
-
-    Methods stand in the order of ``methods`` (names), those that it lacks after them in that of the runs.
+def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str] = ()) -> Report:
+    """Return one report of several runs, in the order of the settings that differ.
 
     A method is called by its run, as in ``dpo (beta=0.1)``, where its figures are not the same in all; rows of one name
-    stand once. Runs that differ in nothing but their seed are also put together
-    as mean and standard deviation.
+    stand once. Runs that differ in nothing but their seed are also put together as mean and standard deviation.
+
+    Args:
+        runs: to put together.
+        name: of the report.
+        methods: names in the order in which they stand; others come after them, in the order of the runs.
     """
     keys = [*swept_keys([run.settings for run in runs]), SEED]
     runs = sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
     labels = run_labels([run.settings for run in runs])
-    differ = _differing_methods(runs)
+    differing = _differing_methods(runs)
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
+    left_out: dict[str, Mapping[str, int]] = {}
+    stages: dict[str, Mapping[str, Any]] = {}
+    run_facts = []
     for run, label in zip(runs, labels, strict=True):
-        names = {row.method: f"{row.method} ({label})" if row.method in differ else row.method for row in run.rows}
+        names = {row.method: row.method for row in run.rows}
+        for method in names.keys() & differing:
+            names[method] = f"{method} ({label})"
         for row in run.rows:
-            method, row = row.method, replace(row, method=names[row.method], run=label)
-            rows.setdefault((row.benchmark, row.key), (method, row))
+            named_row = replace(row, method=names[row.method], run=label)
+            rows.setdefault((named_row.benchmark, named_row.key), (row.method, named_row))
         for pair in run.paired:
-            sides = [MethodKey(names[side.method], side.branches) for side in (pair.first, pair.second)]
-            paired.setdefault((pair.benchmark, *sides), replace(pair, first=sides[0], second=sides[1]))
-    every, seeds = {run.manifest["seed"] for run in runs}, _over_seeds(runs)
-    facts = ("recipe", "seed", "fingerprint")
+            first = MethodKey(names[pair.first.method], pair.first.branches)
+            second = MethodKey(names[pair.second.method], pair.second.branches)
+            paired.setdefault((pair.benchmark, first, second), replace(pair, first=first, second=second))
+        left_out |= run.left_out
+        for stage in lineage([run.directory]):
+            stages[stage["fingerprint"]] = stage
+        facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
+        run_facts.append({"run": label} | facts)
+
+    seeds = {run.manifest["seed"] for run in runs}
+    only_seed = None
+    if len(seeds) == 1:
+        (only_seed,) = seeds
+    over_seeds = _over_seeds(runs)
+    tables = {}
+    for benchmark in {means.benchmark for means in over_seeds}:
+        tables[benchmark] = [seed_means([means for means in over_seeds if means.benchmark == benchmark])]
     return Report(
         recipe=name,
-        seed=every.pop() if len(every) == 1 else None,
+        seed=only_seed,
         rows=_by_method(rows, runs, methods),
         paired=list(paired.values()),
-        left_out={benchmark: found for run in runs for benchmark, found in run.left_out.items()},
-        lineage=list({row["fingerprint"]: row for run in runs for row in lineage([run.directory])}.values()),
+        left_out=left_out,
+        lineage=list(stages.values()),
         versions=runs[0].manifest["versions"],
-        runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],
-        seeds=seeds,
-        more={name: [seed_means([s for s in seeds if s.benchmark == name])] for name in {s.benchmark for s in seeds}},
+        runs=run_facts,
+        seeds=over_seeds,
+        more=tables,
     )
 
 
 def _by_method(
-    rows: Mapping[Hashable, tuple[str, MetricRow]], runs: Sequence[Run], methods: Sequence[str]
+    rows: Mapping[Hashable, tuple[str, MetricRow]], runs: Sequence[FinishedEvaluation], methods: Sequence[str]
 ) -> list[MetricRow]:
-    """The rows, each with the name that its method has in its run, by benchmark and method."""
-    fullest = sorted(runs, key=lambda run: -len({row.method for row in run.rows}))
-    order = list(dict.fromkeys([*methods, *(row.method for run in fullest for row in run.rows)]))
+    """Return the rows by benchmark and method.
+
+    Args:
+        rows: each with the name that its method has in its run.
+        runs: where methods stand in an order; the run with the most methods comes first.
+        methods: names that come before all others.
+    """
+    order = dict.fromkeys(methods)
+    for run in sorted(runs, key=lambda run: -len({row.method for row in run.rows})):
+        order |= dict.fromkeys(row.method for row in run.rows)
+    places = list(order)
     benchmarks = list(dict.fromkeys(row.benchmark for _, row in rows.values()))
-    found = sorted(rows.values(), key=lambda item: (benchmarks.index(item[1].benchmark), order.index(item[0])))
-    return [row for _, row in found]
+
+    def place(item: tuple[str, MetricRow]) -> tuple[int, int]:
+        method, row = item
+        return benchmarks.index(row.benchmark), places.index(method)
+
+    return [row for _, row in sorted(rows.values(), key=place)]
 
 
-def _differing_methods(runs: Sequence[Run]) -> set[str]:
-    figures: dict[str, dict[Hashable, set[Hashable]]] = {}
-    for row in (row for run in runs for row in run.rows):
-        pearson = row.correlations.pearson if row.correlations else None
-        found = row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie
-        figures.setdefault(row.method, {}).setdefault((row.benchmark, row.key), set()).add(found)
-    return {method for method, places in figures.items() if any(len(found) > 1 for found in places.values())}
-
-
-def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
-    """Means of runs that differ in nothing but the seed."""
-    groups: dict[str, list[Run]] = {}
+def _differing_methods(runs: Sequence[FinishedEvaluation]) -> set[str]:
+    """Return the methods whose figures are not the same in all runs."""
+    figures: dict[tuple[str, Hashable], set[Hashable]] = {}
+    differing = set()
     for run in runs:
-        rest = {k: v for k, v in run.settings.items() if k != SEED and not k.startswith(MEASURED)}
-        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(run)
+        for row in run.rows:
+            pearson = None
+            if row.correlations:
+                pearson = row.correlations.pearson
+            seen = figures.setdefault((row.benchmark, row.key), set())
+            seen.add((row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie))
+            if len(seen) > 1:
+                differing.add(row.method)
+    return differing
+
+
+def _over_seeds(runs: Sequence[FinishedEvaluation]) -> list[SeedMeans]:
+    """Return means of runs that differ in nothing but the seed."""
+    groups: dict[str, list[FinishedEvaluation]] = {}
+    for run in runs:
+        others = {key: value for key, value in run.settings.items() if key != SEED and not key.startswith(MEASURED)}
+        groups.setdefault(json.dumps(others, sort_keys=True), []).append(run)
     several = [group for group in groups.values() if len(group) > 1]
-    labels = run_labels([{k: v for k, v in group[0].settings.items() if k != SEED} for group in several])
-    found = []
-    for group, label in zip(several, labels, strict=True):
-        told = f" ({label})" if len(several) > 1 and label else ""
+    without_seed = []
+    for group in several:
+        without_seed.append({key: value for key, value in group[0].settings.items() if key != SEED})
+    means = []
+    for group, label in zip(several, run_labels(without_seed), strict=True):
+        suffix = ""
+        if len(several) > 1 and label:
+            suffix = f" ({label})"
         for first in group[0].rows:
-            same = [r for run in group for r in run.rows if (r.benchmark, r.key) == (first.benchmark, first.key)]
-            measured = [row for row in same if row.agreement is not None]
+            measured = []
+            for run in group:
+                measured += [row for row in run.rows if _is_same(row, first) and row.agreement is not None]
             if len(measured) > 1:
-                found.append(SeedMeans.of(measured, f"{first.method}{told}"))
-    return found
+                means.append(SeedMeans.of(measured, f"{first.method}{suffix}"))
+    return means
+
+
+def _is_same(row: MetricRow, other: MetricRow) -> bool:
+    """Return True if both are of one method, number of branches and benchmark."""
+    return row.benchmark == other.benchmark and row.key == other.key
 
 
 def merge(pipeline: Pipeline) -> None:
     """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
-    config, console = pipeline.config, pipeline.console
-    if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
-        raise ConfigError(f"report.name={config.report.name!r}: must be the name of one folder")
-    made = pipeline.root / "evaluate"
-    if not (runs := config.report.runs or [str(path.parent) for path in sorted(made.glob(f"*/{MANIFEST}"))]):
-        told = f"stage=report: {made} holds no finished evaluation"
-        raise ConfigError(f"{told}; run stage=evaluate first, or name others in report.runs")
-    read = [Run.read(directory) for directory in _directories(runs, Path(config.output_dir))]
-    report = merged(read, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
-    target = Path(config.output_dir) / "reports" / config.report.name
+    config = pipeline.config
+    name = config.report.name
+    if not name.strip(".") or Path(name).name != name:
+        raise ConfigError(f"report.name={name!r}: must be the name of one folder")
+    directory = pipeline.root / "evaluate"
+    runs = config.report.runs or [str(path.parent) for path in sorted(directory.glob(f"*/{MANIFEST}"))]
+    if not runs:
+        raise ConfigError(
+            f"stage=report: {directory} holds no finished evaluation; run stage=evaluate first, or name others in "
+            "report.runs"
+        )
+    output = Path(config.output_dir)
+    finished = [FinishedEvaluation.read(path) for path in _directories(runs, output)]
+    report = merged(finished, name, [Method.parse(text).name for text in config.evaluate.methods])
+    target = output / "reports" / name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
     write_json_atomic(target / "paired.json", [asdict(row) for row in report.paired])
     write_json_atomic(target / "summary.json", report.summary())
     write_text_atomic(target / "report.md", markdown(report))
     write_text_atomic(target / "report.html", html_page(report))
-    console.plain(console_tables(report))
-    console.line(f"report: {len(read)} evaluations: {target / 'report.html'}")
+    pipeline.console.plain(console_tables(report))
+    pipeline.console.line(f"report: {len(finished)} evaluations: {target / 'report.html'}")
 
 
-def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
+def _directories(runs: Iterable[str], output: Path) -> Iterator[Path]:
+    """Yield the directories of evaluations, each once.
+
+    Args:
+        runs: directories of evaluations or sweeps, or globs of them.
+        output: the run's directory, for errors.
+
+    Raises:
+        ConfigError: an entry names nothing, or a sweep without an evaluation.
+    """
     seen: set[Path] = set()
     for entry in runs:
-        if not (paths := named(entry)):
+        paths = named(entry)
+        if not paths:
             raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
         for path in paths:
-            found = [path]
-            if any(path.glob(f"*/{JOB}")) and not (found := evaluations(read_jobs(path))):
-                raise ConfigError(f"report.runs: {str(path)!r}: no job of this sweep made an evaluation")
-            for directory in found:
-                if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
+            directories = [path]
+            if any(path.glob(f"*/{JOB}")):
+                directories = evaluations(read_jobs(path))
+                if not directories:
+                    raise ConfigError(f"report.runs: {str(path)!r}: no job of this sweep made an evaluation")
+            for directory in directories:
+                # A glob may match what is no evaluation; a single name that is none is an error where it is read.
+                is_meant = len(paths) == 1 or (directory / MANIFEST).is_file()
+                if is_meant and directory.resolve() not in seen:
                     seen.add(directory.resolve())
                     yield directory
