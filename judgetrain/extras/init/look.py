@@ -1,7 +1,7 @@
-"""What stands in a data file, as the project's own readers read it."""
+"""Look at what stands in a data file, as the project's own readers read it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,16 +23,29 @@ MEANINGS = {
     **dict.fromkeys(("b", "model_b", "response_b", "2", "second", "right"), "B"),
     **dict.fromkeys(("tie", "0", "equal", "both", "draw", "same", "tie (bothbad)"), "tie"),
 }
-"""How people write labels of two responses, in lower case."""
+"""Labels of two responses as people write them, in lower case."""
 SHOWN = ("query", "messages", "response_a", "response_b", "response", "reference", "label", "criteria")
+"""Fields whose columns are shown."""
 
 
 @dataclass
-class Found:
-    """One file: what its rows are (``kinds``), and what is in them.
+class FileContents:
+    """The contents of a data file.
 
-    ``roles``: the column of each field. ``fields`` and ``labels``: what a recipe has to say of the file besides its
-    path. ``unknown``: labels that are none, ``columns``: all there are. ``tokens``: an estimate for each row.
+    Args:
+        path: of the file.
+        fields: columns by field that a recipe has to name, since their names are other than the usual ones.
+        labels: meanings of labels that a recipe has to name, likewise.
+        kinds: numbers of rows by what they are.
+        roles: the column that each field is read from.
+        verdicts: numbers of rows by label.
+        unknown: numbers of rows by a label that has no meaning.
+        columns: all of them; a set that keeps its order.
+        dialogues: of the rows.
+        references: number of rows with a good answer.
+        tokens: an estimate for each row.
+        duplicates: number of rows whose texts an earlier row has.
+        rejects: why rows could not be read.
     """
 
     path: Path
@@ -51,89 +64,157 @@ class Found:
 
     @property
     def rows(self) -> int:
-        """Rows that could be read."""
+        """Number of rows that could be read."""
         return self.kinds.total()
 
     @property
     def labelled(self) -> int:
-        """Comparisons and single responses with a label."""
+        """Number of comparisons and single responses with a label."""
         return self.verdicts.total()
 
     @property
     def is_test(self) -> bool:
-        """Whether its name says that it is to measure on."""
+        """True if the file's name says that it is to measure on."""
         return any(word in self.path.name.casefold() for word in ("test", "eval", "dev", "bench", "heldout"))
 
     def lines(self) -> Iterator[str]:
-        """What is told of the file."""
-        kinds = ", ".join(f"{n:,} {kind}s" for kind, n in self.kinds.most_common()) or "no row that can be read"
-        roles = ", ".join(f if f == c else f"{f} (column {c})" for f, c in self.roles.items())
-        yield ": ".join(filter(None, (self.path.name, kinds, roles)))
-        labels = ", ".join(f"{label} {n:,}" for label, n in sorted(self.verdicts.items()))
-        means = ", ".join(f"{value} is {label}" for value, label in sorted(self.labels.items()))
-        unused, tokens = [c for c in self.columns if c not in self.roles.values()], self.tokens or [0]
-        parts = {
-            f"labels {labels}{means and f' ({means})'}": self.labelled,
-            f"{self.unknown.total():,} labels are none of A, B, tie: {', '.join([*self.unknown][:3])}": self.unknown,
-            f"{self.references:,} good answers": self.references and not self.labelled,
-            f"about {median(tokens):,.0f} tokens a row, the longest {max(tokens):,}": self.rows,
-            f"{self.duplicates:,} duplicates": self.duplicates,
-            f"nothing is read from column {', '.join(unused)}": unused,
-            f"{len(self.rejects):,} rows cannot be read: {''.join(self.rejects[:1])}": self.rejects,
-        }
-        yield "  " + "; ".join(text for text, there in parts.items() if there)
+        """Yield the lines in which a user reads what the file holds."""
+        kinds = ", ".join(f"{count:,} {kind}s" for kind, count in self.kinds.most_common())
+        headline = [self.path.name, kinds or "no row that can be read"]
+        roles = [name if name == column else f"{name} (column {column})" for name, column in self.roles.items()]
+        if roles:
+            headline.append(", ".join(roles))
+        yield ": ".join(headline)
+
+        facts = []
+        if self.labelled:
+            facts.append(self._labels())
+        if self.unknown:
+            examples = ", ".join([*self.unknown][:3])
+            facts.append(f"{self.unknown.total():,} labels are none of A, B, tie: {examples}")
+        if self.references and not self.labelled:
+            facts.append(f"{self.references:,} good answers")
+        if self.rows:
+            facts.append(f"about {median(self.tokens):,.0f} tokens a row, the longest {max(self.tokens):,}")
+        if self.duplicates:
+            facts.append(f"{self.duplicates:,} duplicates")
+        unused = [column for column in self.columns if column not in self.roles.values()]
+        if unused:
+            facts.append(f"nothing is read from column {', '.join(unused)}")
+        if self.rejects:
+            facts.append(f"{len(self.rejects):,} rows cannot be read: {self.rejects[0]}")
+        yield "  " + "; ".join(facts)
+
+    def _labels(self) -> str:
+        """Return the numbers of labels, and what their values mean if a recipe has to say so."""
+        text = "labels " + ", ".join(f"{label} {count:,}" for label, count in sorted(self.verdicts.items()))
+        if self.labels:
+            meanings = ", ".join(f"{value} is {label}" for value, label in sorted(self.labels.items()))
+            text += f" ({meanings})"
+        return text
 
 
-def look(path: Path, fields: Mapping[str, str]) -> Found:
-    """What stands in a file; of a big one in its first :data:`MOST` rows. ``fields``: columns that the user names."""
-    found, seen, values = Found(path, dict(fields)), Seen(), dict[str, Counter[str]]()
-    source = SourceConfig(name=path.stem, path=str(path), fields=found.fields, limit=MOST)
+def look(path: Path, fields: Mapping[str, str]) -> FileContents:
+    """Return what stands in a file; of a big one in its first :data:`MOST` rows.
+
+    Args:
+        path: of the file.
+        fields: columns by field that the user names.
+    """
+    contents = FileContents(path, dict(fields))
+    source = SourceConfig(name=path.stem, path=str(path), fields=contents.fields, limit=MOST)
     reader = RowReader(source, "data")
+    seen = Seen()
+    values: dict[str, Counter[str]] = {}
 
-    def take(row: Any, number: int) -> None:
-        of, label, responses = None, None, tuple[str, ...]()
-        found.columns.update(dict.fromkeys(row))
-        kind = "comparison" if reader.has_responses(row) else "rated response" if reader.is_rated(row) else "dialogue"
-        if kind == "comparison":
-            of, label = reader.comparison(row, number, labelled=False), reader.label(row)
-        elif kind == "rated response":
-            of = reader.rated(row, number)
-            label = f"{of.rating_a.score:.1g}" if of.rating_a else None  # type: ignore[assignment]
-        if of:
-            responses = of.response_a, of.response_b
-            for name, value in row.items():
-                values.setdefault(name, Counter()).update([] if value in (None, "") else [str(value)])
-        dialogue = of.dialogue if of else reader.dialogue(row, number)
-        found.kinds[kind] += 1
-        found.dialogues.append(dialogue)
-        found.verdicts.update([label] if label else [])
-        found.references += bool(dialogue.reference)
-        texts = (*(m.content for m in dialogue.messages), *responses)
-        found.tokens.append(sum(map(estimated_tokens, texts)))
-        found.duplicates += not seen.add(normalised("\n".join(texts)))
+    def read_row(row: Any, number: int) -> None:
+        contents.columns.update(dict.fromkeys(row))
+        dialogue, responses = _read_content(row, number, reader, contents, values)
+        contents.dialogues.append(dialogue)
+        contents.references += bool(dialogue.reference)
+        texts = [*(message.content for message in dialogue.messages), *responses]
+        contents.tokens.append(sum(map(estimated_tokens, texts)))
+        contents.duplicates += not seen.add(normalised("\n".join(texts)))
         for name in SHOWN:
-            if column := fields.get(name) or next((c for c in DEFAULT_FIELDS[name] if row.get(c) is not None), None):
-                found.roles.setdefault(name, column)
+            column = fields.get(name) or _first_column(row, DEFAULT_FIELDS[name])
+            if column:
+                contents.roles.setdefault(name, column)
 
-    rejects = Rejects(strict=False, keep=lambda row: found.rejects.append("{place}: {message}".format(**row)))
+    def keep_reject(reject: Mapping[str, Any]) -> None:
+        contents.rejects.append("{place}: {message}".format(**reject))
+
     try:
-        for _ in read(source, "data", take, rejects):
+        for _ in read(source, "data", read_row, Rejects(strict=False, keep=keep_reject)):
             pass
     except DataError as error:
-        found.rejects.append(str(error))
-    found.unknown = reader.unknown
-    if found.unknown or not found.verdicts:
-        _find_labels(found, values)
-    return found
+        # The whole file cannot be read; what was seen of it stays.
+        contents.rejects.append(str(error))
+    contents.unknown = reader.unknown
+    if contents.unknown or not contents.verdicts:
+        _find_labels(contents, values)
+    return contents
 
 
-def _find_labels(found: Found, values: Mapping[str, Counter[str]]) -> None:
-    """Labels in a column that nothing was read from, all of whose values look like such."""
-    taken = {column for name, column in found.roles.items() if name != "label"}
-    for name, written in values.items():
-        means = {value: MEANINGS.get(value.strip().casefold(), "") for value in written}
-        if name not in taken and {"A", "B"} <= {*means.values()} <= {"A", "B", "tie"}:
-            found.fields["label"] = found.roles["label"] = name
-            found.labels, found.unknown = means, Counter()
-            found.verdicts = Counter(means[value] for value in written.elements())
-            return
+def _read_content(
+    row: Any, number: int, reader: RowReader, contents: FileContents, values: dict[str, Counter[str]]
+) -> tuple[Dialogue, tuple[str, ...]]:
+    """Read a row by what it is, count its kind and label, and return its dialogue and responses.
+
+    Args:
+        row: of the file.
+        number: of the row.
+        reader: of the file.
+        contents: where kind and label are counted.
+        values: where the values of the columns of comparisons and single responses are counted.
+    """
+    if reader.has_responses(row):
+        comparison = reader.comparison(row, number, labelled=False)
+        label = reader.label(row)
+        # A row that cannot be read is none of any kind, so it is counted once it is read.
+        contents.kinds["comparison"] += 1
+        if label:
+            contents.verdicts[label] += 1
+    elif reader.is_rated(row):
+        comparison = reader.rated(row, number)
+        contents.kinds["rated response"] += 1
+        if comparison.rating_a:
+            contents.verdicts[f"{comparison.rating_a.score:.1g}"] += 1
+    else:
+        dialogue = reader.dialogue(row, number)
+        contents.kinds["dialogue"] += 1
+        return dialogue, ()
+    for name, value in row.items():
+        counts = values.setdefault(name, Counter())
+        if value not in (None, ""):
+            counts[str(value)] += 1
+    return comparison.dialogue, (comparison.response_a, comparison.response_b)
+
+
+def _first_column(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the first of these columns that has a value in the row."""
+    for name in names:
+        if row.get(name) is not None:
+            return name
+    return None
+
+
+def _find_labels(contents: FileContents, values: Mapping[str, Counter[str]]) -> None:
+    """Take as labels a column that nothing was read from, all of whose values look like labels.
+
+    Args:
+        contents: of the file, to which the labels are added.
+        values: numbers of rows by column and value.
+    """
+    used = {column for name, column in contents.roles.items() if name != "label"}
+    for name, counts in values.items():
+        meanings = {value: MEANINGS.get(value.strip().casefold(), "") for value in counts}
+        verdicts = set(meanings.values())
+        # A column of ties alone, or of one side, may hold anything.
+        if name in used or not {"A", "B"} <= verdicts <= {"A", "B", "tie"}:
+            continue
+        contents.fields["label"] = name
+        contents.roles["label"] = name
+        contents.labels = meanings
+        contents.unknown = Counter()
+        contents.verdicts = Counter(meanings[value] for value in counts.elements())
+        return

@@ -1,9 +1,13 @@
-"""How long a run takes, found in a minute by playing it through, and what it will leave out.
+"""Play a run through in a minute, to tell how long it takes and what it will leave out.
 
-Every stage before the first training runs as it is, in a directory of which nothing stays; of the first training a few
-steps. Then trees are grown and judges measured by the stages' own code, with an engine that asks the model a few of the
-requests and knows the rest (:mod:`judgetrain.extras.init.rehearsal`). What trains later is worked out from the first
-training's pace, and from what the trees of two pretended judges leave. Seconds are those of an idle machine.
+- Every stage before the first training runs as it is, in a directory of which nothing stays.
+- Of the first training a few steps run.
+- Trees are grown and judges measured by the stages' own code, with an engine that asks the model a few of the requests
+  and makes up the other answers (:mod:`judgetrain.extras.init.rehearsal`).
+- The time of later trainings follows from the first training's pace, and from what the trees of two pretended judges
+  leave to train on.
+
+Seconds are those of an idle machine.
 """
 
 import io
@@ -39,209 +43,383 @@ from judgetrain.train.stages import InitialSettings
 
 ROWS = 400
 """Rows of a source and of a benchmark that are played through; what goes by rows is multiplied for the others."""
-STEPS, ENOUGH = 40, 8.0
-"""Steps of the first training, and seconds after its first, which warms up: which of the two comes first."""
+STEPS = 40
+"""Steps of the first training at most."""
+ENOUGH = 8.0
+"""Seconds of the first training at most, after its first step, which warms up."""
 BUSY = 0.1
-"""Share of the time that others may take of the cores before it is told."""
+"""Share of the time that others may take of the cores before the preflight says so."""
+LATER_TRAININGS = ("sft", "reference", "dpo")
+"""Stages whose time follows from the first training's pace."""
+BATCH = 32
+"""Requests asked together of an engine that names no batch size."""
 
 
 class EnoughError(Exception):
-    """Enough training steps were seen."""
+    """Raised to end the training of which enough steps were seen."""
 
 
 class Steps(Run):
-    """A tracker that keeps the tokens trained on, and when, and ends the training after :data:`ENOUGH`."""
+    """A tracker that keeps when how many tokens were trained on, and ends the training after :data:`ENOUGH`."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, float]] = []
+        """By step, its second and the tokens trained on up to it."""
 
     def log(self, numbers: Mapping[str, Any], step: int | None = None) -> None:
-        """Keep the time of a training step (EnoughError: it is enough)."""
-        self.seen += (more := [(now(), float(v)) for k, v in numbers.items() if k.endswith("/num_tokens")])
-        if more and more[0][0] - self.seen[0][0] > ENOUGH:
-            raise EnoughError
+        """Keep the time of a training step.
+
+        Raises:
+            EnoughError: the training has gone on for long enough.
+        """
+        for name, value in numbers.items():
+            if not name.endswith("/num_tokens"):
+                continue
+            second = now()
+            self.seen.append((second, float(value)))
+            first_second, _ = self.seen[0]
+            if second - first_second > ENOUGH:
+                raise EnoughError
 
 
 class Play:
-    """A run that is played through in ``home``.
+    """A run that is played through in a directory.
 
-    What follows the first training is played twice, with a judge that judges by chance and with one that is sure: how
-    many examples and pairs their trees leave lies between the two, as a rule. ``seconds``: by stage what it would take,
-    with either; ``counts``: the steps or pairs, likewise. ``more``: how much more there is than was played; ``of``:
-    what there is. ``once``: the stages up to the first training.
+    What follows the first training is played twice, with a judge that judges by chance and with one that is steady: how
+    many examples and pairs their trees leave lies between the two, as a rule.
 
-    ``until``: when nothing more is asked that need not be, by ``time.monotonic``.
+    Args:
+        config: of the run.
+        target: the last stage.
+        home: an empty directory.
+        until: when nothing more is asked of the model that need not be, by ``time.monotonic``.
     """
 
     def __init__(self, config: Config, target: str, home: Path, until: float = math.inf) -> None:
-        self.config, self.home, self._wanted = config, home, Pipeline(config)
-        self.seconds, self.counts = defaultdict[str, list[float]](list), defaultdict[str, list[int]](list)
-        self.more, self.of, self._busy = dict[str, float](), dict[str, str](), lost()
-        self.cut, self._track, self._stages = Counter[str](), Steps(), [*self._wanted.needed(target)]
-        last = self._stages.index("initial") if "initial" in self._stages else len(self._stages)
-        self._once = self._stages[: last + 1]
-        engine, evaluate, label, teacher = config.engine, config.evaluate, config.label, config.teacher
-        batch = engine.batch_size if isinstance(engine, TransformersEngineConfig) else 32
-        model = engine.model if isinstance(engine, LocalEngineConfig) else config.train.base
-        self.ledger = Ledger(config.train.base.path, batch, until=until)
+        self.config = config
+        self.home = home
+        self.seconds = defaultdict[str, list[float]](list)
+        """By stage what it would take; two values where it is played twice."""
+        self.counts = defaultdict[str, list[int]](list)
+        """By stage that trains its steps, or the pairs it reads; two values where it is played twice."""
+        self.more: dict[str, float] = {}
+        """By stage how many times more there is than was played."""
+        self.of: dict[str, str] = {}
+        """By stage what there is, in words."""
+        self.cut = Counter[str]()
+        """Rows that are left out, by the reason."""
+        self._busy = lost()
+        self._track = Steps()
+        self._wanted = Pipeline(config)
+        self._stages = [*self._wanted.needed(target)]
+        self._played_once = self._stages
+        if "initial" in self._stages:
+            self._played_once = self._stages[: self._stages.index("initial") + 1]
+        self.ledger, played = self._rehearsed(until)
+        self._played = Pipeline(played, Console(silent=True))
+
+    def _rehearsed(self, until: float) -> tuple[Ledger, Config]:
+        """Return the ledger of the rehearsal, and the configuration of what is played."""
+        config = self.config
+        engine = config.engine
+        batch = BATCH
+        if isinstance(engine, TransformersEngineConfig):
+            batch = engine.batch_size
+        model = config.train.base
+        if isinstance(engine, LocalEngineConfig):
+            model = engine.model
+        ledger = Ledger(config.train.base.path, batch, until=until)
+        teacher = config.teacher
+        if not teacher.engine.computes:
+            teacher = replace(teacher, engine=RehearsedConfig())
+        evaluate = replace(config.evaluate, benchmarks=[*map(_few, config.evaluate.benchmarks)])
         played = config.changed(
-            output_dir=str(home),
-            engine=RehearsedConfig(model=model, batch_size=batch, ledger=self.ledger),
-            teacher=teacher if teacher.engine.computes else replace(teacher, engine=RehearsedConfig()),
+            output_dir=str(self.home),
+            engine=RehearsedConfig(model=model, batch_size=batch, ledger=ledger),
+            teacher=teacher,
             dialogues=replace(config.dialogues, sources=[*map(_few, config.dialogues.sources)]),
             responses=replace(config.responses, models=[*map(_unpaid, config.responses.models)]),
-            label=replace(label, external=_unpaid(label.external)),
-            evaluate=_unpaid(replace(evaluate, benchmarks=[*map(_few, evaluate.benchmarks)]), "external"),
+            label=replace(config.label, external=_unpaid(config.label.external)),
+            evaluate=_unpaid(evaluate, "external"),
         )
-        self._played = Pipeline(played, Console(silent=True))
+        return ledger, played
 
     def run(self) -> None:
         """Play every stage that a run would make, in order."""
         for stage in self._stages:
-            for steady in (False,) if stage in self._once else (False, True):
-                cut, self.ledger.steady = self.ledger.cut.copy(), steady
-                self.seconds[stage].append(self._seconds(stage))
-                self.ledger.cut = cut if steady else self.ledger.cut
+            self.ledger.steady = False
+            self.seconds[stage].append(self._stage_seconds(stage))
+            if stage not in self._played_once:
+                # What is cut is the same for either judge, and is counted once.
+                cut = self.ledger.cut.copy()
+                self.ledger.steady = True
+                self.seconds[stage].append(self._stage_seconds(stage))
+                self.ledger.cut = cut
 
-    def _seconds(self, stage: str) -> float:
-        if stage in ("sft", "reference", "dpo"):
-            return self._trained(stage)
+    def _stage_seconds(self, stage: str) -> float:
+        """Play a stage, and return the seconds that all of it would take."""
+        if stage in LATER_TRAININGS:
+            return self._training_seconds(stage)
         if stage == "initial":
-            return self._first()
-        began, pending = now(), self.ledger.pending
-        with suppress(NothingToLearnError):  # of a few trees by chance nothing may be left
+            return self._first_training()
+        began = now()
+        pending = self.ledger.pending
+        # Of a few trees by a judge that judges by chance nothing may be left.
+        with suppress(NothingToLearnError):
             self._play(stage)
         if not self.ledger.steady:
-            self._sizes(stage)
+            self._note_sizes(stage)
         waited = (self.ledger.pending - pending) / (self.config.executor.workers or 1)
-        return max(0.0, now() - began + waited) * self.more.get(stage, 1.0)  # what was lost is known with a delay
+        # The system counts what was lost to others with a delay, so that the difference may be below 0.
+        return max(0.0, now() - began + waited) * self.more.get(stage, 1.0)
 
     def _play(self, stage: str, **changes: Any) -> None:
-        """Run a stage's code on what was played before; the base, as the first judge, stands for all."""
+        """Run a stage's code on what was played before; the base, as the first judge, stands for all.
+
+        Args:
+            stage: its name.
+            changes: of its settings.
+        """
         settings = replace(self._played.settings(stage), **changes)
-        names = STAGES[stage].inputs(settings)
-        inputs = {name: self._place("initial" if name in JUDGE_STAGES else name) for name in names}
+        inputs = {}
+        for name in STAGES[stage].inputs(settings):
+            if name in JUDGE_STAGES:
+                inputs[name] = self._place("initial")
+            else:
+                inputs[name] = self._place(name)
         out = StageRun(self._place(stage), stage, self.config.seed, Console(silent=True), home=self.home)
         out.track = self._track
         with redirect_stdout(io.StringIO()):
             STAGES[stage].run(settings, inputs, out)
 
     def _place(self, stage: str) -> Path:
-        own = self.ledger.steady and stage not in self._once  # apart, as stages take shards from artifacts beside
-        return self.home / ("steady" if own else "chance") / "artifacts" / stage / "played"
+        """Return the directory in which a stage is played."""
+        judge = "chance"
+        # The two judges' artifacts stand apart, since stages take finished shards from artifacts beside their own.
+        if self.ledger.steady and stage not in self._played_once:
+            judge = "steady"
+        return self.home / judge / "artifacts" / stage / "played"
 
-    def _sizes(self, stage: str) -> None:
-        """Note how much more there is of what goes by rows, as soon as it is known."""
-        config, more, of = self.config, self.more, self.of
-        asked = {e.model_name for e in engines_in(self._wanted.settings(stage)) if e.paid and not e.computes}
+    def _note_sizes(self, stage: str) -> None:
+        """Note how much more there is than is played, of what goes by rows, as soon as it is there to count."""
         if stage == "dialogues":
-            local = (source for source in config.dialogues.sources if source.local)
-            sizes = [sum(1 for _ in read(s, stage, lambda row, n: None, Rejects(strict=False))) for s in local]
-            more[stage] = more["cluster"] = max(1, sum(sizes)) / max(1, sum(min(n, ROWS) for n in sizes))
+            self._note_dialogues()
         elif stage == "responses":
-            kept = count_rows(self._place("dialogues"), "dialogues")
-            pairs = count_rows(self._place(stage), "comparisons")
-            sample, most = config.cluster.sample, config.tree.max_comparisons or sys.maxsize
-            more[stage] = min(sample, kept * more["dialogues"]) / max(1, min(sample, kept))
-            counts = [round(pairs * more[stage]), pairs]  # of the run, and of what is played
-            taught = [min(config.teacher.comparisons, math.ceil(config.teacher.share * n)) for n in counts]
-            trees = [min(most, (n - t) or n) for n, t in zip(counts, taught, strict=True)]
-            more |= dict.fromkeys(("teacher", "initial"), taught[0] / max(1, taught[1]))
-            of |= {"teacher": f"{taught[0]:,} comparisons", "tree": f"{trees[0]:,} trees"}
-            more |= dict.fromkeys(("tree", "label", "sft", "reference", "dpo"), trees[0] / max(1, trees[1]))
+            self._note_comparisons()
         elif stage == "evaluate":
-            settings: list[Any] = [pipeline.settings(stage) for pipeline in (self._wanted, self._played)]
-            whole, played = (sum(len(b.comparisons) for b in each.benchmarks) for each in settings)
-            more[stage] = whole / max(1, played)
-            of[stage] = f"{len(config.evaluate.methods)} methods, {whole:,} comparisons"
-        known = [of.get(stage, ""), *(f"and what {name} takes" for name in sorted(asked))]
-        of[stage] = ", ".join(filter(None, known))
+            self._note_benchmarks()
+        # Engines that are paid for are not asked, so their time is not in the seconds.
+        engines = engines_in(self._wanted.settings(stage))
+        paid = {engine.model_name for engine in engines if engine.paid and not engine.computes}
+        notes = [self.of.get(stage, "")]
+        notes += [f"and what {name} takes" for name in sorted(paid)]
+        self.of[stage] = ", ".join(note for note in notes if note)
 
-    def _first(self) -> float:
-        """A few steps of the first training; the seconds of all of them."""
-        began, place = now(), self._place("initial") / "model"
+    def _note_dialogues(self) -> None:
+        """Count the rows of local sources; a source of the Hub is read up to its limit in either case."""
+        rows = 0
+        played = 0
+        for source in self.config.dialogues.sources:
+            if source.local:
+                size = sum(1 for _ in read(source, "dialogues", lambda row, number: None, Rejects(strict=False)))
+                rows += size
+                played += min(size, ROWS)
+        self.more["dialogues"] = max(1, rows) / max(1, played)
+        self.more["cluster"] = self.more["dialogues"]
+
+    def _note_comparisons(self) -> None:
+        """Work out how many comparisons the teacher and the trees get, of the run and of what is played."""
+        config = self.config
+        sample = config.cluster.sample
+        kept = count_rows(self._place("dialogues"), "dialogues")
+        self.more["responses"] = min(sample, kept * self.more["dialogues"]) / max(1, min(sample, kept))
+        played = count_rows(self._place("responses"), "comparisons")
+        taught, trees = self._shared_out(round(played * self.more["responses"]))
+        taught_played, trees_played = self._shared_out(played)
+        self.of["teacher"] = f"{taught:,} comparisons"
+        self.of["tree"] = f"{trees:,} trees"
+        for stage in ("teacher", "initial"):
+            self.more[stage] = taught / max(1, taught_played)
+        for stage in ("tree", "label", *LATER_TRAININGS):
+            self.more[stage] = trees / max(1, trees_played)
+
+    def _shared_out(self, comparisons: int) -> tuple[int, int]:
+        """Return how many comparisons the teacher evaluates, and of how many trees are grown."""
+        config = self.config
+        taught = min(config.teacher.comparisons, math.ceil(config.teacher.share * comparisons))
+        # Where the teacher takes all, trees are grown of all.
+        remaining = comparisons - taught or comparisons
+        return taught, min(config.tree.max_comparisons or sys.maxsize, remaining)
+
+    def _note_benchmarks(self) -> None:
+        """Count the comparisons of the benchmarks, of the run and of what is played."""
+        comparisons = []
+        for pipeline in (self._wanted, self._played):
+            settings: Any = pipeline.settings("evaluate")
+            comparisons.append(sum(len(benchmark.comparisons) for benchmark in settings.benchmarks))
+        whole, played = comparisons
+        self.more["evaluate"] = whole / max(1, played)
+        self.of["evaluate"] = f"{len(self.config.evaluate.methods)} methods, {whole:,} comparisons"
+
+    def _first_training(self) -> float:
+        """Train a few steps of stage initial, and return the seconds that all of them would take."""
+        began = now()
         settings = self._played.settings("initial")
         assert isinstance(settings, InitialSettings)
         short = replace(settings.train, max_steps=STEPS, save_steps=10**6, regional_compilation=False)
         with suppress(EnoughError):
             self._play("initial", train=short)
-        if not place.is_dir():
-            load_model(settings.base).save_pretrained(place)  # from here it is read in no time, unlike a GGUF file
-            load_tokenizer(settings.base).save_pretrained(place)
-            save_asking(settings, place)
-        self._judge = ModelConfig(str(place))
+        model = self._place("initial") / "model"
+        if not model.is_dir():
+            # The training was ended. The base stands for the judge, and is read from here in no time, unlike a GGUF
+            # file.
+            load_model(settings.base).save_pretrained(model)
+            load_tokenizer(settings.base).save_pretrained(model)
+            save_asking(settings, model)
+        self._judge = ModelConfig(str(model))
         self._tokenizer = load_tokenizer(self._judge)
-        (first, before), *_, (last, after) = self._track.seen
-        self._pace = (after - before) / (last - first)
-        self._rest = max(0.0, first - began - before / self._pace)
-        if self.config.teacher.engine.computes:  # what it wrote is what the judge learns to write
-            for row in Rows(self._place("teacher"), "examples"):
-                ids = self._tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
-                self.ledger.lengths[row["level"]].append(len(ids) + 1)
-        return self._trained("initial")
+        first_second, tokens_before = self._track.seen[0]
+        last_second, tokens_after = self._track.seen[-1]
+        self._tokens_a_second = (tokens_after - tokens_before) / (last_second - first_second)
+        # Besides the steps: loading, compiling, and what else comes before the first one.
+        self._setup_seconds = max(0.0, first_second - began - tokens_before / self._tokens_a_second)
+        if self.config.teacher.engine.computes:
+            self._note_lengths()
+        return self._training_seconds("initial")
 
-    def _trained(self, stage: str) -> float:
-        """The seconds of a training, at the first one's pace. A pair is read twice, with either side."""
-        config, pairs = self.config.train, stage in ("dpo", "reference")
-        source, name = "label", "pairs-train" if pairs else "sft-train"
-        source, name = ("teacher", "examples") if stage == "initial" else (source, name)
-        train, tokenizer, place = config.dpo if pairs else getattr(config, stage), self._tokenizer, self._place(source)
-        most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
+    def _note_lengths(self) -> None:
+        """Note how long the teacher's texts are: what it wrote is what the judge learns to write."""
+        for row in Rows(self._place("teacher"), "examples"):
+            ids = self._tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
+            # With the end token.
+            self.ledger.lengths[row["level"]].append(len(ids) + 1)
+
+    def _training_seconds(self, stage: str) -> float:
+        """Return the seconds of a training at the first one's pace, and note its steps."""
+        train = self._train_settings(stage)
+        most_tokens = min(train.max_length, own_context(self._judge))
+        name = "pairs-train"
+        if stage == "initial":
+            name = "examples"
+        elif stage == "sft":
+            name = "sft-train"
+        ends = end_token_ids(self._judge, self._tokenizer)
         try:
-            kind = WithReminders if stage == "reference" else Rows
-            given = pairs_of(place, train) if stage == "dpo" else kind(place, name)
-            found = fitting(given, tokenizer, most, name, ends)
-        except (DataError, TrainingError):  # there is none, or none fits
+            examples = fitting(self._training_rows(stage, name), self._tokenizer, most_tokens, name, ends)
+        except (DataError, TrainingError):
+            # There is none, or none fits.
             self.counts[stage].append(0)
             return 0.0
-        told = f"{name} longer than {most} tokens (train.*.max_length)"
-        self.cut |= Counter({told: found.dropped.get("too_long", 0)})
-        rows, tokens = round(len(found) * self.more[stage]), (1 + pairs) * fmean(found.lengths)
-        batch = train.per_device_train_batch_size * train.global_accumulation_steps
-        passes = lasting(train, rows).num_train_epochs
-        steps = train.max_steps if train.max_steps > 0 else math.ceil(rows * passes / batch)
-        self.of[stage] = f"steps of {batch}, {tokens:,.0f} tokens each"
-        self.counts[stage].append(rows if stage == "reference" else steps)
-        if stage == "reference":  # nothing is learned: a third of the work
+        too_long = examples.dropped.get("too_long", 0)
+        self.cut |= Counter({f"{name} longer than {most_tokens} tokens (train.*.max_length)": too_long})
+        rows = round(len(examples) * self.more[stage])
+        tokens = fmean(examples.lengths)
+        if stage in ("reference", "dpo"):
+            # A pair is read twice, with either side.
+            tokens *= 2
+        if stage == "reference":
             self.of[stage] = "pairs"
-            return self.ledger.load + rows * tokens / self._pace / 3
-        return self._rest + steps * min(batch, rows) * tokens / self._pace
+            self.counts[stage].append(rows)
+            # Nothing is learned, which is a third of the work.
+            return self.ledger.load + rows * tokens / self._tokens_a_second / 3
+        batch = train.per_device_train_batch_size * train.global_accumulation_steps
+        steps = train.max_steps
+        if steps <= 0:
+            steps = math.ceil(rows * lasting(train, rows).num_train_epochs / batch)
+        self.of[stage] = f"steps of {batch}, {tokens:,.0f} tokens each"
+        self.counts[stage].append(steps)
+        return self._setup_seconds + steps * min(batch, rows) * tokens / self._tokens_a_second
 
-    def told(self, passed: float) -> Iterator[Any]:
-        """A table with a row a stage, and what there is to say besides."""
-        table = Table("stage", "about", "of", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        made = {stage: not self._wanted.plan(stage).finished for stage in self.seconds}
-        seconds = {stage: [made[stage] * s for s in each] for stage, each in self.seconds.items()}
-        whole = [sum(each[-1 if sure else 0] for each in seconds.values()) for sure in (False, True)]
-        for stage, each in (*seconds.items(), ("all", whole)):
-            number = _between(self.counts.get(stage, []), "{:,}".format)
-            of = f"{number} {self.of.get(stage, '')}".strip() if made.get(stage, True) else "is there"
-            table.add_row(stage, _between(each, duration), of)
-        yield table
+    def _train_settings(self, stage: str) -> Any:
+        """Return how a stage trains; stage reference reads the pairs as stage dpo does."""
+        if stage == "reference":
+            return self.config.train.dpo
+        return getattr(self.config.train, stage)
+
+    def _training_rows(self, stage: str, name: str) -> Collection[dict[str, Any]]:
+        """Return the rows that a stage would train on, or read."""
+        if stage == "initial":
+            return Rows(self._place("teacher"), name)
+        label = self._place("label")
+        if stage == "reference":
+            return WithReminders(label, name)
+        if stage == "dpo":
+            return pairs_of(label, self.config.train.dpo)
+        return Rows(label, name)
+
+    def lines(self, passed: float) -> Iterator[Any]:
+        """Yield a table with a row a stage, and sentences on what else a user should know.
+
+        Args:
+            passed: seconds that the preflight took.
+        """
+        yield self._table()
         if self.ledger.late:
             yield "the time was over before all was asked: the last stages are reckoned from what was measured by then"
-        if (busy := (lost() - self._busy) / passed) > BUSY:
-            told = f"others used this machine for {busy:.0%} of the time, which is not counted"
-            yield f"{told}: if they go on, a run takes {1 / (1 - busy):.1f} times as long"
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
-        torch = sys.modules.get("torch")
-        gpu = f", {torch.cuda.max_memory_allocated() / 1e9:.1f} of a GPU" if torch and torch.cuda.is_available() else ""
-        yield f"peak memory {memory:.1f} GB{gpu}; found in {duration(passed)}, nothing of it is kept"
-        yield from (f"left out: {number:,} {told}" for told, number in (self.cut + self.ledger.cut).items())
-        if "dpo" in seconds:
+        busy = (lost() - self._busy) / passed
+        if busy > BUSY:
+            yield (
+                f"others used this machine for {busy:.0%} of the time, which is not counted: if they go on, a run "
+                f"takes {1 / (1 - busy):.1f} times as long"
+            )
+        yield f"peak memory {_peak_memory()}; found in {duration(passed)}, nothing of it is kept"
+        for reason, number in (self.cut + self.ledger.cut).items():
+            yield f"left out: {number:,} {reason}"
+        if "dpo" in self.seconds:
             yield "from - to: a judge by chance, as small models on hard rows, leaves few examples and many pairs,"
             yield "one that is sure the reverse; so all is a run with the one or the other, not the sum of the columns"
 
+    def _table(self) -> Table:
+        """Return the table of the stages' seconds and of what they are about."""
+        table = Table("stage", "about", "of", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        by_chance = 0.0
+        steady = 0.0
+        for stage, seconds in self.seconds.items():
+            if self._wanted.plan(stage).finished:
+                seconds = [0.0] * len(seconds)
+                about = "is there"
+            else:
+                number = _between(self.counts.get(stage, []), "{:,}".format)
+                about = f"{number} {self.of.get(stage, '')}".strip()
+            by_chance += seconds[0]
+            steady += seconds[-1]
+            table.add_row(stage, _between(seconds, duration), about)
+        table.add_row("all", _between([by_chance, steady], duration), "")
+        return table
 
-def _between(each: Collection[float], written: Callable[[float], str]) -> str:
-    """The least and the greatest, or one of them where they read alike."""
-    return " - ".join(dict.fromkeys(map(written, (min(each), max(each)) if each else ())))
+
+def _peak_memory() -> str:
+    """Return the most memory that this process had, and of a GPU."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kilobytes, macOS bytes.
+    unit = 1e6
+    if sys.platform == "darwin":
+        unit = 1e9
+    text = f"{peak / unit:.1f} GB"
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        text += f", {torch.cuda.max_memory_allocated() / 1e9:.1f} of a GPU"
+    return text
+
+
+def _between(values: Collection[float], written: Callable[[float], str]) -> str:
+    """Return the least and the greatest value as text, or one of them where they read alike."""
+    if not values:
+        return ""
+    least = written(min(values))
+    greatest = written(max(values))
+    if least == greatest:
+        return least
+    return f"{least} - {greatest}"
 
 
 def _unpaid(owner: Any, name: str = "engine") -> Any:
-    """With an engine that answers at once in the place of one that may be paid for."""
-    return replace(owner, **{name: RehearsedConfig()}) if getattr(owner, name).paid else owner
+    """Return the settings with an engine that answers at once in the place of one that may be paid for."""
+    if not getattr(owner, name).paid:
+        return owner
+    return replace(owner, **{name: RehearsedConfig()})
 
 
 def _few(source: Any) -> Any:
+    """Return a source or benchmark of which :data:`ROWS` rows are read at most."""
     return replace(source, limit=min(source.limit or ROWS, ROWS))

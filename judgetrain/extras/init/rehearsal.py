@@ -1,4 +1,4 @@
-"""An engine that answers at once as a judge which has learned the form, and works out how long the model would take."""
+"""Answer at once as a judge that has learned the form would, and work out how long the model would take."""
 
 import math
 import re
@@ -19,55 +19,82 @@ from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.local.decoding import Ids, families
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
-from judgetrain.judges.prompting.parsing import SCORES
 from judgetrain.label.labels import judgment
 from judgetrain.schema import Verdict
 
 ENOUGH = 2.0
-"""Seconds after which no more of a kind are asked; of the first kind two batches tell what a step and a token take."""
+"""Seconds after which no more requests of a kind are asked. Of the first kind there are two batches at least, since one
+does not tell what a step and what a token takes."""
 FEW = 16
-"""Requests asked together, or a run's whole batch where one takes no time."""
+"""Requests asked together; where a batch takes no time, as many as a run asks together."""
 SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
 
 
 def lost() -> float:
-    """Seconds that this thread waited for a core which others used, as Linux counts them; elsewhere 0."""
+    """Return the seconds that this thread waited for a core which others used, as Linux counts them; elsewhere 0."""
     with suppress(OSError):
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return 0.0
 
 
 def now() -> float:
-    """Seconds by a clock that stands still while others use the cores."""
+    """Return seconds by a clock that stands still while others use the cores."""
     return time.monotonic() - lost()
 
 
 def reply(request: Request, draw: int, steady: bool) -> str:
-    """What a judge that has learned the form might say: by chance (``draw``), or always the same of two responses."""
-    slots = request.slots
+    """Return what a judge that has learned the form might write.
 
-    def worth(response: str) -> int:
-        text = slots[response]
-        return derive_seed(text) + derive_seed(slots.get("criterion", ""), text) if steady else derive_seed(draw, text)
-
+    Args:
+        request: what it is asked.
+        draw: a random number of this request.
+        steady: whether it always says the same of two responses; else it judges by chance, by ``draw``.
+    """
     if request.step == "score":
-        return f"Score: {1 + worth('response') % 5}"
+        return f"Score: {1 + _pretended_worth(request, 'response', draw, steady) % 5}"
     if request.step in ("judgment", "pairwise"):
-        better: Verdict = "A" if worth("response_a") > worth("response_b") else "B"
-        return judgment(better) if request.step == "judgment" else f"[[{better}]]"
-    return form_text(request) + (str(draw) if request.step == "response" else "")  # no two of which are equal
+        worth_a = _pretended_worth(request, "response_a", draw, steady)
+        worth_b = _pretended_worth(request, "response_b", draw, steady)
+        better: Verdict = "B"
+        if worth_a > worth_b:
+            better = "A"
+        if request.step == "judgment":
+            return judgment(better)
+        return f"[[{better}]]"
+    if request.step == "response":
+        # Equal responses would be dropped, so no two are.
+        return form_text(request) + str(draw)
+    return form_text(request)
+
+
+def _pretended_worth(request: Request, slot: str, draw: int, steady: bool) -> int:
+    """Return a number for a response: by its text and the criterion where the judge is steady, else by the draw."""
+    text = request.slots[slot]
+    if not steady:
+        return derive_seed(draw, text)
+    return derive_seed(text) + derive_seed(request.slots.get("criterion", ""), text)
 
 
 @dataclass
 class Ledger:
-    """What a rehearsal has measured.
+    """The measurements of a rehearsal.
 
-    ``pending`` are the seconds that answering everything would have taken beyond those that passed. ``lengths``: the
-    tokens of what the teacher wrote, by level: judges write as much; where there are none, half of what they may.
-    ``seen``: what was asked at a time, as :meth:`sizes`, and the seconds that it took. ``answers`` and ``spent``
-    seconds: by step, and whether the model is untrained. ``steady``: how the pretended judge judges (:func:`reply`).
-    ``until``: when nothing more is asked but the first request, by ``time.monotonic``; ``late``: whether that came.
+    Args:
+        base: the path of the untrained model.
+        batch: requests that a run asks together.
+        lengths: tokens of the texts that the teacher wrote, by level: judges write as much. Where there are none, half
+            of what they may write is assumed.
+        pending: seconds that answering everything would have taken beyond those that passed.
+        load: seconds that the model took to load.
+        cut: texts that are cut or left out, by the reason.
+        seen: batches that were asked: their :meth:`sizes`, and the seconds that they took.
+        answers: by step, and whether the model is untrained, what it answered.
+        spent: likewise the seconds that it took.
+        engine: the model.
+        steady: how the pretended judge judges (:func:`reply`).
+        until: when nothing more is asked but the first request, by ``time.monotonic``.
+        late: whether that time came.
     """
 
     base: str
@@ -84,20 +111,36 @@ class Ledger:
     until: float = math.inf
     late: bool = False
 
-    def sizes(self, asked: Sequence[tuple[Ids, int]]) -> list[float]:
-        """Steps of a batch of such prompts and new tokens, the tokens read (what is shared, once) and those written."""
-        prompts, new = zip(*asked, strict=True)
-        read = sum(shared + sum(len(p) - shared for p in family) for family, shared in families({*prompts}))
-        return [max(max(new), sum(new) / min(self.batch, len(new))), read, sum(new)]
+    def sizes(self, requests: Sequence[tuple[Ids, int]]) -> list[float]:
+        """Return the steps that a batch takes, the tokens it reads (a beginning that prompts share once) and writes.
 
-    def seconds(self, asked: Sequence[tuple[Ids, int]]) -> float:
-        """How long requests take: by steps and tokens, whose shares were found from all that was asked."""
+        Args:
+            requests: each one's prompt and number of new tokens.
+        """
+        prompts, new_tokens = zip(*requests, strict=True)
+        tokens_read = 0
+        for family, shared in families({*prompts}):
+            tokens_read += shared + sum(len(prompt) - shared for prompt in family)
+        written = sum(new_tokens)
+        # A place in the batch that is free is filled at once, so the steps are those of the longest or of the mean.
+        steps = max(max(new_tokens), written / min(self.batch, len(new_tokens)))
+        return [steps, tokens_read, written]
+
+    def seconds(self, requests: Sequence[tuple[Ids, int]]) -> float:
+        """Return how long requests take, by what a step and a token took of all that was asked.
+
+        Args:
+            requests: each one's prompt and number of new tokens.
+        """
         from scipy.optimize import nnls
 
-        if not asked:
+        if not requests:
             return 0.0
-        sizes, took = (np.array(column) for column in zip(*self.seen, strict=True))
-        return float(nnls(sizes / took[:, None], np.ones(len(took)))[0] @ self.sizes(asked))
+        sizes = np.array([sizes for sizes, _ in self.seen])
+        seconds = np.array([seconds for _, seconds in self.seen])
+        # Divided by its seconds, every batch has the same weight, however long it took.
+        shares, _ = nnls(sizes / seconds[:, None], np.ones(len(seconds)))
+        return float(shares @ self.sizes(requests))
 
 
 @dataclass
@@ -116,81 +159,156 @@ class Rehearsed:
     """
 
     def __init__(self, config: RehearsedConfig) -> None:
-        self.name, self._ledger = config.model_name, config.ledger
-        if (ledger := config.ledger) is None:
+        self.name = config.model_name
+        self._ledger = config.ledger
+        ledger = config.ledger
+        if ledger is None:
             return
         self._untrained = config.model.path == ledger.base
-        if ledger.engine is None:  # one model stands for all of a run, whose loading counts each time
-            began = now()
-            settings = TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
-            ledger.engine = TransformersEngine(settings)
-            ledger.load = now() - began
-        else:
+        # One model stands for all of a run, but each of them would have to be loaded.
+        if ledger.engine is not None:
             ledger.pending += ledger.load
+            return
+        began = now()
+        settings = TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
+        ledger.engine = TransformersEngine(settings)
+        ledger.load = now() - began
 
     def close(self) -> None:
-        """The model stays for the next judge."""
+        """Leave the model to the next judge."""
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order."""
-        ledger, draws = self._ledger, [derive_seed(seed, i) for i in range(len(requests))]
+        """Return one completion per request, in order."""
+        draws = [derive_seed(seed, number) for number in range(len(requests))]
+        ledger = self._ledger
         if ledger is None:
-            return [_completion(reply(r, draw, True), r, 1, 1) for r, draw in zip(requests, draws, strict=True)]
-        fits, done = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
-        for completion in done.values():
-            long = "do not fit into the model's context: try prompts=compact, or a base that reads longer texts"
-            why = long if completion.finish_reason == "too_long" else completion.error
-            ledger.cut[f"{requests[0].step} prompts {why}"] += 1
-        own_words = self._untrained and requests[0].step != "guideline"  # on which what is asked next does not depend
-        kind = requests[0].step, own_words
-        before = ledger.spent[kind]
-        asked = self._asked([(requests[i], prompt) for i, prompt in fits.items()], seed, kind)
-        for n, (i, prompt) in enumerate(fits.items()):
-            own, length = ledger.answers[kind], self._length(requests[i], i, own_words)
-            said = reply(requests[i], draws[i], ledger.steady)
-            pretended = _completion(said, requests[i], len(prompt), length)
-            done[i] = own[n % len(own)] if own_words and own else pretended
-        if not own_words:  # which was asked for less than it will write: its time counts as all others'
-            asked, ledger.pending = 0, ledger.pending - ledger.spent[kind] + before
-        ledger.pending += ledger.seconds([(fits[i], done[i].generated_tokens) for i in [*fits][asked:]])
-        return [done[i] for i in range(len(requests))]
+            pairs = zip(requests, draws, strict=True)
+            return [_completion(reply(request, draw, True), request, 1, 1) for request, draw in pairs]
+        step = requests[0].step
+        prompts, completions = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
+        for completion in completions.values():
+            reason = completion.error
+            if completion.finish_reason == "too_long":
+                reason = "do not fit into the model's context: try prompts=compact, or a base that reads longer texts"
+            ledger.cut[f"{step} prompts {reason}"] += 1
+
+        # What is asked next does not depend on a guideline, so a pretended one does.
+        speaks = self._untrained and step != "guideline"
+        kind = (step, speaks)
+        spent_before = ledger.spent[kind]
+        count = self._ask([(requests[number], prompt) for number, prompt in prompts.items()], seed, kind)
+        answers = ledger.answers[kind]
+        for place, (number, prompt) in enumerate(prompts.items()):
+            tokens = self._length(requests[number], number, speaks)
+            if speaks and answers:
+                completions[number] = answers[place % len(answers)]
+            else:
+                text = reply(requests[number], draws[number], ledger.steady)
+                completions[number] = _completion(text, requests[number], len(prompt), tokens)
+        if not speaks:
+            # The model was asked for less than the judge will write, so these requests count as all others do.
+            count = 0
+            ledger.pending -= ledger.spent[kind] - spent_before
+        not_asked = [*prompts][count:]
+        ledger.pending += ledger.seconds(
+            [(prompts[number], completions[number].generated_tokens) for number in not_asked]
+        )
+        return [completions[number] for number in range(len(requests))]
 
     def _length(self, request: Request, number: int, untrained: bool) -> int:
-        """As long a text as a trained judge writes; what would be cut is counted."""
+        """Return how many tokens a trained judge would write, and count what would be cut.
+
+        Args:
+            request: what it is asked.
+            number: of the request; lengths of the teacher's texts are taken in turn.
+            untrained: whether the base answers, whose texts are not counted.
+        """
         most = request.sampling.max_new_tokens
-        known = self._ledger.lengths.get("judgment" if request.step == "score" else request.step)
-        tokens = known[number % len(known)] if known else -(-most // 2)
+        level = request.step
+        if level == "score":
+            level = "judgment"
+        lengths = self._ledger.lengths.get(level)
+        tokens = math.ceil(most / 2)
+        if lengths:
+            tokens = lengths[number % len(lengths)]
         if tokens > most and not untrained:
-            told = f"{request.step} texts are longer than the {most} tokens that they may have"
-            self._ledger.cut[f"{told} (judge.*_tokens, tree.*_sampling)"] += 1
+            reason = (
+                f"{request.step} texts are longer than the {most} tokens that they may have (judge.*_tokens, "
+                "tree.*_sampling)"
+            )
+            self._ledger.cut[reason] += 1
         return min(tokens, most)
 
-    def _asked(self, asking: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> int:
-        """How many of the requests, the first ones, the model was asked: first one alone."""
-        ledger, asked = self._ledger, 0
-        found = ledger.answers[kind]
-        while asked < len(asking) and len(found) < 2 * ledger.batch:
+    def _ask(self, requests: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> int:
+        """Ask the model the first requests, one alone at first, and return how many it was asked.
+
+        Args:
+            requests: with their prompts.
+            seed: of the call.
+            kind: their step, and whether the model is untrained.
+        """
+        ledger = self._ledger
+        answers = ledger.answers[kind]
+        count = 0
+        while count < len(requests) and len(answers) < 2 * ledger.batch:
             ledger.late = time.monotonic() > ledger.until
-            if ledger.seen and (ledger.late or (ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1)):
+            enough = ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1
+            # One batch is asked in any case, or nothing could be reckoned.
+            if ledger.seen and (ledger.late or enough):
                 break
-            few = 1 if kind[1] or not ledger.seen else min(FEW, ledger.batch)
-            size = ledger.batch if 0 < ledger.spent[kind] < ENOUGH / 10 else few
-            began, (part, prompts) = now(), zip(*asking[asked:][:size], strict=True)
-            if not kind[1]:  # what it writes is not used
-                short = (replace(r.sampling, max_new_tokens=min(SHORT, r.sampling.max_new_tokens)) for r in part)
-                part = tuple(replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True))
-            found += ledger.engine.generate(part, seed)
-            took, asked = now() - began, asked + len(part)
-            written = [each.generated_tokens for each in found[-len(part) :]]
-            ledger.seen.append((ledger.sizes([*zip(prompts, written, strict=True)]), took))
-            ledger.spent[kind] += took
-        return asked
+            batch = requests[count:][: self._next_size(kind)]
+            count += len(batch)
+            self._ask_batch(batch, seed, kind)
+        return count
+
+    def _next_size(self, kind: tuple[str, bool]) -> int:
+        """Return how many requests to ask together next."""
+        ledger = self._ledger
+        _, speaks = kind
+        if 0 < ledger.spent[kind] < ENOUGH / 10:
+            return int(ledger.batch)
+        # What a request takes is not known yet; and the untrained base may write to its token limit.
+        if speaks or not ledger.seen:
+            return 1
+        return int(min(FEW, ledger.batch))
+
+    def _ask_batch(self, batch: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> None:
+        """Ask the model, and note what it took."""
+        ledger = self._ledger
+        _, speaks = kind
+        began = now()
+        asked_requests = []
+        for request, _ in batch:
+            if not speaks:
+                # What it writes is not used.
+                few_tokens = min(SHORT, request.sampling.max_new_tokens)
+                request = replace(request, sampling=replace(request.sampling, max_new_tokens=few_tokens))
+            asked_requests.append(request)
+        completions = ledger.engine.generate(tuple(asked_requests), seed)
+        seconds = now() - began
+        ledger.answers[kind] += completions
+        sizes = ledger.sizes(
+            [(prompt, answer.generated_tokens) for (_, prompt), answer in zip(batch, completions, strict=True)]
+        )
+        ledger.seen.append((sizes, seconds))
+        ledger.spent[kind] += seconds
 
 
 def _completion(text: str, request: Request, prompt: int, tokens: int) -> Completion:
-    """A pretended answer, with sure probabilities where a score stands."""
-    wanted = request.sampling.candidates
-    sure = {score: tuple(float(each == score) for each in wanted) for score in SCORES}
-    places = re.finditer(r"(?<=Score: )[1-5]", text) if wanted else ()
-    choices = tuple(Choice(found.start(), sure[found[0]]) for found in places)
-    return Completion(text=text, prompt_tokens=prompt, generated_tokens=tokens, finish_reason="stop", choices=choices)
+    """Return a pretended answer, with sure probabilities where a score stands.
+
+    Args:
+        text: of the answer.
+        request: what was asked.
+        prompt: tokens of the prompt.
+        tokens: of the answer.
+    """
+    candidates = request.sampling.candidates
+    choices = []
+    if candidates:
+        for match in re.finditer(r"(?<=Score: )[1-5]", text):
+            sure = tuple(float(candidate == match[0]) for candidate in candidates)
+            choices.append(Choice(match.start(), sure))
+    return Completion(
+        text=text, prompt_tokens=prompt, generated_tokens=tokens, finish_reason="stop", choices=tuple(choices)
+    )

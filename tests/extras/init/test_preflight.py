@@ -141,6 +141,6 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(
     assert by_chance < sure
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(preflight, "lost", lambda: play._busy + 30)
-    told = "\n".join(map(str, play.told(60)))
+    told = "\n".join(map(str, play.lines(60)))
     assert "50% of the time, which is not counted: if they go on, a run takes 2.0 times as long" in told
     assert ("the time was over" in told) == (not until)
