@@ -1,4 +1,4 @@
-"""Stage ``correct``: a judge finds the weak responses, and a model rewrites them (branching paper, section 5.5)."""
+"""Run stage ``correct``: a judge finds weak responses, and a model rewrites them (branching paper, section 5.5)."""
 
 import re
 from collections import Counter
@@ -29,20 +29,22 @@ from judgetrain.schema import Comparison
 from judgetrain.scorers.probdiff import average
 
 BRANCHES = 3
-"""Criteria that a response is judged by (the paper's), or all where the judge names fewer."""
+"""Criteria that a response is judged by (the paper's number), or all where the judge names fewer."""
 SHARD = 32
-"""Comparisons finished together: what a kill costs."""
+"""Comparisons finished together; the unit of resume."""
 
 
 def _load(settings: CorrectSettings, models: Models) -> "Corrector":
-    """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
+    """Return the judge, the rater, and the model that rewrites: the judge's own where ``correct.engine`` names none."""
     config = settings.correct
     judge = models.judge(Method.parse(config.judge), min(BRANCHES, settings.criteria or BRANCHES))
     engine = judge.engine
     if config.engine is not None:
         answers = answers_of(config.engine, models.out.home, settings.seed)
         engine = make_engine(config.engine, answers=answers, budget=models.budget)
-    rater = models.judge(Method.parse(config.rater)) if config.rater else None
+    rater = None
+    if config.rater:
+        rater = models.judge(Method.parse(config.rater))
     prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
     return Corrector(judge, engine, prompts, config.sampling, rater, config.single)
 
@@ -56,22 +58,23 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     comparisons = _comparisons(settings)
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
-    engines = settings.teacher, settings.external, config.engine
+    engines = (settings.teacher, settings.external, config.engine)
     with (
         spending(engines, config, "correct", out) as budget,
-        loaded_once(lambda: _load(settings, Models(settings, inputs, out, budget))) as models,
+        loaded_once(lambda: _load(settings, Models(settings, inputs, out, budget))) as corrector,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            return _shard(models().correct(items, out.shard_seed(index)))
+            return _shard(corrector().correct(items, out.shard_seed(index)))
 
-        out.sharded("corrections", comparisons, SHARD, process, "comparisons", models, spread=budget is None)
+        # A budget is counted in this process, so its requests stay here.
+        out.sharded("corrections", comparisons, SHARD, process, "comparisons", corrector, spread=budget is None)
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)
     if table["rewritten"]:
-        told = f"{table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%})"
-        out.log(f"correct: {told}", keep=True)
+        share = f"{table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%})"
+        out.log(f"correct: {share}", keep=True)
     if table["rated"] is not None:
         out.log(
             f"correct: rated {table['rated']:.2f} before, {table['rated_after'] or 0:.2f} after, over all responses",
@@ -80,6 +83,7 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 
 def _comparisons(settings: CorrectSettings) -> list[Comparison]:
+    """Return the comparisons whose responses are corrected."""
     source = settings.correct.source
     if source.type == "world":
         assert settings.world is not None
@@ -87,19 +91,30 @@ def _comparisons(settings: CorrectSettings) -> list[Comparison]:
     return list(read_comparisons(source, "correct.source", labelled=False))
 
 
-def _shard(done: "Corrected") -> ShardResult:
-    dropped: Counter[str] = sum((Counter(t.failures) for t in done.trees), Counter())
-    dropped.update(f"correction:{c.failure}" for c in done.corrections if c.failure)
-    dropped["unscored"] += sum(c.score is None for c in done.corrections)
-    tokens = [(int(cost.prompt_tokens), int(cost.generated_tokens)) for cost in map(cost_of, done.trees)]
-    tokens += [(c.prompt_tokens, c.generated_tokens) for c in done.completions]
+def _shard(corrected: "Corrected") -> ShardResult:
+    """Return corrections as a finished shard."""
+    dropped = Counter[str]()
+    prompt_tokens = 0
+    generated_tokens = 0
+    for tree in corrected.trees:
+        dropped.update(tree.failures)
+        cost = cost_of(tree)
+        prompt_tokens += int(cost.prompt_tokens)
+        generated_tokens += int(cost.generated_tokens)
+    for completion in corrected.completions:
+        prompt_tokens += completion.prompt_tokens
+        generated_tokens += completion.generated_tokens
+    for correction in corrected.corrections:
+        if correction.failure:
+            dropped[f"correction:{correction.failure}"] += 1
+    dropped["unscored"] += sum(correction.score is None for correction in corrected.corrections)
     return ShardResult(
-        [asdict(c) for c in done.corrections],
-        len(done.corrections),
+        [asdict(correction) for correction in corrected.corrections],
+        len(corrected.corrections),
         dropped,
-        prompt_tokens=sum(prompt for prompt, _ in tokens),
-        generated_tokens=sum(generated for _, generated in tokens),
-        counts_out=sum(c.corrected is not None for c in done.corrections),
+        prompt_tokens=prompt_tokens,
+        generated_tokens=generated_tokens,
+        counts_out=sum(correction.corrected is not None for correction in corrected.corrections),
     )
 
 
@@ -116,7 +131,7 @@ _ANALYSIS = (
 
 @dataclass(frozen=True)
 class Correction:
-    """One response of a comparison, and what became of it."""
+    """One response of a comparison, and its correction."""
 
     comparison_id: str
     side: Side
@@ -144,36 +159,66 @@ class Corrected:
 
 
 def evaluation_of(tree: EvaluationTree, side: Side) -> str:
-    """What the judge says of one response: by criterion, its score and analysis; other responses are left out.
+    """Return the judge's evaluation of one response: by criterion, its score and analysis.
 
-    From the judgment that showed the response first, else from the other order; unreadable ones say nothing.
+    Other responses are left out. It is from the judgment that showed the response first, else from the other order;
+    unreadable ones are left out.
     """
-    material, order = f"{tree.comparison.response_a}\n{tree.comparison.response_b}", "AB" if side == "A" else "BA"
+    shown = f"{tree.comparison.response_a}\n{tree.comparison.response_b}"
+    order = "BA"
+    if side == "A":
+        order = "AB"
     parts = []
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
-            nodes = sorted(guideline.judgments, key=lambda j: j.order != order)
-            node = next((j for j in nodes if j.verdict is not None), None)
-            if node:
-                parts.append(_part(criterion, node, side, material))
+            readable = [judgment for judgment in guideline.judgments if judgment.verdict is not None]
+            readable.sort(key=lambda judgment: judgment.order != order)
+            if readable:
+                parts.append(_part(criterion, readable[0], side, shown))
     return "\n\n".join(parts)
 
 
-def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: str) -> str:
-    shown = side if node.order == "AB" else "AB"["BA".index(side)]
-    answer = answer_of(node.text, material) or ""
-    found = re.search(_ANALYSIS.format(side=shown), answer, re.IGNORECASE | re.MULTILINE | re.DOTALL)
-    score = node.score_a if side == "A" else node.score_b
-    analysis = (found[1].strip() if found else "") or "(no analysis)"
-    return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis}"
+def _part(criterion: CriterionNode, judgment: JudgmentNode, side: Side, shown: str) -> str:
+    """Return a criterion with one response's score and analysis.
+
+    Args:
+        criterion: that was judged by.
+        judgment: of both responses.
+        side: the response.
+        shown: both responses' texts, which an analysis may quote.
+    """
+    # In the order BA the judge calls the second response A.
+    name: str = side
+    if judgment.order == "BA":
+        name = {"A": "B", "B": "A"}[side]
+    answer = answer_of(judgment.text, shown) or ""
+    match = re.search(_ANALYSIS.format(side=name), answer, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    analysis = ""
+    if match:
+        analysis = match[1].strip()
+    score = _score_of(judgment, side)
+    return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis or '(no analysis)'}"
+
+
+def _score_of(judgment: JudgmentNode, side: Side) -> float | None:
+    """Return a judgment's score of one response."""
+    if side == "A":
+        return judgment.score_a
+    return judgment.score_b
 
 
 @dataclass(frozen=True)
 class Corrector:
-    """Who judges, who rewrites, and who rates (:class:`Correction`), if anybody does.
+    """Judges responses and has the weak ones rewritten.
 
-    ``prompts`` has a step ``correction``. ``single``: both sides are one response, which is judged against itself (its
-    score is the mean of both) and corrected once.
+    Args:
+        judge: of the responses.
+        engine: rewrites them.
+        prompts: with a step ``correction``.
+        sampling: of the rewriting.
+        rater: rates old and new texts (:class:`Correction`), if there is one.
+        single: whether both sides are one response, which is judged against itself (its score is the mean of both) and
+            corrected once.
     """
 
     judge: BranchingJudge
@@ -186,17 +231,28 @@ class Corrector:
     def correct(self, comparisons: Sequence[Comparison], seed: int) -> Corrected:
         """Judge comparisons, and rewrite the responses that score below :data:`THRESHOLD`."""
         trees = self.judge.sample(comparisons, derive_seed(seed, "before"))
-        sides = SIDES[:1] if self.single else SIDES
-        of = [item for item in comparisons for _ in sides]
-        judged = [_judged(tree, side, self.single) for tree in trees for side in sides]
-        low = [i for i, c in enumerate(judged) if c.score is not None and c.score < THRESHOLD]
-        requests = [self._request(judged[i], of[i]) for i in low]
-        completions = self.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
-        for index, completion in zip(low, completions, strict=True):
-            judged[index] = _taken(judged[index], completion)
+        sides: Sequence[Side] = SIDES
+        if self.single:
+            sides = ("A",)
+        comparison_of = []
+        corrections = []
+        for comparison, tree in zip(comparisons, trees, strict=True):
+            for side in sides:
+                comparison_of.append(comparison)
+                corrections.append(_judged(tree, side, self.single))
+        low = []
+        for place, correction in enumerate(corrections):
+            if correction.score is not None and correction.score < THRESHOLD:
+                low.append(place)
+        completions: list[Completion] = []
+        if low:
+            requests = [self._request(corrections[place], comparison_of[place]) for place in low]
+            completions = self.engine.generate(requests, derive_seed(seed, "correct"))
+        for place, completion in zip(low, completions, strict=True):
+            corrections[place] = _rewritten(corrections[place], completion)
         if self.rater is not None:
-            judged = self._rated(judged, of, self.rater, derive_seed(seed, "rated"))
-        return Corrected(judged, trees, completions)
+            corrections = self._rated(corrections, comparison_of, self.rater, derive_seed(seed, "rated"))
+        return Corrected(corrections, trees, completions)
 
     def close(self) -> None:
         """Free the models."""
@@ -207,33 +263,66 @@ class Corrector:
             self.engine.close()
 
     def _request(self, correction: Correction, comparison: Comparison) -> Request:
+        """Return the request for a new text."""
         slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
         messages = self.prompts.render("correction", slots)
         return Request(messages=messages, sampling=Sampling.of(self.sampling), step="correction", slots=slots)
 
     @staticmethod
     def _rated(
-        corrections: Sequence[Correction], of: Sequence[Comparison], rater: PointwiseJudge, seed: int
+        corrections: Sequence[Correction], comparison_of: Sequence[Comparison], rater: PointwiseJudge, seed: int
     ) -> list[Correction]:
-        """The corrections with a rating of every response, and of every new text."""
-        new = [i for i, c in enumerate(corrections) if c.corrected is not None]
-        shown = [replace(item, response_a=c.response) for item, c in zip(of, corrections, strict=True)]
-        shown += [replace(of[i], response_a=corrections[i].corrected or "") for i in new]
-        given = [None if reply.answer is None else float(reply.answer) for reply in rater.rate(shown, seed)]
-        after = dict(zip(new, given[len(corrections) :], strict=True))
-        return [replace(c, rated=given[i], rated_after=after.get(i)) for i, c in enumerate(corrections)]
+        """Return the corrections with a rating of every response, and of every new text.
+
+        Args:
+            corrections: to rate.
+            comparison_of: the comparison of each.
+            rater: that is asked.
+            seed: of the rater.
+        """
+        rewritten = [place for place, correction in enumerate(corrections) if correction.corrected is not None]
+        shown = []
+        for comparison, correction in zip(comparison_of, corrections, strict=True):
+            shown.append(replace(comparison, response_a=correction.response))
+        for place in rewritten:
+            shown.append(replace(comparison_of[place], response_a=corrections[place].corrected or ""))
+        ratings: list[float | None] = []
+        for reply in rater.rate(shown, seed):
+            ratings.append(None if reply.answer is None else float(reply.answer))
+        before = ratings[: len(corrections)]
+        after = dict(zip(rewritten, ratings[len(corrections) :], strict=True))
+        rated = []
+        for place, correction in enumerate(corrections):
+            rated.append(replace(correction, rated=before[place], rated_after=after.get(place)))
+        return rated
 
 
 def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
-    item = tree.comparison
-    response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
-    scores = {s: average([j.score_a if s == "A" else j.score_b for _, _, j in tree.judgments()]) for s in SIDES}
-    score = average([*scores.values()] if single else [scores[side]])
-    return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
+    """Return a response with its score and evaluation, not yet corrected.
+
+    Args:
+        tree: of the comparison.
+        side: the response.
+        single: whether both sides are one response, so that its score is the mean of both.
+    """
+    comparison = tree.comparison
+    if side == "A":
+        response = comparison.response_a
+        model = comparison.model_a
+    else:
+        response = comparison.response_b
+        model = comparison.model_b
+    judgments = [judgment for _, _, judgment in tree.judgments()]
+    scores = {name: average([_score_of(judgment, name) for judgment in judgments]) for name in SIDES}
+    score = scores[side]
+    if single:
+        score = average([*scores.values()])
+    query = comparison.dialogue.query
+    return Correction(comparison.id, side, model, query, response, score, evaluation_of(tree, side))
 
 
-def _taken(correction: Correction, completion: Completion) -> Correction:
-    """The correction with its new text, or with the reason why the old one stays."""
+def _rewritten(correction: Correction, completion: Completion) -> Correction:
+    """Return the correction with its new text, or with the reason why the old one stays."""
     if completion.finish_reason in UNANSWERED:
         return replace(correction, failure=completion.finish_reason)
     if completion.finish_reason == "length":
@@ -242,29 +331,49 @@ def _taken(correction: Correction, completion: Completion) -> Correction:
     if answer is None:
         return replace(correction, failure=NO_ANSWER)
     text = answer.strip()
-    if not text or text == correction.response.strip():
-        return replace(correction, failure="unchanged" if text else "empty")
+    if not text:
+        return replace(correction, failure="empty")
+    if text == correction.response.strip():
+        return replace(correction, failure="unchanged")
     return replace(correction, corrected=text)
 
 
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
-    """The manifest's table: how many were rewritten, and what that did to their scores.
+    """Return the manifest's table: how many responses were rewritten, and what that did to their ratings.
 
     ``refine_rate``: share of the scored responses that were rewritten. ``rated`` and ``rated_after``: an external
     rater's mean over all responses that have both ratings, before and with the rewritten ones in the place of the old,
     from 1 to 10 (both: the paper's table 3).
     """
-    everything = list(corrections)
-    scored = [c for c in everything if c.score is not None]
-    rewritten = [c for c in scored if c.corrected is not None]
-    ratings = [(c.rated, c.rated if c.corrected is None else c.rated_after) for c in everything]
-    both = [(before, after) for before, after in ratings if before is not None and after is not None]
+    responses = 0
+    scored = 0
+    rewritten = 0
+    failures = Counter[str]()
+    before = []
+    after = []
+    for correction in corrections:
+        responses += 1
+        if correction.failure:
+            failures[correction.failure] += 1
+        if correction.score is not None:
+            scored += 1
+            rewritten += correction.corrected is not None
+        rated_after = correction.rated_after
+        if correction.corrected is None:
+            # The old text stays, and so does its rating.
+            rated_after = correction.rated
+        if correction.rated is not None and rated_after is not None:
+            before.append(correction.rated)
+            after.append(rated_after)
+    refine_rate = None
+    if scored:
+        refine_rate = round(rewritten / scored, 6)
     return {
-        "responses": len(everything),
-        "scored": len(scored),
-        "rewritten": len(rewritten),
-        "refine_rate": round(len(rewritten) / len(scored), 6) if scored else None,
-        "failures": dict(sorted(Counter(c.failure for c in everything if c.failure).items())),
-        "rated": mean([before for before, _ in both]),
-        "rated_after": mean([after for _, after in both]),
+        "responses": responses,
+        "scored": scored,
+        "rewritten": rewritten,
+        "refine_rate": refine_rate,
+        "failures": dict(sorted(failures.items())),
+        "rated": mean(before),
+        "rated_after": mean(after),
     }

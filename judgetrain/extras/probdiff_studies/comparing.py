@@ -1,6 +1,4 @@
-"""What stage ``studies`` finds: models side by side by their discrepancies, beside verdicts and official scores.
-
-The ProbDiff paper, sections 3.2 and 5.
+"""Compare models by their discrepancies, beside verdicts and official scores (ProbDiff paper, sections 3.2 and 5).
 
 Everything is JSON-ready: rows of ``studies.json``, of which ``report.py`` makes tables.
 """
@@ -27,111 +25,175 @@ from judgetrain.scorers.probdiff import DELTA, Values, average, confidence, conf
 
 Row = dict[str, Any]
 Verdicts = Mapping[str, int | None]
-"""By prompt id: 1 where the revision is better, -1 worse, 0 unchanged in quality, None where there is no verdict."""
+"""A verdict by prompt id: 1 where the revision is better, -1 worse, 0 unchanged in quality, None without a verdict."""
 THRESHOLDS = (0.0, 0.05, 0.1)
-"""Of win, tie and lose: discrepancies that differ by less are a tie."""
+"""Discrepancies that differ by at most so much are a tie."""
 
 
 def compared(
     models: Mapping[str, SelfEvaluated], verdicts: Mapping[str, Verdicts], official: Mapping[str, Mapping[str, float]]
 ) -> Row:
-    """All that follows from the models' discrepancies; the first model is the run's own, whom verdicts are about."""
-    ids = list(next(iter(models.values())).d)
-    d = {name: [model.d[i] for i in ids] for name, model in models.items()}
-    own, grouped = next(iter(d.values())), list(by_group(models))
+    """Return all that follows from the models' discrepancies.
+
+    Args:
+        models: by name; the first is the run's own, whom verdicts are about.
+        verdicts: on the own model's revisions, by who gave them.
+        official: scores by their names and models.
+    """
+    own_model = next(iter(models.values()))
+    ids = list(own_model.d)
+    discrepancies = {name: [model.d[identifier] for identifier in ids] for name, model in models.items()}
+    sweeps = {}
+    for name, values in discrepancies.items():
+        sweeps[name] = {f"{delta:g}": share for delta, share in confidence_sweep(values).items()}
+    outcomes = []
+    for first, second in combinations(discrepancies, 2):
+        for threshold in THRESHOLDS:
+            shares = win_tie_lose(discrepancies[first], discrepancies[second], threshold)
+            outcomes.append({"first": first, "second": second, "threshold": threshold, **shares})
+    own_discrepancies = [own_model.d[identifier] for identifier in ids]
+    conflicts = {}
+    for name, by_id in verdicts.items():
+        conflicts[name] = conflict(own_discrepancies, [by_id.get(identifier) for identifier in ids])
+    groups = list(by_group(models))
     return {
-        "ranking": ranking(d),
-        "sweep": {name: {f"{k:g}": v for k, v in confidence_sweep(values).items()} for name, values in d.items()},
-        "outcomes": [
-            {"first": a, "second": b, "threshold": t, **win_tie_lose(d[a], d[b], t)}
-            for a, b in combinations(d, 2)
-            for t in THRESHOLDS
-        ],
-        "conflicts": {name: conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
+        "ranking": ranking(discrepancies),
+        "sweep": sweeps,
+        "outcomes": outcomes,
+        "conflicts": conflicts,
         "kappas": kappas(verdicts),
-        "by_group": grouped,
-        "official": list(beside_official(grouped, official)),
+        "by_group": groups,
+        "official": list(beside_official(groups, official)),
     }
 
 
 def win_tie_lose(first: Values, second: Values, threshold: float = 0.0) -> Row:
-    """Two models item by item (section 3.2): the higher d wins, a tie where they differ by at most ``threshold``.
+    """Compare two models item by item (section 3.2): the higher d wins, a tie where they differ by little.
 
-    Shares of the ``n`` items that both have a d for; None without any.
+    Args:
+        first: d of each item; None where there is none.
+        second: likewise.
+        threshold: difference up to which items are a tie.
+
+    Returns:
+        The shares ``win``, ``tie`` and ``lose`` of the ``n`` items that both have a d for; None without any.
     """
     differences = np.array([a - b for a, b in zip(first, second, strict=True) if a is not None and b is not None])
-    sides = {"win": differences > threshold, "tie": np.abs(differences) <= threshold, "lose": differences < -threshold}
-    n = len(differences)
-    return {**{side: float(found.mean()) if n else None for side, found in sides.items()}, "n": n}
+    count = len(differences)
+    if not count:
+        return {"win": None, "tie": None, "lose": None, "n": 0}
+    return {
+        "win": float((differences > threshold).mean()),
+        "tie": float((np.abs(differences) <= threshold).mean()),
+        "lose": float((differences < -threshold).mean()),
+        "n": count,
+    }
 
 
 def ranking(models: Mapping[str, Values]) -> list[Row]:
-    """Models from best to worst, by confidence; equal models share the better place."""
-    rows: list[Row] = [
-        {"model": name, "confidence": share, "mean": average(d), "n": sum(x is not None for x in d)}
-        for name, d in models.items()
-        if (share := confidence(d)) is not None
-    ]
-    placed = [{"place": 1 + sum(other["confidence"] > row["confidence"] for other in rows), **row} for row in rows]
+    """Return models from best to worst, by confidence; equal models share the better place."""
+    rows: list[Row] = []
+    for name, discrepancies in models.items():
+        share = confidence(discrepancies)
+        if share is not None:
+            count = sum(value is not None for value in discrepancies)
+            rows.append({"model": name, "confidence": share, "mean": average(discrepancies), "n": count})
+    placed = []
+    for row in rows:
+        better = sum(other["confidence"] > row["confidence"] for other in rows)
+        placed.append({"place": 1 + better, **row})
     return sorted(placed, key=lambda row: (row["place"], row["model"]))
 
 
 def by_group(models: Mapping[str, SelfEvaluated]) -> Iterator[Row]:
-    """Each model's confidence over the ``n`` prompts of a group that have a d, at the paper's thresholds."""
+    """Yield each model's confidence over the ``n`` prompts of a group that have a d, at the paper's thresholds."""
     first = next(iter(models.values()))
     for group, ids in groups_of(first.d, first.categories).items():
         for name, model in models.items():
-            d = [model.d[i] for i in ids]
-            n = sum(x is not None for x in d)
-            for delta, share in confidence_sweep(d).items():
-                yield {"model": name, "group": group, "delta": delta, "n": n, "confidence": share}
+            discrepancies = [model.d[identifier] for identifier in ids]
+            count = sum(value is not None for value in discrepancies)
+            for delta, share in confidence_sweep(discrepancies).items():
+                yield {"model": name, "group": group, "delta": delta, "n": count, "confidence": share}
 
 
-def beside_official(grouped: Sequence[Row], official: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
-    """How the order of models by confidence goes with that of each official score (table 4).
+def beside_official(rows: Sequence[Row], official: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
+    """Yield how the order of models by confidence goes with that of each official score (table 4).
 
-    Over the prompts of the group that has the score's name; where none has, over all of them.
+    It is over the prompts of the group that has the score's name; where none has, over all of them.
+
+    Args:
+        rows: of :func:`by_group`.
+        official: scores by their names and models.
     """
-    for name, given in official.items():
-        group = name if any(row["group"] == name for row in grouped) else ALL
-        here = [row for row in grouped if (row["group"], row["delta"]) == (group, DELTA)]
-        both = [
-            (r["confidence"], given[r["model"]]) for r in here if r["model"] in given and r["confidence"] is not None
-        ]
-        found = correlations(*zip(*both, strict=True)) if both else {}
-        ranks = {kind: found.get(kind) for kind in ("kendall", "spearman")}
-        yield {"score": name, "prompts": group, "models": len(both), **ranks}
+    for name, scores in official.items():
+        group = ALL
+        if any(row["group"] == name for row in rows):
+            group = name
+        confidences = []
+        official_scores = []
+        for row in rows:
+            if row["group"] != group or row["delta"] != DELTA:
+                continue
+            if row["model"] in scores and row["confidence"] is not None:
+                confidences.append(row["confidence"])
+                official_scores.append(scores[row["model"]])
+        ranks: dict[str, float | None] = {"kendall": None, "spearman": None}
+        if confidences:
+            figures = correlations(confidences, official_scores)
+            ranks = {kind: figures.get(kind) for kind in ranks}
+        yield {"score": name, "prompts": group, "models": len(confidences), **ranks}
 
 
 def conflict(d: Values, verdicts: Sequence[int | None]) -> Row:
-    """``degree``: share of items in which ProbDiff and an external verdict contradict each other (5.2, table 6).
+    """Return how often ProbDiff and an external verdict contradict each other (section 5.2, table 6).
 
-    d > 0 contradicts -1, d < 0 contradicts 1; 0 contradicts nothing. Over the ``n`` items that have both; ``without``:
-    those that have d but no verdict.
+    d > 0 contradicts -1, d < 0 contradicts 1; 0 contradicts nothing.
+
+    Args:
+        d: of each item; None where there is none.
+        verdicts: on the items.
+
+    Returns:
+        ``degree``, the share of the ``n`` items that have both; ``without``, the number of those that have d but no
+        verdict.
     """
-    known = [(x, v) for x, v in zip(d, verdicts, strict=True) if x is not None]
-    opposed = [x * v < 0 for x, v in known if v is not None]
-    return {"degree": average(opposed), "n": len(opposed), "without": len(known) - len(opposed)}
+    opposed = []
+    without = 0
+    for discrepancy, verdict in zip(d, verdicts, strict=True):
+        if discrepancy is None:
+            continue
+        if verdict is None:
+            without += 1
+        else:
+            opposed.append(discrepancy * verdict < 0)
+    return {"degree": average(opposed), "n": len(opposed), "without": without}
 
 
 def kappas(verdicts: Mapping[str, Verdicts]) -> list[Row]:
-    """Cohen's kappa ``of`` each two that gave verdicts, over the prompts that both have (section 5.2).
+    """Return Cohen's kappa ``of`` each two that gave verdicts, over the prompts that both have (section 5.2).
 
-    None where it is not defined: no prompt in common, or one verdict throughout.
+    It is None where it is not defined: no prompt in common, or one verdict throughout.
     """
     from sklearn.metrics import cohen_kappa_score
 
-    result = []
-    for (one, first), (two, second) in combinations(verdicts.items(), 2):
-        pairs = [(v, w) for i, v in first.items() if v is not None and (w := second.get(i)) is not None]
-        defined = len({value for pair in pairs for value in pair}) > 1
-        kappa = float(cohen_kappa_score(*zip(*pairs, strict=True))) if defined else None
-        result.append({"of": [one, two], "kappa": kappa})
-    return result
+    rows = []
+    for (first_name, first), (second_name, second) in combinations(verdicts.items(), 2):
+        first_verdicts = []
+        second_verdicts = []
+        for identifier, verdict in first.items():
+            other = second.get(identifier)
+            if verdict is not None and other is not None:
+                first_verdicts.append(verdict)
+                second_verdicts.append(other)
+        kappa = None
+        if len({*first_verdicts, *second_verdicts}) > 1:
+            kappa = float(cohen_kappa_score(first_verdicts, second_verdicts))
+        rows.append({"of": [first_name, second_name], "kappa": kappa})
+    return rows
 
 
 OF_SECOND = {"B": 1, "A": -1, "tie": 0}
-"""What a verdict says of the second text: better, worse or no better."""
+"""The second text by a verdict: better, worse or no better."""
 
 
 def won(
@@ -141,27 +203,50 @@ def won(
     inputs: Mapping[str, Path],
     out: StageRun,
 ) -> list[Row]:
-    """How often the run's own model wins against every other by group of prompts, as a judge sees it.
+    """Return how often the run's own model wins against every other by group of prompts, as a judge sees it.
 
-    Shares of the ``n`` prompts with a verdict, in both orders the same; ``without``: those that have none. The two
-    confidences are over all prompts of the group. Answers that are the same are a tie and not asked about.
+    Answers that are the same are a tie and not asked about.
+
+    Args:
+        models: by name; the first is the run's own.
+        dialogues: by prompt id.
+        settings: of the stage.
+        inputs: of the stage.
+        out: the stage's directory.
+
+    Returns:
+        Rows with the shares of the ``n`` prompts that have a verdict, in both orders the same; ``without`` counts those
+        that have none. The two confidences are over all prompts of the group.
     """
     method = Method.parse(settings.studies.duels)
     (name, own), *others = models.items()
-    result = []
-    for number, (other, theirs) in enumerate(others):
-        answers = {i: (text.strip(), theirs.answers[i].strip()) for i, text in own.answers.items()}
-        pairs = [Comparison(i, dialogues[i], a, b, name, other) for i, (a, b) in answers.items() if a and b and a != b]
-        verdicts: dict[str, int | None] = {i: 0 for i, (a, b) in answers.items() if a and a == b}
+    rows = []
+    for number, (other_name, other) in enumerate(others):
+        pairs = []
+        verdicts: dict[str, int | None] = {}
+        for identifier, text in own.answers.items():
+            ours = text.strip()
+            theirs = other.answers[identifier].strip()
+            if ours and ours == theirs:
+                verdicts[identifier] = 0
+            elif ours and theirs:
+                pairs.append(Comparison(identifier, dialogues[identifier], ours, theirs, name, other_name))
         verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
         for group, ids in groups_of(own.d, own.categories).items():
-            given = [v for i in ids if (v := verdicts.get(i)) is not None]
-            sides = {name: OF_SECOND[side] for name, side in (("win", "A"), ("tie", "tie"), ("lose", "B"))}
-            row = {"first": name, "second": other, "group": group, "n": len(given), "without": len(ids) - len(given)}
-            row |= {side: average([v == code for v in given]) for side, code in sides.items()}
-            each = {"confidence": own, "other_confidence": theirs}
-            result.append(row | {key: confidence([model.d[i] for i in ids]) for key, model in each.items()})
-    return result
+            readable = [verdict for verdict in map(verdicts.get, ids) if verdict is not None]
+            row = {
+                "first": name,
+                "second": other_name,
+                "group": group,
+                "n": len(readable),
+                "without": len(ids) - len(readable),
+            }
+            for side, verdict in (("win", "A"), ("tie", "tie"), ("lose", "B")):
+                row[side] = average([value == OF_SECOND[verdict] for value in readable])
+            row["confidence"] = confidence([own.d[identifier] for identifier in ids])
+            row["other_confidence"] = confidence([other.d[identifier] for identifier in ids])
+            rows.append(row)
+    return rows
 
 
 def judged(
@@ -171,18 +256,19 @@ def judged(
     inputs: Mapping[str, Path],
     out: StageRun,
 ) -> dict[str, int | None]:
-    """The verdicts of ``studies.judge`` on answer (A) and revision (B), as ``verdicts`` shards.
+    """Return the verdicts of ``studies.judge`` on answer (A) and revision (B), kept as ``verdicts`` shards.
 
     A revision that equals its answer is unchanged and not asked about. A judge that is paid for is asked within
     ``studies.max_requests`` and ``studies.max_tokens``.
     """
     method = Method.parse(settings.studies.judge)
-    changed = [i for i, revision in own.revisions.items() if revision.strip() != own.answers[i].strip()]
-    comparisons = [
-        Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
-    ]
-    found = asked(method, f"verdicts-{method.file_name}", comparisons, settings, inputs, out)
-    return {i: found.get(i, 0) for i in own.revisions}
+    comparisons = []
+    for identifier, revision in own.revisions.items():
+        answer = own.answers[identifier].strip()
+        if revision.strip() != answer:
+            comparisons.append(Comparison(identifier, dialogues[identifier], answer, revision, "answer", "revision"))
+    verdicts = asked(method, f"verdicts-{method.file_name}", comparisons, settings, inputs, out)
+    return {identifier: verdicts.get(identifier, 0) for identifier in own.revisions}
 
 
 def asked(
@@ -193,7 +279,7 @@ def asked(
     inputs: Mapping[str, Path],
     out: StageRun,
 ) -> dict[str, int | None]:
-    """The verdicts of a judge on comparisons, by their ids, as shards of this name: 1 where the second is better."""
+    """Return the verdicts of a judge on comparisons by their ids, kept as shards: 1 where the second text is better."""
     branches = max(settings.branches or [1])
     with (
         spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
@@ -201,12 +287,20 @@ def asked(
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
-            rows = [{"id": c.id, "verdict": OF_SECOND.get(p.verdict)} for c, p in zip(items, done, strict=True)]
+            predictions = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
+            rows = []
+            prompt_tokens = 0.0
+            generated_tokens = 0.0
+            for item, prediction in zip(items, predictions, strict=True):
+                rows.append({"id": item.id, "verdict": OF_SECOND.get(prediction.verdict)})
+                prompt_tokens += prediction.whole_cost.prompt_tokens
+                generated_tokens += prediction.whole_cost.generated_tokens
             missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
-            kinds = ("prompt_tokens", "generated_tokens")
-            both_orders = {kind: round(sum(getattr(p.whole_cost, kind) for p in done)) for kind in kinds}
-            return ShardResult(rows, len(rows), missing, **both_orders)
+            return ShardResult(
+                rows, len(rows), missing, prompt_tokens=round(prompt_tokens), generated_tokens=round(generated_tokens)
+            )
 
-        out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=budget is None)
+        # A budget is counted in this process, so its requests stay here.
+        spread = budget is None
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=spread)
     return {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}

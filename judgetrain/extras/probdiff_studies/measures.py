@@ -29,7 +29,7 @@ def repeated_answers(
     again: str,
     seed: int = 0,
 ) -> tuple[list[list[str]], list[Completion]]:
-    """Each prompt's answers, ``[prompts][times]``: the first, then those after being asked for the same once more.
+    """Return each prompt's answers, ``[prompts][times]``: the first one, then those after being asked once more.
 
     Beside them all completions, which say what they cost.
 
@@ -53,7 +53,7 @@ def repeated_answers(
 
 
 def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[dict[str, Any]]:
-    """The first answers against those of each ``repetition`` (table 1, there in percent).
+    """Compare the first answers with those of each ``repetition`` (table 1, there in percent).
 
     Mean cosine ``similarity`` and share of equal texts (``exact_match``), over the ``n`` prompts that have both.
     """
@@ -86,6 +86,6 @@ def logprob_spread(
 
 
 def deviations(spread: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """The standard deviation of each prompt's answers, and their mean: the paper expects less of a better model."""
+    """Return each prompt's standard deviation of answers, and their mean, which is less for a better model (paper)."""
     found = [float(np.std(logprobs)) if logprobs else None for logprobs in spread]
     return {"deviation": average(found), "deviations": found, "answers": list(map(len, spread))}

@@ -32,15 +32,18 @@ class SelfEvaluated:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def only(self, ids: Set[str]) -> "SelfEvaluated":
-        """The same of some prompts."""
+        """Return the same model over some prompts alone."""
         by_prompt = {name: part for name, part in vars(self).items() if name not in ("model", "settings")}
         chosen: dict[str, Any] = {n: {i: v for i, v in part.items() if i in ids} for n, part in by_prompt.items()}
         return replace(self, **chosen)
 
 
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
-    """A finished stage selfeval with ProbDiff among its methods (DataError: the directory holds no finished selfeval,
-    or none with ProbDiff)."""
+    """Return a finished stage selfeval with ProbDiff among its methods.
+
+    Raises:
+        DataError: the directory holds no finished selfeval, or none with ProbDiff.
+    """
     directory = Path(directory).expanduser()
     made = finished_settings(directory)
     scores = list(read_rows(directory, "scores"))
@@ -61,8 +64,9 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
 
 
 def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
-    """This run's model and the others by name, over the prompts that all of them have (DataError: a directory that is
-    named is none, or they have no prompt in common).
+    """Return this run's model and the others by name, over the prompts that all of them have.
+
+    Raises DataError if a directory that is named is none, or they have no prompt in common.
 
     ``patterns``: directories of finished stages selfeval, or globs of them, of which those without ProbDiff or without
     a prompt in common are left out; this run's own among them is read once. Those of one model are told apart by the

@@ -11,7 +11,7 @@ from judgetrain.scorers.probdiff import DELTA
 
 
 def tables(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """The tables of ``studies.json``, those without rows left out; ``official``: published scores by name and model."""
+    """Return the tables of ``studies.json`` that have rows; ``official`` holds published scores by name and model."""
     kappas = [(", ".join(row["of"]), row["kappa"]) for row in found["kappas"]]
     known = [kappa for _, kappa in kappas if kappa is not None]
     kappas += [("mean", sum(known) / len(known))] if len(known) > 1 else []
@@ -41,7 +41,7 @@ def tables(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]]
 
 
 def repeated(found: Mapping[str, Any]) -> Table:
-    """The first answers against those after being asked again (table 1)."""
+    """Return the table of first answers against those after being asked again (table 1)."""
     columns: Columns = {"answers": lambda row: f"x - x{row['repetition']}", "n": itemgetter("n")}
     columns |= {"similarity %": _share("similarity"), "exact match %": _share("exact_match")}
     return Table.of("Repeated answers", found["repetition"], columns)
@@ -93,7 +93,7 @@ def _deviations(found: Mapping[str, Any]) -> Table:
 
 
 def charts(model: str, spread: Sequence[Sequence[float]], deviation: float | None) -> list[Chart]:
-    """The plot of sampled answers' log-probabilities (figure 2), where there are any."""
+    """Return the plot of sampled answers' log-probabilities (figure 2), where there are any."""
     lines = {str(i): [Point(n, x) for n, x in enumerate(logprobs)] for i, logprobs in enumerate(spread)}
     title = f"Sampled answers, a line a prompt; {model}: mean standard deviation {number(deviation, 3)}"
     chart = Chart(title=title, x_label="answer; up: log-probability a token, nats", series=lines, plain=True)

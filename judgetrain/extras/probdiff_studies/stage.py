@@ -128,7 +128,7 @@ def _repetition(settings: StudiesSettings, out: StageRun) -> list[Row]:
 
 
 def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> list[list[float]]:
-    """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
+    """Write the log-probabilities of every prompt's sampled answers; a shard is one prompt."""
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, before = scorer(), scorer().usage

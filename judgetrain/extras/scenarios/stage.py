@@ -1,9 +1,10 @@
-"""Stage ``scenarios``: the scenarios of training dialogues and benchmarks side by side (branching paper, figure 4)."""
+"""Run stage ``scenarios``: compare the scenarios of training dialogues and benchmarks (branching paper, figure 4)."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +26,18 @@ from judgetrain.extras.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
 REST = "Others"
-"""The group of what is in no group, where a benchmark has one of that name."""
+"""The group of all scenarios that are in no other, where a benchmark has one of that name."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """How many of a set's queries are of each scenario, and of each domain: a coarse group of scenarios."""
+    """The distribution of a set's queries.
+
+    Args:
+        name: of the set.
+        scenarios: numbers of queries by scenario.
+        domains: numbers of queries by domain, which is a coarse group of scenarios.
+    """
 
     name: str
     scenarios: Mapping[str, int]
@@ -38,12 +45,14 @@ class Distribution:
 
     @property
     def n(self) -> int:
-        """Queries of the set."""
+        """Number of queries of the set."""
         return sum(self.domains.values())
 
     def share(self, domain: str) -> float:
-        """Of its queries those of a domain."""
-        return self.domains.get(domain, 0) / self.n if self.n else 0.0
+        """Return the share of a domain in the queries; 0 where there are none."""
+        if not self.n:
+            return 0.0
+        return self.domains.get(domain, 0) / self.n
 
 
 def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -54,82 +63,146 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     """
     classifier = train_classifier(labelled_queries(settings.queries, "scenarios.queries"), settings.seed)
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
-    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
+    benchmarks = []
+    for number, config in enumerate(settings.benchmarks):
+        benchmarks.append(load_benchmark(config, number, settings.seed, settings.world))
     domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
-    domains |= {group: domain for benchmark in benchmarks for group, domain in benchmark.domains.items()}
-    found = [_distribution(f"training: {out.recipe}", classifier.model.predict([d.query for d in dialogues]), domains)]
-    found += _others(settings.runs, out.directory)
     for benchmark in benchmarks:
-        queries = [c.dialogue.query for c in benchmark.comparisons]
-        predicted = classifier.model.predict(queries)
-        named = [c.group if c.group in domains else p for c, p in zip(benchmark.comparisons, predicted, strict=True)]
-        found.append(_distribution(benchmark.name, named, domains))
-    facts = {name: value for name, value in classifier._asdict().items() if name != "model"}
-    out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": facts})
-    write_report(out, "Scenarios", [_table(found)], "metrics.json", [_chart(found)])
+        domains |= benchmark.domains
+
+    predicted = classifier.model.predict([dialogue.query for dialogue in dialogues])
+    sets = [_distribution(f"training: {out.recipe}", predicted, domains)]
+    sets += _other_runs(settings.runs, out.directory)
+    for benchmark in benchmarks:
+        predicted = classifier.model.predict([comparison.dialogue.query for comparison in benchmark.comparisons])
+        scenarios = []
+        for comparison, scenario in zip(benchmark.comparisons, predicted, strict=True):
+            if comparison.group in domains:
+                scenario = comparison.group
+            scenarios.append(scenario)
+        sets.append(_distribution(benchmark.name, scenarios, domains))
+    facts = classifier._asdict()
+    del facts["model"]
+    out.write_json("metrics", {"sets": [asdict(distribution) for distribution in sets], "classifier": facts})
+    write_report(out, "Scenarios", [_table(sets)], "metrics.json", [_chart(sets)])
     out.note("scenarios", facts)
     out.count(in_=len(dialogues), out=len(dialogues))
 
 
 def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) -> dict[str, str]:
-    """The domain of every scenario that the classifier knows: itself, where no benchmark has groups of scenarios.
+    """Return the domain of every scenario: itself, where no benchmark has groups of scenarios.
 
     Auto-J's queries have scenarios that are in none of its groups: they are the rest, as its own others are.
+
+    Args:
+        scenarios: that the classifier knows.
+        benchmarks: whose adapters group scenarios.
     """
-    adapters = [load_adapter(b.source.adapter) for b in benchmarks if b.source.adapter]
-    rest = REST if any(REST in adapter.domains for adapter in adapters) else None
-    return {s: next((d for adapter in adapters if (d := adapter.domain(s))), rest or s) for s in scenarios}
+    adapters = [load_adapter(config.source.adapter) for config in benchmarks if config.source.adapter]
+    has_rest = any(REST in adapter.domains for adapter in adapters)
+    domains = {}
+    for scenario in scenarios:
+        groups = [adapter.domain(scenario) for adapter in adapters]
+        own_group = scenario
+        if has_rest:
+            own_group = REST
+        domains[scenario] = next((group for group in groups if group), own_group)
+    return domains
 
 
 def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str]) -> Distribution:
+    """Return the distribution of a set, the most common first.
+
+    Args:
+        name: of the set.
+        scenarios: of its queries.
+        domains: of all scenarios.
+    """
     counts = Counter(map(str, scenarios))
     coarse = Counter(domains[scenario] for scenario in counts.elements())
     return Distribution(name, dict(counts.most_common()), dict(coarse.most_common()))
 
 
-def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
-    result = []
-    paths = (path for pattern in patterns for path in named(pattern) or [Path(pattern)])
-    for path in (path for path in paths if path.resolve() != own.resolve()):
-        if checked(path) is None:
-            raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
-        sets = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["sets"]
-        result.append(Distribution(**sets[0]))
-    return result
+def _other_runs(patterns: Sequence[str], directory: Path) -> list[Distribution]:
+    """Return the training sets of other runs.
+
+    Args:
+        patterns: directories of their stages scenarios, or globs.
+        directory: of this stage, which a glob may match.
+
+    Raises:
+        DataError: a directory holds no finished stage.
+    """
+    sets = []
+    for pattern in patterns:
+        # A pattern that matches nothing stays, so that the error names it.
+        for path in named(pattern) or [Path(pattern)]:
+            if path.resolve() == directory.resolve():
+                continue
+            if checked(path) is None:
+                raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
+            metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+            sets.append(Distribution(**metrics["sets"][0]))
+    return sets
 
 
-def _names(found: Sequence[Distribution]) -> list[str]:
-    """All domains, those that are frequent in some set first."""
-    return sorted({d for each in found for d in each.domains}, key=lambda d: (-max(f.share(d) for f in found), d))
+def _names(sets: Sequence[Distribution]) -> list[str]:
+    """Return all domains, those that are frequent in some set first."""
+    domains: set[str] = set()
+    for distribution in sets:
+        domains |= distribution.domains.keys()
+
+    def most_frequent_first(domain: str) -> tuple[float, str]:
+        return -max(distribution.share(domain) for distribution in sets), domain
+
+    return sorted(domains, key=most_frequent_first)
 
 
-def _table(found: Sequence[Distribution]) -> Table:
+def _table(sets: Sequence[Distribution]) -> Table:
+    """Return the sets as rows and the domains as columns."""
     columns: Columns = {"set": attrgetter("name"), "queries": attrgetter("n")}
-    for domain in _names(found):
-        columns[f"{domain} %"] = lambda each, domain=domain: percent(each.share(domain))  # type: ignore[misc]
-    return Table.of("Scenarios by set", found, columns)
+    for domain in _names(sets):
+        columns[f"{domain} %"] = partial(_percent_of, domain=domain)
+    return Table.of("Scenarios by set", sets, columns)
 
 
-def _chart(found: Sequence[Distribution]) -> Chart:
-    names = _names(found)
+def _percent_of(distribution: Distribution, domain: str) -> str:
+    """Return a domain's share of a set."""
+    return percent(distribution.share(domain))
 
-    def points(each: Distribution) -> list[Point]:
-        shares = ((i, name, each.share(name)) for i, name in enumerate(names))
-        return [Point(float(i), share, f"{each.name}: {name} {percent(share)}%") for i, name, share in shares]
 
-    series = {each.name: points(each) for each in found}
-    short = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
-    return Chart(title="Share of queries by scenario", x_label="scenario", series=series, names=short)
+def _chart(sets: Sequence[Distribution]) -> Chart:
+    """Return the sets as lines over the domains."""
+    names = _names(sets)
+    series = {}
+    for distribution in sets:
+        points = []
+        for place, name in enumerate(names):
+            share = distribution.share(name)
+            points.append(Point(float(place), share, f"{distribution.name}: {name} {percent(share)}%"))
+        series[distribution.name] = points
+    short_names = []
+    for name in names:
+        # Longer ones would overlap.
+        if len(name) > 12:
+            name = f"{name[:11]}…"
+        short_names.append(name)
+    return Chart(title="Share of queries by scenario", x_label="scenario", series=series, names=short_names)
 
 
 FOLDS = 5
+"""Parts of the cross-validation, and so the fewest queries of a category."""
 
 
 class ScenarioClassifier(NamedTuple):
-    """A fitted scikit-learn pipeline, how many queries and scenarios it learned from, and how good it is.
+    """A fitted classifier of queries.
 
-    ``accuracy``: cross-validated share of queries whose scenario it finds; ``most_common``: the share that always
-    naming the most common scenario would find.
+    Args:
+        model: a scikit-learn pipeline.
+        queries: number of queries that it learned from.
+        scenarios: number of their scenarios.
+        accuracy: cross-validated share of queries whose scenario it finds.
+        most_common: share that always naming the most common scenario would find.
     """
 
     model: Any
@@ -140,25 +213,38 @@ class ScenarioClassifier(NamedTuple):
 
 
 def check_here(settings: ScenariosSettings) -> None:
-    """Read the labelled queries."""
+    """Read the labelled queries before anything runs."""
     labelled_queries(settings.queries, "scenarios.queries")
 
 
 def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
-    """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries."""
+    """Return the queries and categories of a source, of categories that have at least :data:`FOLDS` queries.
+
+    Raises:
+        DataError: fewer than two categories have so many.
+    """
     reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
     dialogues = list(read(source, key, reader.dialogue))
-    labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
-    counts = Counter(category for _, category in labelled)
-    kept = [(query, str(category)) for query, category in labelled if counts[category] >= FOLDS]
-    if len({category for _, category in kept}) < 2:
-        told = f"{len(labelled)} of {len(dialogues)} rows have a category, fewer than two categories {FOLDS} queries"
-        raise DataError(f"{key}.path={source.path!r}: {told}; name the column in fields, as in {{category: scenario}}")
-    return kept
+    counts = Counter(dialogue.category for dialogue in dialogues if dialogue.category is not None)
+    labelled = []
+    for dialogue in dialogues:
+        if dialogue.category is not None and counts[dialogue.category] >= FOLDS:
+            labelled.append((dialogue.query, str(dialogue.category)))
+    if len({category for _, category in labelled}) < 2:
+        raise DataError(
+            f"{key}.path={source.path!r}: {counts.total()} of {len(dialogues)} rows have a category, fewer than two "
+            f"categories {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
+        )
+    return labelled
 
 
 def train_classifier(labelled: Sequence[tuple[str, str]], seed: int) -> ScenarioClassifier:
-    """A linear SVM on TF-IDF of words and word pairs, of queries and scenarios that have :data:`FOLDS` at least."""
+    """Return a linear SVM on TF-IDF of words and word pairs.
+
+    Args:
+        labelled: queries and scenarios, which have :data:`FOLDS` queries each at least.
+        seed: of the cross-validation and the SVM.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
@@ -172,6 +258,7 @@ def train_classifier(labelled: Sequence[tuple[str, str]], seed: int) -> Scenario
 
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     accuracy = float(cross_val_score(pipeline(), queries, scenarios, cv=folds).mean())
-    most_common = Counter(scenarios).most_common(1)[0][1] / len(scenarios)
+    ((_, count),) = Counter(scenarios).most_common(1)
+    most_common = count / len(scenarios)
     fitted = pipeline().fit(queries, scenarios)
     return ScenarioClassifier(fitted, len(queries), len(set(scenarios)), accuracy, most_common)

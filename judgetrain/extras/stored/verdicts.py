@@ -1,4 +1,4 @@
-"""Methods whose verdicts are read from a file: published predictions beside one's own judges (``stored:NAME``)."""
+"""Read a method's verdicts from a file: published predictions beside one's own judges (``stored:NAME``)."""
 
 import math
 from collections import Counter
@@ -23,37 +23,42 @@ from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
 
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
+"""Verdicts that a label may mean."""
 UNKNOWN = Cost(math.nan, math.nan, math.nan)
-"""What published verdicts cost."""
+"""The cost of published verdicts, which nobody knows."""
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
 def check_method(settings: Any, method: Method, use: Use) -> None:
     """Refuse (ConfigError) a name that no entry of ``stored.verdicts`` has."""
-    names = [stored.name for stored in settings.stored.verdicts]
+    names = [entry.name for entry in settings.stored.verdicts]
     if method.target not in names:
-        known = ", ".join(names) or "none"
-        raise ConfigError(f"{use.key}: {method.text!r}: stored.verdicts has no such entry, only {known}")
+        choices = ", ".join(names) or "none"
+        raise ConfigError(f"{use.key}: {method.text!r}: stored.verdicts has no such entry, only {choices}")
 
 
 def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-    """Yield the one benchmark that the verdicts are about, with what was stored; nothing is known of its cost."""
-    about, predictions = kept(evaluation.settings)[method.target]
+    """Yield the one benchmark that the verdicts are about, with the stored predictions; their cost is not known."""
+    name, predictions = kept(evaluation.settings)[method.target]
+    dropped = Counter[str]()
+    for prediction in predictions:
+        dropped.update({f"stored:{reason}": count for reason, count in prediction.failures.items()})
     for benchmark in evaluation.benchmarks:
-        if benchmark.name == about:
-            dropped = Counter(f"stored:{reason}" for p in predictions for reason in Counter(p.failures).elements())
+        if benchmark.name == name:
             evaluation.out.count(in_=len(predictions), out=len(predictions), dropped=dropped)
             yield benchmark, [(predictions, math.nan)]
 
 
 def check(section: StoredVerdictsConfig, evaluate: EvaluateConfig) -> None:
-    """Refuse entries of one name, or about no benchmark."""
-    check_names("stored.verdicts", [s.name for s in section.verdicts])
-    benchmarks = [b.name for b in evaluate.benchmarks]
-    for i, stored in enumerate(section.verdicts):
-        if stored.benchmark not in benchmarks:
-            known = ", ".join(benchmarks)
-            raise ConfigError(f"stored.verdicts[{i}].benchmark={stored.benchmark!r}: no such one; there are {known}")
+    """Refuse (ConfigError) entries of one name, or about no benchmark."""
+    check_names("stored.verdicts", [entry.name for entry in section.verdicts])
+    benchmarks = [benchmark.name for benchmark in evaluate.benchmarks]
+    for number, entry in enumerate(section.verdicts):
+        if entry.benchmark not in benchmarks:
+            raise ConfigError(
+                f"stored.verdicts[{number}].benchmark={entry.benchmark!r}: no such one; there are "
+                f"{', '.join(benchmarks)}"
+            )
 
 
 def check_here(section: StoredVerdictsConfig, settings: EvaluateSettings) -> None:
@@ -62,70 +67,101 @@ def check_here(section: StoredVerdictsConfig, settings: EvaluateSettings) -> Non
 
 
 def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
-    """Of the methods ``stored:NAME``, by NAME, the benchmark and the verdicts on it; read once."""
-    if "stored" not in settings.read:
-        wanted = {m.target for m in settings.evaluated if m.kind == "stored"}
-        loaded = {b.name: (b, of) for b, of in zip(settings.evaluate.benchmarks, settings.benchmarks, strict=True)}
-        found = settings.read["stored"] = {}
-        for i, stored in enumerate(settings.stored.verdicts):
-            if stored.name in wanted:
-                config, benchmark = loaded[stored.benchmark]
-                read = stored_predictions(stored, config, benchmark.comparisons, f"stored.verdicts[{i}]")
-                found[stored.name] = stored.benchmark, read
-    return settings.read["stored"]  # type: ignore[no-any-return]
+    """Return the benchmark and the verdicts on it by NAME, of the methods ``stored:NAME``; they are read once."""
+    if "stored" in settings.read:
+        return settings.read["stored"]  # type: ignore[no-any-return]
+    evaluated = {method.target for method in settings.evaluated if method.kind == "stored"}
+    benchmarks = {}
+    for config, benchmark in zip(settings.evaluate.benchmarks, settings.benchmarks, strict=True):
+        benchmarks[config.name] = (config, benchmark)
+    by_name: dict[str, tuple[str, list[Prediction]]] = {}
+    settings.read["stored"] = by_name
+    for number, entry in enumerate(settings.stored.verdicts):
+        if entry.name in evaluated:
+            config, benchmark = benchmarks[entry.benchmark]
+            key = f"stored.verdicts[{number}]"
+            by_name[entry.name] = (entry.benchmark, stored_predictions(entry, config, benchmark.comparisons, key))
+    return by_name
 
 
 def stored_predictions(
     stored: StoredConfig, benchmark: BenchmarkConfig, comparisons: Sequence[Comparison], key: str
 ) -> list[Prediction]:
-    """The stored verdicts on comparisons, in their order; a comparison without one is unreadable (``not_stored``)
-    (ConfigError: a label that means none of A, B, tie, conflict, unreadable; a missing path; DataError: an unknown
-    verdict or a malformed row (file, row and value), or no row about these comparisons).
+    """Return the stored verdicts on comparisons, in their order; one without a row is unreadable (``not_stored``).
 
     A file with a verdict for each order: ``verdict_ba`` is how the response numbers stood when they were shown
     exchanged, unless ``ba_mirrored``. A file with one verdict for both orders: ``conflict`` says that they differed;
     which said what is unknown, so that metrics of single orders are not defined (``Prediction.merged``).
+
+    Args:
+        stored: the entry.
+        benchmark: that the verdicts are about.
+        comparisons: of the benchmark.
+        key: where the entry stands, for errors.
+
+    Raises:
+        ConfigError: a label that means none of :data:`MEANINGS`, or a missing path.
+        DataError: an unknown verdict or a malformed row (file, row and value), or no row about these comparisons.
     """
     _check_labels(stored, key)
-    own, source = source_of(benchmark), stored.source
-    # The entry's own source, else the benchmark's: predictions beside the labels.
-    source = replace(source, path=source.path or own.path) if source.path or source.type == "hub" else own
-    reader = CaseReader(own) if benchmark.source.adapter else None
-    found: dict[str, Verdicts] = {}
+    benchmark_source = source_of(benchmark)
+    source = benchmark_source
+    if stored.source.path or stored.source.type == "hub":
+        # Otherwise the predictions stand beside the labels.
+        source = replace(stored.source, path=stored.source.path or benchmark_source.path)
+    reader = None
+    if benchmark.source.adapter:
+        reader = CaseReader(benchmark_source)
+    verdicts_of: dict[str, Verdicts] = {}
 
-    def take(row: Any, number: int) -> None:
+    def read_row(row: Any, number: int) -> None:
         if not selected(row, stored.where):
             return
+        is_reversed = False
         if reader is not None:
-            local, reversed_ = reader.identity(row, number)
+            local_id, is_reversed = reader.identity(row, number)
         else:
             column = benchmark.source.fields.get("id", "id")
-            local, reversed_ = str(row.get(column, f"{number:07d}")), False
-        verdicts = _verdicts(row, stored)
-        if reversed_:
-            verdicts = mirrored(verdicts[0]), mirrored(verdicts[1])
-        if found.setdefault(f"{own.name}:{local}", verdicts) != verdicts:
-            raise RowError("repeated_id", f"two rows give different verdicts on {local!r}")
+            local_id = str(row.get(column, f"{number:07d}"))
+        verdict_ab, verdict_ba = _verdicts(row, stored)
+        if is_reversed:
+            verdict_ab = mirrored(verdict_ab)
+            verdict_ba = mirrored(verdict_ba)
+        verdicts = (verdict_ab, verdict_ba)
+        if verdicts_of.setdefault(f"{benchmark_source.name}:{local_id}", verdicts) != verdicts:
+            raise RowError("repeated_id", f"two rows give different verdicts on {local_id!r}")
 
-    for _ in read(source, f"{key}.source", take):
+    for _ in read(source, f"{key}.source", read_row):
         pass
-    if not any(c.id in found for c in comparisons):
-        example = next(iter(found), "none")
-        told = f"{key}: none of the {len(found)} stored verdicts (first {example!r}) is about a comparison of"
-        raise DataError(f"{told} {benchmark.name} (first {comparisons[0].id!r}); look at the ids")
-    name, merged = f"stored:{stored.name}", not stored.verdict_ba
-    return [_prediction(c, found.get(c.id), name, merged) for c in comparisons]
+    if not any(comparison.id in verdicts_of for comparison in comparisons):
+        first_stored = next(iter(verdicts_of), "none")
+        raise DataError(
+            f"{key}: none of the {len(verdicts_of)} stored verdicts (first {first_stored!r}) is about a comparison of "
+            f"{benchmark.name} (first {comparisons[0].id!r}); look at the ids"
+        )
+    is_merged = not stored.verdict_ba
+    predictions = []
+    for comparison in comparisons:
+        verdicts = verdicts_of.get(comparison.id)
+        predictions.append(_prediction(comparison, verdicts, f"stored:{stored.name}", is_merged))
+    return predictions
 
 
-def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, merged: bool) -> Prediction:
-    ab, ba = verdicts or (None, None)
-    unreadable = (ab is None) + (ba is None)
-    failures = {"unreadable" if verdicts else "not_stored": unreadable} if unreadable else {}
+def _prediction(comparison: Comparison, verdicts: Verdicts | None, method: str, merged: bool) -> Prediction:
+    """Return the prediction of stored verdicts; None: there are none on this comparison."""
+    reason = "unreadable"
+    if verdicts is None:
+        reason = "not_stored"
+        verdicts = (None, None)
+    missing = verdicts.count(None)
+    failures = {}
+    if missing:
+        failures[reason] = missing
     return Prediction(
         comparison_id=comparison.id,
-        method=name,
-        verdict_ab=ab,
-        verdict_ba=ba,
+        method=method,
+        verdict_ab=verdicts[0],
+        verdict_ba=verdicts[1],
         cost=UNKNOWN,
         judgments=2,
         failures=failures,
@@ -134,18 +170,30 @@ def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, me
 
 
 def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:
+    """Return the verdicts of a row in both orders (RowError: it has none, or an unknown one)."""
     first = _meaning(row, stored.verdict_ab, stored)
     if not stored.verdict_ba:
         if first == "conflict":
+            # The orders differ. Which said what is unknown, and no metric asks for it.
             return "A", "B"
-        both = cast(Verdict, first) if first in ("A", "B", "tie") else None
+        both = _readable(first)
         return both, both
-    second = _meaning(row, stored.verdict_ba, stored)
-    ab, ba = (cast(Verdict, v) if v in ("A", "B", "tie") else None for v in (first, second))
-    return ab, ba if stored.ba_mirrored else mirrored(ba)
+    verdict_ab = _readable(first)
+    verdict_ba = _readable(_meaning(row, stored.verdict_ba, stored))
+    if not stored.ba_mirrored:
+        verdict_ba = mirrored(verdict_ba)
+    return verdict_ab, verdict_ba
+
+
+def _readable(meaning: str) -> Verdict | None:
+    """Return the verdict that a label means; None if it is none."""
+    if meaning in ("A", "B", "tie"):
+        return cast(Verdict, meaning)
+    return None
 
 
 def _meaning(row: Mapping[str, Any], column: str, stored: StoredConfig) -> str:
+    """Return what a row's label means (RowError: it has no such column, or an unknown label)."""
     if column not in row:
         raise RowError("missing_field", f"expected the column {column!r} of verdicts, found {', '.join(map(str, row))}")
     text = label_text(row[column])
@@ -156,7 +204,11 @@ def _meaning(row: Mapping[str, Any], column: str, stored: StoredConfig) -> str:
 
 
 def _check_labels(stored: StoredConfig, key: str) -> None:
-    allowed = MEANINGS if not stored.verdict_ba else tuple(m for m in MEANINGS if m != "conflict")
+    """Check that every label means a verdict (ConfigError)."""
+    allowed = [*MEANINGS]
+    if stored.verdict_ba:
+        # With a verdict for each order there is nothing to merge.
+        allowed.remove("conflict")
     for text, meaning in stored.labels.items():
         if meaning not in allowed:
             raise ConfigError(f"{key}.labels.{text}={meaning!r}: allowed are {', '.join(allowed)}")
