@@ -80,7 +80,7 @@ def _timeless(value: Any) -> Any:
 PRELOADED = (
     *("tests.conftest", "hydra.main", "datasets", "sentence_transformers", "sklearn.cluster", "transformers", "trl"),
     *("judgetrain.judges.factory", "judgetrain.pipeline.job", "judgetrain.pipeline.run"),
-    *("judgetrain.train.checkpoints", "judgetrain.train.trainers"),
+    *("judgetrain.train.checkpoints", "judgetrain.train.trainers", "judgetrain.train.reference"),
     *sorted({stage.code.partition(":")[0] for stage in config.STAGES.values()}),
 )
 """What the command imports: a process that is forked from one that has it is at work at once."""
