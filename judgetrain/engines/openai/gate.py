@@ -123,7 +123,7 @@ class GatedClient(httpx2.AsyncClient):
         slots = config.concurrency
         super().__init__(limits=httpx2.Limits(max_connections=slots), **options)
         self._address = server_address(config.base_url)[0]
-        self._timeout = config.timeout
+        self._seconds_for_answer = config.timeout
         self._secret = secret
         self.clock = clock
         self._budget = budget
@@ -180,7 +180,7 @@ class GatedClient(httpx2.AsyncClient):
         may_be_charged = True
         try:
             # The client's time-out is for each read, and a server may send byte by byte.
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._seconds_for_answer):
                 response = await super().send(request, **options | {"stream": True})
                 await read_whole(response)
             if response.status_code == 200:
