@@ -346,7 +346,7 @@ allowed, guidelines among them, which judgment prompts repeat.
 
 @dataclass
 class CostProbe(EngineConfig):
-    """The configuration of an :class:`Estimator`, which takes an engine's place; ``costs`` are added up in it."""
+    """The configuration of an :class:`CostEstimator`, which takes an engine's place; ``costs`` are added up in it."""
 
     name: str = ""
     costs: Costs = field(default_factory=lambda: defaultdict(Counter), metadata={"in_fingerprint": False})
@@ -354,7 +354,7 @@ class CostProbe(EngineConfig):
     makes = "judgetrain.engines.answers:Estimator"
 
 
-class Estimator:
+class CostEstimator:
     """An engine that answers every request at once, half as long as allowed, and adds up the costs.
 
     Answers have the form of their step, as far as later requests depend on it.

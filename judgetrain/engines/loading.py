@@ -233,8 +233,7 @@ def adapted(config: ModelConfig, above: frozenset[Path] = frozenset()) -> ModelC
         raise EngineError(f"{path}: {ADAPTERS} is not a JSON object: copy the adapters again")
     base_path = content.get(BASE)
     above = above | {Path(path).resolve()}
-    names_base = isinstance(base_path, str) and bool(base_path)
-    if not names_base or Path(base_path).expanduser().resolve() in above:
+    if not isinstance(base_path, str) or not base_path or Path(base_path).expanduser().resolve() in above:
         raise EngineError(
             f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are for it: write the path of the base "
             f"model into it"

@@ -35,7 +35,7 @@ GROUPS = ("dataset", "category")
 
 
 @dataclass(frozen=True)
-class Item:
+class JudgedRow:
     """A row of what is to be judged.
 
     Args:
@@ -50,7 +50,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SystemAnswer:
     """A system's answer to a prompt.
 
     Args:
@@ -81,9 +81,9 @@ class _Answers:
     """
 
     # Dictionaries keep the order of the files, in which the rows come out.
-    by_prompt: dict[str, dict[str, Answer]] = field(default_factory=dict)
+    by_prompt: dict[str, dict[str, SystemAnswer]] = field(default_factory=dict)
     systems: dict[str, None] = field(default_factory=dict)
-    unread: list[Item] = field(default_factory=list)
+    unread: list[JudgedRow] = field(default_factory=list)
     columns: Counter[str] = field(default_factory=Counter)
     # These two are read wherever they are.
     used: set[str] = field(default_factory=lambda: {"messages", "input"})
@@ -120,7 +120,7 @@ class _Answers:
                 break
         return first_of(row, columns)
 
-    def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> Answer:
+    def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> SystemAnswer:
         """Return the answer of a row.
 
         Args:
@@ -150,7 +150,7 @@ class _Answers:
         if prompt is None:
             # Without an id the same text is the same prompt.
             prompt = repr(messages)
-        return Answer(system=system, prompt=prompt, messages=messages, text=text, group=group)
+        return SystemAnswer(system=system, prompt=prompt, messages=messages, text=text, group=group)
 
     def _first_text(self, row: Mapping[str, Any], columns: Sequence[str]) -> str | None:
         """Return the value of the first of some columns that a row has, as text; None without any."""
@@ -166,7 +166,7 @@ class _Answers:
         return self._first(row, columns)
 
 
-def unread(source: str, row: Mapping[str, Any]) -> Item:
+def unread(source: str, row: Mapping[str, Any]) -> JudgedRow:
     """Return the item of a row that holds no comparison: an empty one with the reason.
 
     Its id is the row's own, where that could be read, else the source's name and the place.
@@ -183,10 +183,12 @@ def unread(source: str, row: Mapping[str, Any]) -> Item:
     # Without the folders, which differ from machine to machine.
     place = Path(row["place"]).name
     name = row.get("id") or f"{source}:{place}"
-    return Item(Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}")
+    return JudgedRow(
+        Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
+    )
 
 
-def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[Item]:
+def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[JudgedRow]:
     """Return every pair of systems on every prompt, prompts in order of appearance.
 
     Where one of two systems has no answer, or answered another prompt, the pair has the reason.
@@ -239,7 +241,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     return items
 
 
-def _pair(dialogue: Dialogue, answers: Mapping[str, Answer], system_a: str, system_b: str) -> Item:
+def _pair(dialogue: Dialogue, answers: Mapping[str, SystemAnswer], system_a: str, system_b: str) -> JudgedRow:
     """Return the item of two systems' answers to one prompt, by system."""
     answer_a = answers.get(system_a)
     answer_b = answers.get(system_b)
@@ -257,10 +259,10 @@ def _pair(dialogue: Dialogue, answers: Mapping[str, Answer], system_a: str, syst
         comparison = replace(comparison, response_b=answer_b.text, group=answer_b.group or None)
     if answer_a is not None:
         comparison = replace(comparison, response_a=answer_a.text, group=answer_a.group or comparison.group)
-    return Item(comparison, failure)
+    return JudgedRow(comparison, failure)
 
 
-def _pair_failure(dialogue: Dialogue, system: str, answer: Answer | None) -> str | None:
+def _pair_failure(dialogue: Dialogue, system: str, answer: SystemAnswer | None) -> str | None:
     """Return why a system's answer is none to this prompt; None where it is one."""
     if answer is None:
         return f"no_answer: {system} has no answer to this prompt"
@@ -297,7 +299,7 @@ def read_items(
     world_config: WorldConfig | None,
     seed: int,
     say: Callable[[str], object] = lambda line: None,
-) -> list[Item]:
+) -> list[JudgedRow]:
     """Return the rows of stage judge, in their order, each under an id of its own.
 
     A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading.
@@ -317,21 +319,21 @@ def read_items(
     elif config.source.type == "world":
         assert world_config is not None
         comparisons = world.eval_comparisons(world.of_source(world_config, config.source), seed)
-        items = [Item(comparison) for comparison in comparisons[: config.source.limit]]
+        items = [JudgedRow(comparison) for comparison in comparisons[: config.source.limit]]
     else:
         items = _of_source(config.source, say)
     return list(_with_unique_ids(items))
 
 
-def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]:
+def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[JudgedRow]:
     """Return the rows of a file or a data set (DataError: none of them holds a comparison)."""
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
-    items: list[Item] = []
+    items: list[JudgedRow] = []
 
     rejects = Rejects(strict=False, keep=lambda row: items.append(unread(source.name, row)))
     if source.adapter:
         for comparisons in adapted(source, KEY, rejects):
-            items.extend(map(Item, comparisons))
+            items.extend(map(JudgedRow, comparisons))
     else:
         # One by one: rejected rows are added in between, so that the order is the file's.
         for item in _of_plain_rows(source, rejects, say):
@@ -346,20 +348,20 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     return items
 
 
-def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[Item]:
+def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[JudgedRow]:
     """Yield the items of rows that need no adapter."""
     reader = RowReader(source, KEY)
 
-    def take(row: Any, number: int) -> Item:
+    def take(row: Any, number: int) -> JudgedRow:
         try:
             # A row with one response, or with a list of them.
             if reader.is_scored(row):
                 group = reader.candidates(row, number)
-                return Item(Comparison(group.id, group.dialogue, "", ""), group=group)
+                return JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group)
             if number == 1:
                 reader.check_columns(row)
             comparison = reader.comparison(row, number, labelled=False)
-            return Item(replace(comparison, label=reader.label(row)))
+            return JudgedRow(replace(comparison, label=reader.label(row)))
         except RowError as error:
             # The row's own id, if at least that can be read.
             if isinstance(row, Mapping):
@@ -372,7 +374,7 @@ def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], 
     reader.tell(say)
 
 
-def _with_unique_ids(items: list[Item]) -> Iterator[Item]:
+def _with_unique_ids(items: list[JudgedRow]) -> Iterator[JudgedRow]:
     """Yield the items, those whose id stood before under ``ID#2`` and so on."""
     counts: Counter[str] = Counter()
     ids = {item.comparison.id for item in items}
@@ -388,4 +390,4 @@ def _with_unique_ids(items: list[Item]) -> Iterator[Item]:
         group = None
         if item.group is not None:
             group = replace(item.group, id=identifier)
-        yield Item(replace(item.comparison, id=identifier), item.failure, group)
+        yield JudgedRow(replace(item.comparison, id=identifier), item.failure, group)

@@ -18,7 +18,7 @@ from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
-from judgetrain.judging.items import Item, read_items
+from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import (
     SCORES,
     VERDICTS,
@@ -67,7 +67,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     _write(method.name, budget, out)
 
 
-def _notices(items: Sequence[Item], settings: JudgeSettings) -> Iterator[str]:
+def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
     """Yield what a user may not expect of the rows and of how they are judged, and last how many there are."""
     config = settings.verdicts
     method = settings.method
@@ -105,7 +105,7 @@ def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[
 
 def shard_of(
     method: Method, judge: Callable[[], Judge], settings: JudgeSettings, scored: bool = False
-) -> Callable[[int, Sequence[Item]], ShardResult]:
+) -> Callable[[int, Sequence[JudgedRow]], ShardResult]:
     """Return a function that judges a shard: all that can be judged in one call, the others with their reason.
 
     Args:
@@ -115,7 +115,7 @@ def shard_of(
         scored: True: the rows hold responses that are scored one by one.
     """
 
-    def process(index: int, items: Sequence[Item]) -> ShardResult:
+    def process(index: int, items: Sequence[JudgedRow]) -> ShardResult:
         if scored:
             rows, costs = _scored(items, judge, method.name, settings.seed)
         else:
@@ -133,7 +133,9 @@ def shard_of(
     return process
 
 
-def _compared(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed: int) -> tuple[list[Row], list[Cost]]:
+def _compared(
+    items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int
+) -> tuple[list[Row], list[Cost]]:
     """Return the rows of comparisons, and what each of those that were judged cost."""
     # An empty response loses without being read.
     waiting = [item.comparison for item in items if item.failure is None and item.comparison.forfeit is None]
@@ -156,7 +158,9 @@ def _compared(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed
     return rows, costs
 
 
-def _scored(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed: int) -> tuple[list[Row], list[Cost]]:
+def _scored(
+    items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int
+) -> tuple[list[Row], list[Cost]]:
     """Return the rows of single responses, and what each of those that were judged cost."""
     groups = [item.group for item in items if item.failure is None and item.group is not None]
     scores_by_group: Iterator[list[Score]] = iter(())
@@ -175,7 +179,7 @@ def _scored(items: Sequence[Item], judge: Callable[[], Judge], name: str, seed: 
     return rows, costs
 
 
-def _check_rows(items: Sequence[Item], settings: JudgeSettings) -> None:
+def _check_rows(items: Sequence[JudgedRow], settings: JudgeSettings) -> None:
     """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
     pairs = sum(item.group is None and item.failure is None for item in items)

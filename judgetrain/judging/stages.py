@@ -16,7 +16,7 @@ from judgetrain.judges.settings import EXTERNAL, ModelSettings, check_directorie
 from judgetrain.judging.config import VerdictsConfig
 
 if TYPE_CHECKING:
-    from judgetrain.judging.items import Item
+    from judgetrain.judging.items import JudgedRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +113,12 @@ class VerdictsSettings(StageSettings):
         """Return the stages that the verdicts come from: stage judge, or none where files are named."""
         return () if self.files else ("judge",)
 
-    def items(self) -> Sequence[Item]:
+    def items(self) -> Sequence[JudgedRow]:
         """Return the rows that stage judge is to judge, as :func:`items_here` does."""
         return items_here(self.verdicts, self.world, self.seed)
 
 
-def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -> Sequence[Item]:
+def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -> Sequence[JudgedRow]:
     """Return the rows that are to be judged, as far as they are on this machine: none of those on the Hub."""
     # Imported at use: the command line reads these settings to complete keys.
     from judgetrain.judging.items import read_items

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.answers import CostProbe, Costs, Estimator, answers_of, described, spending
+from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import answer_of
@@ -44,7 +44,7 @@ class Conflict(NamedTuple):
     slots: dict[str, str]
 
 
-class Case(NamedTuple):
+class ExternalQuestion(NamedTuple):
     """What the external judge is asked about one tree, and what the branches say."""
 
     comparison: Comparison
@@ -69,7 +69,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
         loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine,
     ):
 
-        def process(index: int, shard: Sequence[Case]) -> ShardResult:
+        def process(index: int, shard: Sequence[ExternalQuestion]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
             asker = Asker(engine(), prompts, settings.sampling, ATTEMPTS)
             return _shard(shard, ask(shard, asker, dialect, seed))
@@ -98,7 +98,7 @@ def _replies_of(row: Mapping[str, Any]) -> list[list[Reply]]:
     return [[Reply(**reply) for reply in question] for question in row["replies"]]
 
 
-def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
+def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[ExternalQuestion]:
     """Yield what the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
     for row in read_rows(trees, "trees"):
         tree = EvaluationTree.from_row(row)
@@ -106,13 +106,13 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
         if ensemble.reason == "too_few_readable" or tree.comparison.alone:
             continue
         if dialect == "pairwise":
-            yield Case(tree.comparison, (), ensemble.verdict)
+            yield ExternalQuestion(tree.comparison, (), ensemble.verdict)
             continue
         conflicts = list(conflicting(tree))
         if conflicts:
             rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
             drawn = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
-            yield Case(tree.comparison, tuple(drawn), ensemble.verdict)
+            yield ExternalQuestion(tree.comparison, tuple(drawn), ensemble.verdict)
 
 
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
@@ -135,7 +135,7 @@ def _questions(conflict: Conflict) -> list[Question]:
     return [Question("XY", slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
 
 
-def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
+def ask(cases: Sequence[ExternalQuestion], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
     """Return by comparison the replies to each of its questions: one on its responses, or one for each conflict."""
     step: Step
     read: Read
@@ -152,7 +152,7 @@ def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> lis
     return [[next(replies) for _ in of_case] for of_case in questions]
 
 
-def _shard(cases: Sequence[Case], answered: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
+def _shard(cases: Sequence[ExternalQuestion], answered: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
     rows: list[dict[str, Any]] = []
     replies: list[Reply] = []
     for case, questions in zip(cases, answered, strict=True):
@@ -265,11 +265,11 @@ def summary(table: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> Costs:
+def estimate_external(settings: ExternalConfig, cases: Sequence[ExternalQuestion]) -> Costs:
     """Return the expected cost of the external judge's labels; what is asked again because unreadable adds to it."""
     prompts, dialect = load_external_prompts(settings)
     probe = CostProbe()
-    ask(cases, Asker(Estimator(probe), prompts, settings.sampling, 1), dialect, 0)
+    ask(cases, Asker(CostEstimator(probe), prompts, settings.sampling, 1), dialect, 0)
     return probe.costs
 
 

@@ -15,7 +15,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
-from judgetrain.engines.answers import CostProbe, Costs, Estimator, answers_of, described, spending
+from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer, own_context
@@ -420,7 +420,7 @@ def estimate(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> Co
     A teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
     """
     probe = CostProbe()
-    writer(settings, comparisons, 0)(comparisons, Estimator(probe), 0)
+    writer(settings, comparisons, 0)(comparisons, CostEstimator(probe), 0)
     return probe.costs
 
 

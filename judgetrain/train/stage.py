@@ -22,7 +22,7 @@ from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import WithReminders, pairs_of
 from judgetrain.train.run import RowsJob, train
-from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
+from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeTrainingSettings, ReferenceSettings, SftSettings
 
 
 def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -100,7 +100,7 @@ def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], ou
 
 def goes_on(
     source: Path,
-    settings: JudgeSettings,
+    settings: JudgeTrainingSettings,
     inputs: Mapping[str, Path],
     out: StageRun,
     rows: Iterable[Mapping[str, Any]] = (),
@@ -153,7 +153,7 @@ def _labelled(label: Path, name: str, what: str) -> dict[str, Rows]:
 
 
 def _describe(
-    directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun, references: bool
+    directory: Path, settings: JudgeTrainingSettings, inputs: Mapping[str, Path], out: StageRun, references: bool
 ) -> None:
     """Write the judge's card and the arguments of its training into its directory."""
     marks: dict[str, str] = {}

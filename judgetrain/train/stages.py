@@ -29,7 +29,7 @@ def _decides(settings: "TrainingSettings") -> bool:
     draws_noise = "neftune_noise_alpha" in config.trainer
     half_precision = mode.startswith("zero") and config.bf16 is not False
     splits = False
-    if isinstance(settings, JudgeSettings) and isinstance(config, TrainConfig):
+    if isinstance(settings, JudgeTrainingSettings) and isinstance(config, TrainConfig):
         # Where the number of processes is left to the GPUs, there are two or more.
         splits = config.global_accumulation_steps % (settings.processes or 2) > 0
     return draws_noise or half_precision or splits
@@ -52,7 +52,7 @@ class TrainingSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeSettings(TrainingSettings):
+class JudgeTrainingSettings(TrainingSettings):
     """The settings of every stage that makes a judge."""
 
     base: ModelConfig = at("train.base", in_fingerprint=False)
@@ -60,7 +60,7 @@ class JudgeSettings(TrainingSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitialSettings(JudgeSettings):
+class InitialSettings(JudgeTrainingSettings):
     """The settings of stage initial; ``judge`` and ``criteria`` are written beside the weights, as defaults."""
 
     base: ModelConfig = at("train.base")
@@ -73,7 +73,7 @@ class InitialSettings(JudgeSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(JudgeSettings):
+class SftSettings(JudgeTrainingSettings):
     """The settings of stage sft."""
 
     train: SupervisedConfig = at("train.sft")
@@ -100,7 +100,7 @@ class ReferenceSettings(PairSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(PairSettings, JudgeSettings):
+class DpoSettings(PairSettings, JudgeTrainingSettings):
     """The settings of stage dpo."""
 
     train: DpoConfig = at("train.dpo")
@@ -241,7 +241,7 @@ def _check(settings: TrainingSettings) -> None:
             raise ConfigError(f"{key}.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
 
 
-def training_stage(name: str, kind: str, settings: type[JudgeSettings], **options: Any) -> Stage[Any]:
+def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], **options: Any) -> Stage[Any]:
     """Return a stage that trains a judge.
 
     Args:
@@ -251,7 +251,7 @@ def training_stage(name: str, kind: str, settings: type[JudgeSettings], **option
         options: further fields of :class:`Stage`.
     """
 
-    def check_here(values: JudgeSettings) -> None:
+    def check_here(values: JudgeTrainingSettings) -> None:
         check_trainer(settings.key(), values.train, kind)
 
     return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **options)

@@ -12,7 +12,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.judging.items import Item, read_items
+from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
 from tests.builders.pipeline import configured
@@ -24,11 +24,11 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def of(path: Path, **source: Any) -> list[Item]:
+def of(path: Path, **source: Any) -> list[JudgedRow]:
     return read_items(VerdictsConfig(source=SourceConfig(path=str(path), **source)), None, 1)
 
 
-def from_systems(*paths: Path, baseline: str | None = None) -> list[Item]:
+def from_systems(*paths: Path, baseline: str | None = None) -> list[JudgedRow]:
     return read_items(VerdictsConfig(systems=[*map(str, paths)], baseline=baseline), None, 1)
 
 

@@ -41,7 +41,7 @@ Answers = Mapping[tuple[str, str], ModelAnswers]
 
 
 @dataclass
-class Case:
+class VotedComparison:
     """A comparison without its label, and the votes on it.
 
     Args:
@@ -55,10 +55,10 @@ class Case:
     prompt: str = ""
 
 
-def case_of(comparison: Comparison) -> Case:
+def case_of(comparison: Comparison) -> VotedComparison:
     """Return the case of a comparison, with its own label as the only vote."""
     votes = [comparison.label] if comparison.label else []
-    return Case(comparison, votes)
+    return VotedComparison(comparison, votes)
 
 
 def adapter_of(source: SourceConfig) -> Adapter:
@@ -124,7 +124,7 @@ class CaseReader:
         # The adapter has put the columns under their default names.
         self._rows = RowReader(SourceConfig(name=source.name))
 
-    def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
+    def cases(self, row: Mapping[str, Any], number: int) -> list[VotedComparison]:
         """Return the cases of a row; its ``number`` stands in where it has no id."""
         # Its rows give several cases, and the columns say which response is better.
         if self.adapter.kind == "chosen_rejected":
@@ -143,7 +143,7 @@ class CaseReader:
             # Votes say A and B in the row's order, the comparison has the alphabet's.
             comparison = comparison.swapped()
             votes = [mirror(vote) for vote in votes]
-        return [Case(comparison, votes, prompt)]
+        return [VotedComparison(comparison, votes, prompt)]
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
         """Return the id of a row's comparison in the benchmark, and whether the row has its two models reversed.
@@ -214,7 +214,7 @@ class CaseReader:
                 texts[turn["role"]].append(str(turn["content"]))
         return ModelAnswers(texts["user"], texts["assistant"], None)
 
-    def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
+    def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[VotedComparison]:
         """Yield a case for every better response of a row with every worse one."""
         local_id, _ = self.identity(row, number)
         styles = self.adapter.styles
@@ -241,9 +241,9 @@ class CaseReader:
             prompt = f"{self._name}:{local_id}"
             # The side of the better response is drawn, and is the same in every run.
             if derive_seed("side", self._name, pair_id) % 2:
-                yield Case(comparison.swapped(), ["B"], prompt)
+                yield VotedComparison(comparison.swapped(), ["B"], prompt)
             else:
-                yield Case(comparison, ["A"], prompt)
+                yield VotedComparison(comparison, ["A"], prompt)
 
     def _texts(self, row: Mapping[str, Any], name: str) -> list[str]:
         """Return the text or texts of a column of responses; as many as the adapter has ``styles``, if it has any."""
@@ -259,7 +259,7 @@ class CaseReader:
         return texts
 
 
-def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
+def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     """Return the cases of a benchmark, from the rows that ``where`` selects; votes on one comparison are one case.
 
     Without an adapter a row is a comparison with a label, which it may lack if the benchmark is ``unlabelled``.
@@ -277,9 +277,9 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
     holds_votes = reader is not None and reader.adapter.kind == "votes"
     plain_reader = RowReader(source, f"{key}.source")
     labelled = None if benchmark.unlabelled else True
-    cases: dict[str, Case] = {}
+    cases: dict[str, VotedComparison] = {}
 
-    def cases_of(row: Any, number: int) -> list[Case]:
+    def cases_of(row: Any, number: int) -> list[VotedComparison]:
         if reader is not None:
             return reader.cases(row, number)
         return [case_of(plain_reader.comparison(row, number, labelled))]
@@ -413,7 +413,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     )
 
 
-def _world_cases(config: WorldConfig, seed: int) -> list[Case]:
+def _world_cases(config: WorldConfig, seed: int) -> list[VotedComparison]:
     """Return the held-out comparisons of the generated world, each with the criteria that decide there."""
     comparisons = world.eval_comparisons(config, seed)
     truth = world.world_of(config, seed)

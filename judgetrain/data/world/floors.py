@@ -48,7 +48,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Reading:
+class PerfectReading:
     """Comparisons as a perfect reader sees them.
 
     Args:
@@ -68,14 +68,14 @@ class Reading:
     labels: "Floats"
 
 
-def read(world: World, comparisons: Sequence[Comparison]) -> Reading:
+def read(world: World, comparisons: Sequence[Comparison]) -> PerfectReading:
     """Return labelled comparisons as a perfect reader sees them."""
     signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
     grades_a = _grades(world, [comparison.response_a for comparison in comparisons])
     grades_b = _grades(world, [comparison.response_b for comparison in comparisons])
     words_a = [len(comparison.response_a.split()) for comparison in comparisons]
     words_b = [len(comparison.response_b.split()) for comparison in comparisons]
-    return Reading(
+    return PerfectReading(
         leads=grades_a - grades_b,
         shown=(grades_a > 0).astype(float) + (grades_b > 0),
         longer=np.array(words_a, dtype=float) - np.array(words_b),
@@ -136,7 +136,7 @@ def floor_names() -> dict[str, list[str]]:
     }
 
 
-def by_agreement(reading: Reading, seen: Reading) -> "Floats":
+def by_agreement(reading: PerfectReading, seen: PerfectReading) -> "Floats":
     """Return the leads of a perfect reader who learns what counts from which properties go together, by kind.
 
     This is what the method learns without labels, from judgments that are never wrong: the two properties of a kind
@@ -169,12 +169,12 @@ def _signs(leads: "Floats") -> "Floats":
     return np.where(np.abs(leads) < ROUNDING, 0.0, np.sign(leads))
 
 
-def agreement(leads: "Floats", reading: Reading) -> float:
+def agreement(leads: "Floats", reading: PerfectReading) -> float:
     """Return the share of comparisons in which the leads give the label, ties too."""
     return float(np.mean(_signs(leads) == reading.labels))
 
 
-def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> dict[str, "Floats"]:
+def without_labels(world: World, reading: PerfectReading, seen: PerfectReading, seed: int) -> dict[str, "Floats"]:
     """Return the leads of the floors that need no label, by name.
 
     Args:
@@ -210,7 +210,7 @@ def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> 
     return floors
 
 
-def with_labels(reading: Reading, labelled: Reading) -> dict[str, "Floats"]:
+def with_labels(reading: PerfectReading, labelled: PerfectReading) -> dict[str, "Floats"]:
     """Return the leads of the floors that are fitted to labelled comparisons, by name.
 
     Args:
@@ -235,7 +235,7 @@ def with_labels(reading: Reading, labelled: Reading) -> dict[str, "Floats"]:
     }
 
 
-def ceilings(world: World, reading: Reading) -> dict[str, "Floats"]:
+def ceilings(world: World, reading: PerfectReading) -> dict[str, "Floats"]:
     """Return the leads of perfect readers who know what counts: the primary property, both alike, and the rule."""
     names = list(world.language.properties)
     places = np.array([[names.index(name) for name in world.deciding[kind].crucial] for kind in reading.kinds])
@@ -268,13 +268,13 @@ def _by_kind(kinds: Sequence[str], values: "Floats") -> dict[str, "Floats"]:
     return {kind: values[where == kind].mean(axis=0) for kind in set(kinds)}
 
 
-def _some(reading: Reading, by_kind: Mapping[str, "Floats"], count: int) -> "Floats":
+def _some(reading: PerfectReading, by_kind: Mapping[str, "Floats"], count: int) -> "Floats":
     """Return the leads by the properties that stand highest for the query's kind, together."""
     chosen = {kind: np.argsort(-values, kind="stable")[:count] for kind, values in by_kind.items()}
     return np.array([lead[chosen[kind]].sum() for lead, kind in zip(reading.leads, reading.kinds, strict=True)])
 
 
-def _by_writer(seen: Reading, reading: Reading) -> "Floats":
+def _by_writer(seen: PerfectReading, reading: PerfectReading) -> "Floats":
     """Return the leads by writers: the better writer showed more than the other in more of the seen comparisons."""
     wins = Counter[str]()
     # Without their labels: who shows more is taken to be better.
@@ -297,7 +297,7 @@ def _ridge(leads: "Floats", labels: "Floats", expected: "Floats") -> "Floats":
     return expected + np.linalg.solve(gram, leads.T @ (labels - leads @ expected))
 
 
-def _of_kind(labelled: Reading, kind: str, pooled: "Floats") -> "Floats":
+def _of_kind(labelled: PerfectReading, kind: str, pooled: "Floats") -> "Floats":
     """Return weights fitted to the labels of one kind, or those of all kinds together where it has no label."""
     inside = np.array(labelled.kinds) == kind
     if not inside.any():
@@ -305,7 +305,7 @@ def _of_kind(labelled: Reading, kind: str, pooled: "Floats") -> "Floats":
     return _ridge(labelled.leads[inside], labelled.labels[inside], pooled)
 
 
-def _single(labelled: Reading, kind: str) -> int:
+def _single(labelled: PerfectReading, kind: str) -> int:
     """Return the place of the property that agrees most often with the labels of a kind."""
     inside = np.array(labelled.kinds) == kind
     # A kind without a label takes the property that is best over all kinds.

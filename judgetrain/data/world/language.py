@@ -37,7 +37,7 @@ class Property:
 
 
 @dataclass(frozen=True)
-class Kind:
+class QueryKind:
     """A kind of query: its wordings and its topics. The rule, not the kind, holds what decides."""
 
     name: str
@@ -63,7 +63,7 @@ class Language:
     """
 
     properties: Mapping[str, Property]
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, QueryKind]
     persons: tuple[str, ...]
     whose: tuple[str, ...]
     which: tuple[str, ...]
@@ -135,7 +135,7 @@ def load_language() -> Language:
     """Return the world's language from the packaged ``vocabulary.yaml``."""
     raw = yaml.safe_load(VOCABULARY.read_text(encoding="utf-8"))
     properties = {name: Property(name, **_with_tuples(fields)) for name, fields in raw.pop("properties").items()}
-    kinds = {name: Kind(name, **_with_tuples(fields)) for name, fields in raw.pop("kinds").items()}
+    kinds = {name: QueryKind(name, **_with_tuples(fields)) for name, fields in raw.pop("kinds").items()}
     return Language(properties=properties, kinds=kinds, **_with_tuples(raw))
 
 

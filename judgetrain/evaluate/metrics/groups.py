@@ -11,14 +11,14 @@ from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, merged, unread
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupAgreement:
     """Agreement on the ``n`` comparisons of a group or domain."""
 
     n: int
     agreement: float | None
 
 
-def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, Group]:
+def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, GroupAgreement]:
     """Return the agreement on the items of each name, by name in order; items without a name are left out.
 
     Args:
@@ -28,7 +28,7 @@ def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, G
     groups = {}
     for name in sorted({name for name in names if name is not None}):
         mask = np.array([other == name for other in names])
-        groups[name] = Group(int(mask.sum()), mean(agreed[mask]))
+        groups[name] = GroupAgreement(int(mask.sum()), mean(agreed[mask]))
     return groups
 
 

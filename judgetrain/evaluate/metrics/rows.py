@@ -18,7 +18,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
 from judgetrain.evaluate.metrics import intervals, verdicts
-from judgetrain.evaluate.metrics.groups import Group, mean
+from judgetrain.evaluate.metrics.groups import GroupAgreement, mean
 from judgetrain.evaluate.metrics.intervals import Correlations, Interval, bootstrap_interval
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
 from judgetrain.judges.base import Prediction
@@ -70,7 +70,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-class Sample:
+class MethodPredictions:
     """One method's predictions on a benchmark, and what several metrics need of them.
 
     Arrays and lists [n] are over the comparisons with a label. What the data does not have is None, and so is every
@@ -170,7 +170,7 @@ class Metric:
 
     Args:
         compute: the function.
-        needs: the attributes of a :class:`Sample` that it is called with.
+        needs: the attributes of a :class:`MethodPredictions` that it is called with.
         column: of the report; None: there is none.
     """
 
@@ -178,7 +178,7 @@ class Metric:
     needs: tuple[str, ...]
     column: Column | None
 
-    def of(self, sample: Sample) -> Any:
+    def of(self, sample: MethodPredictions) -> Any:
         """Return the value, which is the mean over items where the function gives an array.
 
         It is None where something that it needs is None.
@@ -198,7 +198,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     Args:
         compute: called with what it needs, in that order; returns a JSON-ready value or a dataclass, None where the
             metric is not defined, or an array [n] of one value an item, whose mean is the metric.
-        needs: names of attributes of :class:`~judgetrain.evaluate.metrics.rows.Sample`, with spaces between.
+        needs: names of attributes of :class:`~judgetrain.evaluate.metrics.rows.MethodPredictions`, with spaces between.
         column: where the report shows it; without one it stands in ``metrics.json`` only.
     """
     return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
@@ -340,7 +340,8 @@ class MetricRow:
     split: str
     branches: int
     n: int
-    # Metrics stand in the order of ``metrics.json``; each is computed from the attributes of Sample that it names.
+    # Metrics stand in the order of ``metrics.json``. Each is computed from the attributes of MethodPredictions that it
+    # names.
     agreement: float | None = metric(np.asarray, "agreed")
     agreement_ci: Interval | None = metric(bootstrap_interval, "agreed resamples seed prompts")
     consistency: float | None = metric(np.asarray, "consistent")
@@ -389,8 +390,8 @@ class MetricRow:
     calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "tenths"))
     asked_again: int | None = metric(_count_asked_again, "labelled", Column(COST, "asked again", "integer"))
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
-    groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed")
-    domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed")
+    groups: Mapping[str, GroupAgreement] | None = metric(grouped.agreement_by_name, "groups agreed")
+    domains: Mapping[str, GroupAgreement] | None = metric(grouped.agreement_by_name, "domains agreed")
     n_prompts: int | None = metric(_count_different, "prompts")
     asked: str | None = None
     plan: str | None = None
@@ -468,8 +469,11 @@ COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 def metric_row(
     benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
 ) -> MetricRow:
-    """Return every registered metric of one method with one number of branches; arguments as of :class:`Sample`."""
-    sample = Sample(benchmark, predictions, seconds, resamples, seed)
+    """Return every registered metric of one method with one number of branches.
+
+    Arguments are as of :class:`MethodPredictions`.
+    """
+    sample = MethodPredictions(benchmark, predictions, seconds, resamples, seed)
     return MetricRow(
         method=predictions[0].method,
         benchmark=benchmark.name,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from judgetrain.evaluate.metrics.groups import Group
+from judgetrain.evaluate.metrics.groups import GroupAgreement
 from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
@@ -233,7 +233,7 @@ def by_group(rows: Rows) -> Table:
     return Table.of("Agreement by group", groups.items(), columns, folded=True)
 
 
-def _group_cell(groups: Mapping[str, Group] | None, item: tuple[str, Group]) -> str:
+def _group_cell(groups: Mapping[str, GroupAgreement] | None, item: tuple[str, GroupAgreement]) -> str:
     """Return a method's agreement on the group of a row."""
     name, _ = item
     return _agreement(groups, name)
@@ -256,7 +256,7 @@ def _domain_cell(domain: str, row: MetricRow) -> str:
     return _agreement(row.domains, domain)
 
 
-def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
+def _agreement(groups: Mapping[str, GroupAgreement] | None, name: str) -> str:
     """Return the agreement on one group; a dash where a method has no comparison of it."""
     group = (groups or {}).get(name)
     return percent(group.agreement if group else None)

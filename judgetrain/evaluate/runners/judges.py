@@ -10,7 +10,7 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.kinds.kind import Outcome, kind_of
+from judgetrain.judges.kinds.kind import KindResults, kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, write_views
@@ -80,7 +80,7 @@ def ask_judge(
         yield benchmark, list(_timed(outcome, seconds / len(rows) / ask.orders))
 
 
-def _timed(outcome: Outcome, seconds: float) -> Iterator[Result]:
+def _timed(outcome: KindResults, seconds: float) -> Iterator[Result]:
     """Yield the predictions for every number of branches with the seconds that a verdict took.
 
     ``seconds`` were measured with the most branches; fewer take that time's share by generated tokens.

@@ -10,11 +10,11 @@ from judgetrain.extras.rl.config import RlConfig
 from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.judges.settings import check_asking
 from judgetrain.schema import Reads
-from judgetrain.train.stages import JudgeSettings, check_stage, training_stage
+from judgetrain.train.stages import JudgeTrainingSettings, check_stage, training_stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlSettings(JudgeSettings):
+class RlSettings(JudgeTrainingSettings):
     """Stage rl."""
 
     train: RlConfig = at("rl")

@@ -13,7 +13,7 @@ from judgetrain.data.world.floors import (
     FEW_LABELS,
     NO_LABEL,
     THE_RULE,
-    Reading,
+    PerfectReading,
     agreement,
     all_floors,
     floor_names,
@@ -28,7 +28,7 @@ from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.keys import did_you_mean
 
-Computed = tuple[Mapping[str, Mapping[str, Any]], Reading]
+Computed = tuple[Mapping[str, Mapping[str, Any]], PerfectReading]
 """The leads of all rules, by what they need and by name, and what the comparisons show."""
 HIGHEST = "highest"
 """The floor that is highest of its kind on the comparisons themselves."""
@@ -82,7 +82,7 @@ def _kept(settings: EvaluateSettings, source: SourceConfig, benchmark: Benchmark
     return computed[benchmark.name]
 
 
-def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: Reading) -> tuple[str, Any]:
+def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: PerfectReading) -> tuple[str, Any]:
     """Return the name and the leads of a method's rule: the highest of its group, or the one that it names."""
     leads = {name: of_rule for needs in GROUPS[method.kind] for name, of_rule in floors[needs].items()}
     name = method.target

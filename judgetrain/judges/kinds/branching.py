@@ -16,7 +16,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
 from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
-from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, Outcome, Parts, Use
+from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Use
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
@@ -589,7 +589,7 @@ def read_trees(
     options: JudgeOptions,
     name: str,
     branches: Sequence[int],
-) -> Outcome:
+) -> KindResults:
     """Return the predictions for each number of branches, read off trees that were grown with the most."""
     trees = [trees_on(row, comparison) for row, comparison in zip(rows, comparisons, strict=True)]
     predictions: dict[int, list[Prediction]] = {}
@@ -599,7 +599,7 @@ def read_trees(
     failures: Counter[str] = Counter()
     for prediction in predictions[max(predictions)]:
         failures.update(prediction.failures)
-    return Outcome(predictions=predictions, trees=trees, message=too_long_hint(failures) or "", lasting=True)
+    return KindResults(predictions=predictions, trees=trees, message=too_long_hint(failures) or "", lasting=True)
 
 
 def trees_on(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:

@@ -85,7 +85,7 @@ class Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class KindResults:
     """The results that stage ``evaluate`` reads off the rows of a judge on a benchmark.
 
     Args:
@@ -118,9 +118,9 @@ def read_predictions(
     options: JudgeOptions,
     name: str,
     branches: Sequence[int],
-) -> Outcome:
+) -> KindResults:
     """Return the predictions that :func:`compare` left."""
-    return Outcome(predictions={0: [Prediction.from_row(row) for row in rows]})
+    return KindResults(predictions={0: [Prediction.from_row(row) for row in rows]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class Ask:
         rows: what the rows are, the first part of the shards' names (``trees-BENCHMARK-METHOD``).
         process: makes a shard, given the judge, comparisons, a seed and the largest number of branches. It can be
             pickled.
-        read: returns the :class:`Outcome`, given a benchmark's rows, its comparisons, how the judge was asked, the
+        read: returns the :class:`KindResults`, given a benchmark's rows, its comparisons, how the judge was asked, the
             method's name and the numbers of branches.
         orders: into how many verdicts the seconds of a comparison fall: 2, one in either order, or 1 where no order is
             shown.
@@ -140,7 +140,7 @@ class Ask:
 
     rows: str = "verdicts"
     process: Callable[[Any, Sequence[Comparison], int, int], ShardResult] = compare
-    read: Callable[..., Outcome] = read_predictions
+    read: Callable[..., KindResults] = read_predictions
     orders: int = 2
     progress: str = ""
 

@@ -14,7 +14,7 @@ from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, in_own_order, verdict_of
 from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
-from judgetrain.judges.kinds.kind import Arguments, Outcome, Parts, Use
+from judgetrain.judges.kinds.kind import Arguments, KindResults, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
@@ -263,7 +263,7 @@ def replies_shard(comparisons: Sequence[Comparison], replies: Sequence[Sequence[
     return ShardResult(rows, len(rows), failures, **tokens_of(all_replies))
 
 
-def read_by(dialect: Dialect) -> Callable[..., Outcome]:
+def read_by(dialect: Dialect) -> Callable[..., KindResults]:
     """Return a function that reads the rows of :func:`replies_shard`."""
 
     def read(
@@ -272,7 +272,7 @@ def read_by(dialect: Dialect) -> Callable[..., Outcome]:
         options: JudgeOptions,
         name: str,
         branches: Sequence[int],
-    ) -> Outcome:
+    ) -> KindResults:
         assert options.once is not None
         predictions = []
         all_replies: list[Reply] = []
@@ -280,6 +280,6 @@ def read_by(dialect: Dialect) -> Callable[..., Outcome]:
             replies = [Reply(**reply) for reply in row["replies"]]
             predictions.append(prediction_of(dialect, name, comparison, replies, options.once.sampling))
             all_replies.extend(replies)
-        return Outcome(predictions={0: predictions}, message=errors_told(all_replies))
+        return KindResults(predictions={0: predictions}, message=errors_told(all_replies))
 
     return read
