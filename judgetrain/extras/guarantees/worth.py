@@ -80,7 +80,8 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Wort
         return None
     best = untrained[0]
     rule = gate.Rule.parse(f"{judge} beats {gate.UNTRAINED}")
-    check = gate.checked(rule, benchmark, verdicts, judge, best, settings.evaluate.bootstrap, settings.seed)
+    test = gate.PairedTest(benchmark, verdicts, settings.guarantees.margin, settings.evaluate.bootstrap, settings.seed)
+    check = test.of(rule, judge, best)
     if check is None:
         return None
     seconds = _training_seconds(predicted, trained)
@@ -200,12 +201,7 @@ def measure(predicted: Predicted) -> Measured:
     on_test = [part_of(predicted.test, predictions) for predictions in predicted.results]
     records: list[gate.Check | Worth] = []
     records += gate.gate_checks(
-        predicted.test,
-        settings.evaluated,
-        on_test,
-        settings.guarantees.required,
-        settings.evaluate.bootstrap,
-        settings.seed,
+        predicted.test, settings.evaluated, on_test, settings.guarantees, settings.evaluate.bootstrap, settings.seed
     )
     training_paid = worth(predicted, on_test)
     if training_paid is not None:

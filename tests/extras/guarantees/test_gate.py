@@ -10,6 +10,7 @@ from judgetrain.artifacts.tracker import Runs
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError
+from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
@@ -20,7 +21,7 @@ from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str) -> list[Check]:
     methods = [Method.parse(name) for name in {r[0].method: None for r in results}]
-    return gate_checks(of, methods, results, required, 400, 1)
+    return gate_checks(of, methods, results, GuaranteesConfig(required=[*required]), 400, 1)
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:
@@ -42,10 +43,28 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
         "worse on every pair that differs"
     )
-    assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches random")] == [True]
+    assert [c.passed for c in checks(whole, results(whole), "longer matches random")] == [True]
     floors = checks(whole, results(whole), "dpo beats floors", "sft beats floors")
     assert [(c.second, c.passed) for c in floors[:2]] == [("random", True), ("longer", True)]
     assert [(c.second, c.passed) for c in floors[2:]] == [("random", True), ("longer", False)]
+
+
+def test_as_good_is_shown_and_never_taken_for_granted() -> None:
+    """Exact bounds where too few prompts differ: of n without a difference, 1 - 0.025 ** (1 / n) may speak against."""
+    nine = benchmark(9)
+    [found] = checks(nine, [answers("dpo", 3, nine, 1), answers("sft", 3, nine, 9)], "dpo matches sft")
+    assert not found.passed
+    assert found.told.startswith("dpo@3 is not shown to be as good as sft@3 on b: -88.9 points")
+    for n, passed in ((9, False), (60, False), (100, True), (300, True)):
+        same = benchmark(n)
+        [found] = checks(same, [answers("dpo", 3, same, 5), answers("sft", 3, same, 5)], "dpo matches sft")
+        least = -100 * (1 - 0.025 ** (1 / n))
+        assert (found.passed, f"{least:+.1f} at least" in found.told) == (passed, True), n
+    few = benchmark(300)
+    [found] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 103)], "dpo matches sft")
+    assert found.passed, "three of 300 are few"
+    [found] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 120)], "dpo matches sft")
+    assert not found.passed, "clearly behind, by the paired interval"
 
 
 def test_one_prompt_passes_nothing() -> None:
