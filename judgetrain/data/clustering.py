@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from judgetrain.artifacts.executor import Work
-from judgetrain.artifacts.files import atomic, write_rows_atomic
+from judgetrain.artifacts.files import atomic, write_rows_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
@@ -26,7 +27,7 @@ from judgetrain.engines.config import ModelConfig, model_commit
 from judgetrain.engines.hub import check_on_hub, looks_local
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.model_check import check_loadable
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.keys import PACKAGE
 
 if TYPE_CHECKING:
@@ -327,19 +328,61 @@ def packaged(name: str) -> Path:
     return Path(str(package.__file__)).parent / "model"
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """What an encoder made of some texts.
+
+    Args:
+        vectors: unit-length embeddings [texts, dimension], float16.
+        cut: how many of the texts are longer than what the encoder reads, so that only their beginnings count.
+    """
+
+    vectors: np.ndarray
+    cut: int
+
+
 class Encoder:
     """A sentence encoder. In each call the library sorts texts by length, so that little is padded."""
 
     def __init__(self, config: ClusterConfig) -> None:
+        self._name = config.encoder
         self._model = load_encoder(config)
         self._batch_size = BATCH_GPU if device().startswith("cuda") else BATCH
 
+    def encoded(self, texts: list[str]) -> Encoded:
+        """Return the embeddings of texts, and how many of these were cut."""
+        return Encoded(self(texts), self._number_cut(texts))
+
+    def _number_cut(self, texts: Sequence[str]) -> int:
+        """Return how many texts have more tokens than the encoder reads."""
+        window = self._model.max_seq_length
+        # The mean of input embeddings has no window.
+        if not isinstance(window, int):
+            return 0
+        # A token holds at least one byte, and an encoder puts no more than a few around a text.
+        long = [text for text in texts if len(text.encode("utf-8", "surrogatepass")) > window - 4]
+        if not long:
+            return 0
+        lengths = self._model.tokenizer(long, truncation=False, verbose=False)["input_ids"]
+        return sum(len(ids) > window for ids in lengths)
+
     def __call__(self, texts: list[str]) -> np.ndarray:
-        """Return unit-length embeddings [texts, dimension], float16."""
+        """Return unit-length embeddings [texts, dimension], float16.
+
+        Raises:
+            DataError: the embedding of a text is no number.
+        """
         # The stage has a progress bar of its own.
         vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
         # A norm in bfloat16 would be off by a part in 256.
         wide = np.asarray(vectors, dtype=np.float32)
+        broken = np.flatnonzero(~np.isfinite(wide).all(axis=1))
+        if len(broken):
+            text = texts[broken[0]]
+            raise DataError(
+                f"cluster.encoder={self._name}: the embedding of {text[:80]!r} is no number, as are those of "
+                f"{len(broken) - 1} more texts; its weights are damaged, or their type is too narrow"
+            )
         norms = np.linalg.norm(wide, axis=1, keepdims=True)
         return (wide / np.maximum(norms, 1e-12)).astype(np.float16)
 
@@ -363,7 +406,7 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
     total = -(-count // SHARD)
     paths = [out.path(f"embeddings-{number:05d}-of-{total:05d}.npy") for number in range(total)]
     if not joined.exists():
-        finished = {path for path in paths if path.exists()}
+        finished = {path for path in paths if path.exists() and _cut_file(path).exists()}
         encoded_before = min(count, SHARD * len(finished))
         texts = iter(queries)
         # Finished shards are read past, too: the texts come in one stream.
@@ -372,21 +415,36 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         progress = out.console.progress("cluster: embeddings", count, "queries", encoded_before)
         with loaded_once(lambda: Encoder(config)) as encoder, progress as advance:
 
-            def process(index: int, chunk: list[str]) -> np.ndarray:
-                return encoder()(chunk)
+            def process(index: int, chunk: list[str]) -> Encoded:
+                return encoder().encoded(chunk)
 
             for done in out.executor.run(Work(process=process), missing):
-                assert isinstance(done.result, np.ndarray)
+                assert isinstance(done.result, Encoded)
+                # Written first, so that no finished shard is without it.
+                write_text_atomic(_cut_file(paths[done.index]), str(done.result.cut))
                 # A shard without its end would pass for a finished one.
                 with atomic(paths[done.index]) as file:
-                    np.save(file, done.result, allow_pickle=False)
+                    np.save(file, done.result.vectors, allow_pickle=False)
                 out.keep_seconds()
-                advance(len(done.result))
+                advance(len(done.result.vectors))
+        cut = sum(int(_cut_file(path).read_text(encoding="utf-8")) for path in paths)
+        out.note("cut_by_encoder", cut)
+        if cut:
+            out.log(
+                f"cluster: {cut:,} of {count:,} queries are longer than {config.encoder} reads, and stand where their "
+                f"beginnings do; static:MODEL reads all of a text"
+            )
         _join(paths, joined)
     for path in paths:
         # The joined file holds all of it.
         path.unlink(missing_ok=True)
+        _cut_file(path).unlink(missing_ok=True)
     return np.load(joined, mmap_mode="r", allow_pickle=False)
+
+
+def _cut_file(path: Path) -> Path:
+    """Return the file beside a shard of embeddings that holds how many of its texts were cut."""
+    return path.with_suffix(".cut")
 
 
 def _join(paths: Sequence[Path], joined: Path) -> None:

@@ -6,7 +6,7 @@ Also checks that the sources bring labels, where a later stage learns from them.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
             f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
         )
+    _tell_large_losses(outputs.examples, total, out.log)
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
         raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
@@ -114,19 +115,19 @@ class Sieve:
         if characters > self._settings.max_query_chars:
             return "too_long", None
 
-        texts = [dialogue.context] if dialogue.context else []
-        texts.append(dialogue.query)
+        responses = ["", ""]
         if comparison is not None:
             # The same query with other responses is another comparison.
-            texts += [comparison.response_a, comparison.response_b]
-        text = "\n".join(texts)
+            responses = [comparison.response_a, comparison.response_b]
+        # No text has the character between the parts, which keeps a response A from being taken for a response B.
+        text = "\0".join((dialogue.context, dialogue.query, *responses))
         # Equal texts go first: a hash takes less time than the signatures of the checks below.
         if not self._texts.add(normalised(text)):
             return "duplicate", None
         matches = self.benchmarks.matches(dialogue) if self.benchmarks else []
         if matches:
             return "contaminated", matches[0]
-        if self._near is not None and not self._near.add(text):
+        if self._near is not None and not self._near.add(dialogue.query, dialogue.context, *responses):
             return "near_duplicate", None
         if not self._ids.add(dialogue.id):
             return "repeated_id", None
@@ -148,6 +149,8 @@ class _Outputs:
     keep: Callable[[Mapping[str, Any]], None]
     keep_comparison: Callable[[Mapping[str, Any]], None]
     keep_contaminated: Callable[[Mapping[str, Any]], None]
+    examples: dict[str, Dialogue] = field(default_factory=dict)
+    """The first dialogue that each reason dropped."""
 
     def add(self, item: Item) -> str:
         """Write an item to the file where it belongs, if any, and return ``kept`` or why it is not kept."""
@@ -157,9 +160,34 @@ class _Outputs:
             self.keep(dialogue.to_row())
             if comparison is not None:
                 self.keep_comparison(comparison.to_row())
-        elif match is not None:
+            return outcome
+        self.examples.setdefault(outcome, dialogue)
+        if match is not None:
             self.keep_contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
         return outcome
+
+
+LARGE = 0.2
+"""The share of all dialogues above which a reason that drops them is told, with an example."""
+
+
+def _tell_large_losses(
+    examples: Mapping[str, Dialogue], total: Mapping[str, int], say: Callable[[str], object]
+) -> None:
+    """Print a line for each reason that dropped more than :data:`LARGE` of the dialogues.
+
+    Args:
+        examples: a dropped dialogue by reason.
+        total: the number of dialogues by outcome.
+        say: prints a line.
+    """
+    number = sum(total.values())
+    for reason, dialogue in examples.items():
+        if total[reason] > LARGE * number:
+            say(
+                f"dialogues: {total[reason]:,} of {number:,} are left out as {reason}, such as {dialogue.id} "
+                f"({' '.join(dialogue.query.split())[:80]!r}): {HINTS[reason]}"
+            )
 
 
 def _is_pair_of_rated(item: Item) -> bool:

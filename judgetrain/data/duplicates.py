@@ -83,23 +83,46 @@ def signature(query: str) -> Any:
 
 
 class NearIndex:
-    """The :data:`NEAR_WINDOW` latest queries kept, by MinHash signature, with locality-sensitive hashing (rensa)."""
+    """The :data:`NEAR_WINDOW` latest dialogues kept, found by their queries with locality-sensitive hashing (rensa).
+
+    A near-duplicate of an earlier dialogue is like it part by part: its query, what stands before the query, and either
+    response. All parts together would make near-duplicates of whatever has a long system prompt in common.
+    """
 
     def __init__(self) -> None:
-        from rensa import RMinHashDeduplicator
+        from rensa import RMinHashLSH
 
-        self._index = RMinHashDeduplicator(NEAR_SIMILARITY, PERMUTATIONS, use_lsh=True, num_bands=BANDS, seed=_SEED)
+        self._by_query: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, BANDS)
+        self._kept: dict[int, list[Any]] = {}
         self._added = 0
 
-    def add(self, query: str) -> bool:
-        """Remember a query, and return whether it is new; a near-duplicate of an earlier one is not remembered."""
-        if not self._index.add(str(self._added), signature(query)):
-            return False
+    def add(self, query: str, *others: str) -> bool:
+        """Remember a dialogue, and return whether it is new; a near-duplicate of an earlier one is not remembered.
+
+        Args:
+            query: its last question.
+            others: its other parts, in the same order each time; empty where it has none.
+        """
+        # Most dialogues have nothing but a query, so no signature is kept of what is empty.
+        parts = [signature(text) if text else None for text in (query, *others)]
+        for number in self._by_query.query(signature(query)):
+            if all(map(_alike, parts, self._kept[number])):
+                return False
+        self._by_query.insert(self._added, signature(query))
+        self._kept[self._added] = parts
         self._added += 1
         if self._added > NEAR_WINDOW:
             oldest = self._added - 1 - NEAR_WINDOW
-            self._index.remove(str(oldest))
+            self._by_query.remove(oldest)
+            del self._kept[oldest]
         return True
+
+
+def _alike(part: Any, other: Any) -> bool:
+    """Return whether two signatures are of near-duplicates; None is that of an empty text."""
+    if part is None or other is None:
+        return part is other
+    return bool(part.jaccard(other) >= NEAR_SIMILARITY)
 
 
 SHORTEST_TURN = 40

@@ -25,7 +25,7 @@ from judgetrain.data.clustering import Encoder, encode, kmeans, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.config import WORLD_BASE
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.schema import Dialogue, Message
 from tests.builders.data import run_cluster
 from tests.builders.watched import interrupted
@@ -189,6 +189,31 @@ def test_a_tokenizer_file_that_cuts_is_not_heeded(tmp_path: Path) -> None:
     texts = ["the cat reads a book for my sister and gives a clear example of it", "?"]
     whole, read = Encoder(ClusterConfig(encoder="static:world")), Encoder(ClusterConfig(encoder=f"static:{cut}"))
     assert np.array_equal(whole(texts), read(texts))
+
+
+def test_texts_that_the_encoder_cuts_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its tokenizer: of a window of 12 tokens, texts of 13 and of 40 are cut."""
+    encoder = tmp_path / "encoder"
+    shutil.copytree(WORLD_BASE, encoder)
+    own = json.loads((encoder / "tokenizer_config.json").read_text())
+    (encoder / "tokenizer_config.json").write_text(json.dumps(own | {"model_max_length": 12}))
+    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    queries = [" ".join(["cat"] * number) for number in (1, 2, 12, 13, 40)]
+    dialogues = [Dialogue(f"d{i}", "x", (Message("user", query),)) for i, query in enumerate(queries)]
+    out = run_cluster(tmp_path, dialogues, ClusterConfig(encoder=str(encoder), n_clusters=2, sample=4))
+    cut = sum(len(tokenizer(query)["input_ids"]) > 12 for query in queries)
+    assert 0 < cut < 5 and out.notes["cut_by_encoder"] == cut
+    assert f"cluster: {cut} of 5 queries are longer than" in "".join(capsys.readouterr())
+    assert not list(out.directory.glob("*.cut"))
+
+
+def test_an_embedding_that_is_no_number_names_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder(ClusterConfig(encoder="static:world"))
+    vectors = np.ones((3, 4), dtype=np.float32)
+    vectors[1, 2] = np.nan
+    monkeypatch.setattr(encoder._model, "encode", lambda texts, **options: vectors)
+    with pytest.raises(DataError, match=r"static:world: the embedding of 'b' is no number"):
+        encoder(["a", "b", "c"])
 
 
 RELEASED = json.loads((Path(__file__).parent / "cuml_kmeans.json").read_text())

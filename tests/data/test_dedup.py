@@ -80,6 +80,58 @@ def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) 
     assert on.notes["sources"]["src"]["read"] == 5
 
 
+def test_a_long_system_prompt_in_common_makes_no_near_duplicates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a hundred unlike questions to one assistant all are kept, and so are pairs of answers to one long query."""
+    rng = random.Random(5)
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ll", "mn", "rst", "v")]
+
+    def text(number: int) -> str:
+        return " ".join(rng.choices(words, k=number))
+
+    system = {"role": "system", "content": f"You may call these functions: {text(300)}"}
+    asked = [{"messages": [system, {"role": "user", "content": text(12)}]} for _ in range(50)]
+    turns = [{"role": "user", "content": text(60)}, {"role": "assistant", "content": text(200)}]
+    later = [{"messages": [*turns, {"role": "user", "content": text(12)}]} for _ in range(50)]
+    assert run(tmp_path, configured(tmp_path, [*asked, *later], near_dedup=True)).totals()["counts"]["out"] == 100
+
+    index = NearIndex()
+    query = text(400)
+    responses = [(text(40), text(40)) for _ in range(20)]
+    assert all(index.add(query, "", a, b) for a, b in responses)
+    a, b = responses[3]
+    assert not index.add(query.upper(), "", f"{a} .", b), "the same pair once more"
+    assert index.add(query, "", b, a), "the other way round it is another row"
+    assert not index.add(query, "", b, a)
+
+
+def test_the_same_last_question_in_other_dialogues_is_kept(tmp_path: Path) -> None:
+    topics = ("the history of steam engines in mines", "baking bread without an oven", "what bats eat in winter")
+    rows = [
+        {"messages": [{"role": "user", "content": f"Tell me of {topic}."}, {"role": "assistant", "content": topic * 3}]}
+        for topic in topics
+    ]
+    for row in rows:
+        row["messages"].append({"role": "user", "content": "Please go on, with more detail than before."})
+    counts = run(tmp_path, configured(tmp_path, [*rows, rows[0]], near_dedup=True)).totals()["counts"]
+    assert (counts["out"], counts["dropped"]) == (3, {"duplicate": 1})
+
+
+def test_a_loss_of_more_than_a_fifth_is_told_with_an_example_and_the_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = [{"id": f"n{i}", "query": f"{CAKE} {'!' * i}"} for i in range(4)]
+    others = [{"query": f"{chr(97 + i) * 9} and {chr(97 + i) * 12}"} for i in range(7)]
+    run(tmp_path, configured(tmp_path, [*near, *others], near_dedup=True))
+    said = capsys.readouterr()
+    lines = [line for line in (said.out + said.err).splitlines() if "left out as near_duplicate" in line]
+    assert len(lines) == 1 and "3 of 11" in lines[0] and "n1 ('How do I cook" in lines[0]
+    assert "dialogues.near_dedup=false" in lines[0]
+    run(tmp_path / "few", configured(tmp_path, [*near[:2], *others], near_dedup=True))
+    assert "left out as" not in capsys.readouterr().out
+
+
 def test_the_window_bounds_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "NEAR_WINDOW", 3)
     texts = [f"{chr(97 + i) * 12} something entirely of its own {chr(97 + i) * 12}" for i in range(8)]
