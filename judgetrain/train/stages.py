@@ -1,6 +1,7 @@
 """Define the stages that train: what each reads, and what must hold before any of them runs."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -125,6 +126,55 @@ OWN = frozenset(
 - num_iterations and temperature: branches are the policy's own."""
 
 
+OPTIMISATION = frozenset(
+    (
+        *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm"),
+        *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+    )
+)
+"""Arguments of every trainer that decide how it steps."""
+COST = frozenset(
+    ("dataloader_num_workers", "gradient_checkpointing_kwargs", "torch_empty_cache_steps", "use_liger_kernel")
+)
+"""Arguments of every trainer that change what training costs, and its results in the last digits at most."""
+ALLOWED: Mapping[str, frozenset[str]] = {
+    "SFTConfig": OPTIMISATION | COST | {"neftune_noise_alpha"},
+    "DPOConfig": OPTIMISATION
+    | COST
+    | {"loss_type", "label_smoothing", "f_divergence_type", "f_alpha_divergence_coef", "discopop_tau"},
+    "GRPOConfig": OPTIMISATION | COST,
+}
+"""What ``trainer`` may hold, by TRL's class of arguments.
+
+Each was seen to do what it says (tests/train/test_trainer_arguments.py). TRL and Transformers have some two hundred
+arguments. Many assume that they tokenise, order or sample what is trained on, all of which is done here, and so would
+change nothing, or something else."""
+_GOES_ON = "a run that is killed could not go on with the same weights"
+_TOKENISED = "rows are tokenised before the trainer is made; change the files of train.base instead"
+_SAMPLED = "branches are sampled by the judge's own settings, not by TRL"
+_FIGURES = "rows would be left out of figures that are over all of them"
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("chat_template_path", "eos_token", "pad_token", "dataset_num_proc", "assistant_only_loss"), _TOKENISED
+    ),
+    **dict.fromkeys(("save_only_model", "ignore_data_skip", "save_strategy", "save_on_each_node"), _GOES_ON),
+    **dict.fromkeys(
+        ("top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation"), _SAMPLED
+    ),
+    "mask_truncated_completions": "branches that are cut cannot be read, and are rewarded as such",
+    "dataloader_drop_last": _FIGURES,
+    "label_smoothing_factor": "the losses here do not read it",
+    "neftune_noise_alpha": "its noise would stand beside a reference without noise",
+}
+"""Why arguments that are likely to be asked for are not among those that are allowed."""
+READ_BY: Mapping[str, tuple[str, frozenset[str]]] = {
+    "label_smoothing": ("loss_type", frozenset(("robust", "exo_pair", "aot", "aot_unpaired"))),
+    "discopop_tau": ("loss_type", frozenset(("discopop",))),
+    "f_alpha_divergence_coef": ("f_divergence_type", frozenset(("alpha_divergence",))),
+}
+"""Arguments of DPO that only some values of another argument read: that argument, and the values."""
+
+
 def check_training(key: str, config: TrainerConfig) -> None:
     """Check that ``trainer`` holds nothing that has a key of its own or is decided here.
 
@@ -165,19 +215,41 @@ def check_shared(key: str, config: TrainConfig, processes: int) -> None:
 
 
 def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
-    """Check that TRL's class of arguments ``kind`` has those of ``trainer``; imports TRL if there are any.
+    """Check that the arguments of ``trainer`` are TRL's, and among those that may be given; imports TRL for any.
+
+    Args:
+        key: where the settings stand.
+        config: the settings.
+        kind: TRL's class of arguments.
 
     Raises:
-        ConfigError: names the argument.
+        ConfigError: names the argument and the reason.
     """
     if not config.trainer:
         return
     import trl
 
     names = {field.name for field in fields(getattr(trl, kind))}
-    for name in config.trainer:
+    for name, value in config.trainer.items():
         if name not in names:
             raise ConfigError(f"{key}.trainer.{name}: TRL's {kind} has no such argument{did_you_mean(name, names)}")
+        if name not in ALLOWED[kind]:
+            reason = REFUSED.get(name, "nobody has tried here what it does")
+            raise ConfigError(
+                f"{key}.trainer.{name}: is not allowed, since {reason}. Allowed are {', '.join(sorted(ALLOWED[kind]))}"
+            )
+        if name == "loss_type" and not isinstance(value, str):
+            raise ConfigError(
+                f"{key}.trainer.loss_type={value}: expected one loss, since judgetrain weighs it against the "
+                f"supervised term by {key}.sft_weight"
+            )
+        if name in READ_BY:
+            other, reading = READ_BY[name]
+            if config.trainer.get(other) not in reading:
+                raise ConfigError(
+                    f"{key}.trainer.{name}: is read with {other}={' or '.join(sorted(reading))} alone, and would "
+                    f"change nothing here"
+                )
 
 
 def _check_initial(settings: InitialSettings) -> None:

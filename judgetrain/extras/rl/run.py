@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
-"""Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides them."""
+"""Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides the first."""
 
 
 SHARD = 100

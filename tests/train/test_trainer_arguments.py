@@ -1,0 +1,124 @@
+"""What ``trainer`` may hold: every argument that is allowed changes what it is for, and nothing else is let in."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl
+
+from judgetrain.errors import ConfigError
+from judgetrain.extras.rl.config import RlConfig
+from judgetrain.train import stages
+from judgetrain.train.config import DpoConfig, TrainConfig
+from tests.builders.train import config, run_dpo, run_initial, same, sft_rows, weights
+
+STEPS: dict[str, Any] = {"max_steps": 3, "per_device_train_batch_size": 4}
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "optim": [{"optim": "adafactor"}],
+    "optim_args": [{"optim": "adamw_anyprecision", "optim_args": "use_kahan_summation=True"}],
+    "adam_beta1": [{"adam_beta1": 0.5}],
+    "adam_beta2": [{"adam_beta2": 0.5}],
+    "adam_epsilon": [{"adam_epsilon": 1e-3}],
+    "weight_decay": [{"weight_decay": 0.5}],
+    "max_grad_norm": [{"max_grad_norm": 1e-5}],
+    "lr_scheduler_type": [{"lr_scheduler_type": "constant"}],
+    "lr_scheduler_kwargs": [{"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 2}}],
+    "warmup_steps": [{"warmup_steps": 2}],
+    "neftune_noise_alpha": [{"neftune_noise_alpha": 20}],
+}
+SAME = {"dataloader_num_workers": 1, "torch_empty_cache_steps": 1}
+"""Arguments that change no weight."""
+OTHERWISE_SEEN = {"optim_args", "gradient_checkpointing_kwargs", "use_liger_kernel"}
+"""Seen elsewhere: with packages, or on a GPU, that are not here; the second with gradient_checkpointing (below)."""
+LOSSES: dict[str, dict[str, Any]] = {
+    "loss_type": {"loss_type": "hinge"},
+    "label_smoothing": {"loss_type": "robust", "label_smoothing": 0.3},
+    "f_divergence_type": {"f_divergence_type": "js_divergence"},
+    "f_alpha_divergence_coef": {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 2.0},
+    "discopop_tau": {"loss_type": "discopop", "discopop_tau": 0.5},
+}
+WITHOUT = {
+    "label_smoothing": {"loss_type": "robust"},
+    "f_alpha_divergence_coef": {"f_divergence_type": "alpha_divergence"},
+    "discopop_tau": {"loss_type": "discopop"},
+    "lr_scheduler_kwargs": {"lr_scheduler_type": "cosine_with_restarts"},
+}
+"""What an argument is compared with that changes nothing by itself."""
+
+
+def initial(directory: Path, trainer: dict[str, Any], **settings: Any) -> dict[str, torch.Tensor]:
+    stages.check_trainer("train.initial", TrainConfig(trainer=trainer), "SFTConfig")
+    return weights(run_initial(directory, config(trainer=trainer, **(STEPS | settings)), sft_rows(12)).directory)
+
+
+def test_every_argument_of_steps_changes_weights(tmp_path: Path) -> None:
+    assert set(CHANGES) | set(SAME) | OTHERWISE_SEEN == stages.ALLOWED["SFTConfig"]
+    plain = initial(tmp_path / "plain", {})
+    for name, (trainer,) in CHANGES.items():
+        if name in OTHERWISE_SEEN:
+            continue
+        before = plain
+        if name in WITHOUT:
+            before = initial(tmp_path / f"{name}-without", WITHOUT[name])
+        assert not same(before, initial(tmp_path / name, trainer)), name
+
+
+def test_arguments_of_cost_change_no_weight(tmp_path: Path) -> None:
+    plain = initial(tmp_path / "plain", {})
+    for name, value in SAME.items():
+        assert same(plain, initial(tmp_path / name, {name: value})), name
+    kept = {"gradient_checkpointing_kwargs": {"use_reentrant": True}}
+    for name, trainer in (("kept", kept), ("plain", {})):
+        recomputed = initial(tmp_path / f"recomputed-{name}", trainer, gradient_checkpointing=True)
+        for tensor, other in zip(plain.values(), recomputed.values(), strict=True):
+            torch.testing.assert_close(tensor, other, rtol=1e-4, atol=1e-5)
+
+
+def test_every_argument_of_the_preference_loss_changes_weights(tmp_path: Path) -> None:
+    assert set(LOSSES) == stages.ALLOWED["DPOConfig"] - stages.OPTIMISATION - stages.COST
+    start = run_initial(tmp_path, config(max_steps=2), sft_rows(20))
+
+    def trained(name: str, trainer: dict[str, Any]) -> dict[str, torch.Tensor]:
+        stages.check_trainer("train.dpo", DpoConfig(trainer=trainer), "DPOConfig")
+        settings = config(trainer=trainer, learning_rate=1e-3, **STEPS)
+        return weights(run_dpo(tmp_path / name, settings, start.directory).directory)
+
+    plain = trained("plain", {})
+    for name, trainer in LOSSES.items():
+        before = trained(f"{name}-without", WITHOUT[name]) if name in WITHOUT else plain
+        assert not same(before, trained(name, trainer)), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "trainer", "reason"),
+    [
+        ("SFTConfig", {"chat_template_path": "x.jinja"}, "rows are tokenised before"),
+        ("SFTConfig", {"eos_token": "</s>"}, "rows are tokenised before"),
+        ("SFTConfig", {"save_only_model": True}, "could not go on"),
+        ("DPOConfig", {"ignore_data_skip": True}, "could not go on"),
+        ("DPOConfig", {"dataloader_drop_last": True}, "left out of figures"),
+        ("DPOConfig", {"neftune_noise_alpha": 5}, "reference without noise"),
+        ("DPOConfig", {"label_smoothing_factor": 0.3}, "do not read it"),
+        ("DPOConfig", {"label_smoothing": 0.3}, "loss_type=aot or aot_unpaired or exo_pair or robust alone"),
+        ("DPOConfig", {"loss_type": ["sigmoid", "hinge"]}, "expected one loss"),
+        ("GRPOConfig", {"repetition_penalty": 1.1}, "sampled by the judge's own settings"),
+        ("GRPOConfig", {"mask_truncated_completions": True}, "cannot be read"),
+        ("SFTConfig", {"group_by_length": True}, "no such argument"),
+        ("SFTConfig", {"torch_compile": True}, "nobody has tried here what it does"),
+    ],
+)
+def test_what_would_do_nothing_or_harm_is_refused_with_its_reason(
+    kind: str, trainer: dict[str, Any], reason: str
+) -> None:
+    of = {"SFTConfig": TrainConfig, "DPOConfig": DpoConfig, "GRPOConfig": RlConfig}[kind]
+    with pytest.raises(ConfigError, match=rf"k\.trainer\.{next(iter(trainer))}.*{reason}"):
+        stages.check_trainer("k", of(trainer=trainer), kind)
+
+
+@pytest.mark.parametrize("kind", stages.ALLOWED)
+def test_allowed_and_refused_arguments_are_trls_and_not_decided_here(kind: str) -> None:
+    names = {field.name for field in fields(getattr(trl, kind))}
+    assert stages.ALLOWED[kind] <= names
+    assert not stages.ALLOWED[kind] & stages.OWN
