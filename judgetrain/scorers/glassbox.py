@@ -19,7 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Request, Sampling
 from judgetrain.engines.prompting import answer_of
-from judgetrain.scorers.encode import Result, Sample, TokenStatistics, Unscored, fill, load_scorer_prompts, with_system
+from judgetrain.scorers.encode import (
+    Messages,
+    Result,
+    Sample,
+    TokenStatistics,
+    Unscored,
+    fill,
+    load_scorer_prompts,
+    with_system,
+)
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 
 Read = Callable[[TokenStatistics], float]
@@ -101,7 +110,10 @@ def read(results: Sequence[Result], name: str) -> Scores:
             values.append(result)
             continue
         value = feature.read(result)
-        values.append(value if math.isfinite(value) else Unscored("non_finite"))
+        if math.isfinite(value):
+            values.append(value)
+        else:
+            values.append(Unscored("non_finite"))
     return Scores(name, values, feature.better)
 
 
@@ -121,7 +133,7 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
             result and counts in no mean.
     """
     rows = list(zip(*columns, strict=True))
-    complete = [place for place, row in enumerate(rows) if all(_is_number(value) for value in row)]
+    complete = [place for place, row in enumerate(rows) if _are_numbers(row)]
     # Means and deviations are of the items that all columns have, so that columns weigh the same.
     sums = np.zeros(len(complete))
     for column in columns:
@@ -136,8 +148,9 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
     return result
 
 
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def _are_numbers(values: Sequence[float | None]) -> bool:
+    """Return whether no value is None, infinite or NaN."""
+    return all(value is not None and math.isfinite(value) for value in values)
 
 
 PASSES = 10
@@ -165,7 +178,10 @@ class Ensemble(Estimator):
         for name, reduce in zip(self.names, (mean, variance), strict=True):
             values: list[Value] = []
             for sentprobs in passes:
-                values.append(sentprobs if isinstance(sentprobs, Unscored) else reduce(sentprobs))
+                if isinstance(sentprobs, Unscored):
+                    values.append(sentprobs)
+                else:
+                    values.append(reduce(sentprobs))
             scores[name] = Scores(name, values, self.names[name])
         return scores
 
@@ -219,7 +235,9 @@ class DecodingEnsemble(Ensemble):
         """Return SentProb of each text that the model decoded for a sample; texts without one are left out."""
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=batch.settings.max_new_tokens, top_k=TOP_K)
         # Equal requests get different texts: an engine numbers them.
-        chats = [sample.prompt for sample in batch.samples for _ in range(PASSES)]
+        chats: list[Messages] = []
+        for sample in batch.samples:
+            chats += [sample.prompt] * PASSES
         requests = [Request(messages=chat, sampling=sampling) for chat in chats]
         completions = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
         decoded = [Sample(chat, completion.text) for chat, completion in zip(chats, completions, strict=True)]

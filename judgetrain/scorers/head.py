@@ -226,8 +226,9 @@ class AttentionEntropies:
         self._layers = []
         if not layers:
             raise EngineError("the model gives no attention weights, also with eager attention: leave out attnent")
-        arrays = [layer.cpu().numpy() for layer in layers]
-        return [tuple(array[row] for array in arrays) for row in range(len(self.spans))]
+        # Each layer's entropies are [rows, heads].
+        by_layer = [layer.cpu().numpy() for layer in layers]
+        return list(zip(*by_layer, strict=True))
 
     def __call__(self, module: Any, arguments: Any, output: Any) -> Any:
         """Read the weights in a layer's output and return the output without them, as a forward hook."""

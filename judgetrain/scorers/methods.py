@@ -168,7 +168,10 @@ def _with_references(scores: Scores, samples: Sequence[Sample]) -> Scores:
     """Return scores without those of samples that have no reference."""
     values: list[Value] = []
     for value, sample in zip(scores.values, samples, strict=True):
-        values.append(value if sample.reference else Unscored("no_reference"))
+        if sample.reference:
+            values.append(value)
+        else:
+            values.append(Unscored("no_reference"))
     return replace(scores, values=values)
 
 
@@ -185,8 +188,11 @@ def assemble(scores: Mapping[str, Scores], name: str) -> Scores:
     values: list[Value] = []
     for place, total in enumerate(sums):
         reasons = [column.values[place] for column in columns if isinstance(column.values[place], Unscored)]
-        # Without a reason every part has a number, and so has the sum.
-        values.append(reasons[0] if reasons else cast(float, total))
+        if reasons:
+            values.append(reasons[0])
+        else:
+            # Every part has a number, and so has the sum.
+            values.append(cast(float, total))
     return Scores(name, values, 1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -268,8 +269,8 @@ class TokenScorer:
 
         # The state of a step predicts the token of the next one.
         states = torch.cat([row[response - 1 : end - 1] for row, (response, end) in zip(hidden, spans, strict=True)])
-        responses = [token for tokens in batch for token in tokens.response]
-        targets = torch.tensor(responses, device=self.head.device)
+        responses = chain.from_iterable(tokens.response for tokens in batch)
+        targets = torch.tensor(list(responses), device=self.head.device)
         # Of padded rows this may be more than the logits of a tile.
         del hidden
         table = self._reduced(states, targets)
