@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -279,12 +279,9 @@ def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
         if message.role != "user":
             continue
         number += 1
-        yield replace(
-            dialogue,
-            id=f"{dialogue.id}#{number}",
-            messages=dialogue.messages[: place + 1],
-            reference=following.content if following.role == "assistant" else None,
-        )
+        answer = following.content if following.role == "assistant" else None
+        messages = dialogue.messages[: place + 1]
+        yield replace(dialogue, id=f"{dialogue.id}#{number}", messages=messages, reference=answer)
     yield dialogue
 
 
@@ -367,8 +364,8 @@ def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with
     rejects = Rejects(strict=False)
     key = f"dialogues.sources[{index}]"
     if source.adapter:
-        rows = adapted(source, key, rejects)
-        return any(any(comparison.label for comparison in comparisons) for comparisons in rows)
+        comparisons = chain.from_iterable(adapted(source, key, rejects))
+        return any(comparison.label for comparison in comparisons)
 
     reader = RowReader(source, key)
 

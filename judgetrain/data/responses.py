@@ -57,7 +57,8 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     if models:
         # A check before the run makes sure that all sources of the world have one rule.
         rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
-        world = load_world(rules[0] if rules else settings.seed)
+        rule = rules[0] if rules else settings.seed
+        world = load_world(rule)
         drawn_pairs = {
             comparison.id: with_truth(world, comparison) for comparison in pair(remaining, answers, out.seed, dropped)
         }
@@ -99,7 +100,9 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
     cut: dict[str, int] = {}
     with spending([model.engine for model in models], settings.responses, "responses", out) as budget:
         for name, engine in engines.items():
-            writer = _Writer(name, engine, settings, budget if engine.paid else None)
+            # Only what costs money is counted.
+            budget_of_writer = budget if engine.paid else None
+            writer = _Writer(name, engine, settings, budget_of_writer)
             writer.answer(sample, out)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             answers[name] = {row["dialogue_id"]: row["text"] for row in rows}

@@ -163,15 +163,19 @@ class RowReader:
         if labelled is None:
             # A benchmark may have some rows without a label, which are judged and not counted.
             labelled = self._written_label(row) not in _EMPTY
+        model_a = self._optional_text(row, "model_a") or ""
+        model_b = self._optional_text(row, "model_b") or ""
+        group = self._optional_text(row, "group")
+        label = self._label(row) if labelled else None
         return Comparison(
             id=dialogue.id,
             dialogue=dialogue,
             response_a=response_a,
             response_b=response_b,
-            model_a=self._optional_text(row, "model_a") or "",
-            model_b=self._optional_text(row, "model_b") or "",
-            group=self._optional_text(row, "group"),
-            label=self._label(row) if labelled else None,
+            model_a=model_a,
+            model_b=model_b,
+            group=group,
+            label=label,
             rubric=rubric,
         )
 

@@ -86,7 +86,7 @@ def read_rubric(path: str | Path) -> Rubric:
         # JSON is YAML, too.
         content = yaml.safe_load(text)
         # YAML makes one line of a plain text, which has a criterion a line.
-        return rubric_of(text if isinstance(content, str) else content)
+        return rubric_of(text) if isinstance(content, str) else rubric_of(content)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:

@@ -96,7 +96,8 @@ def of_source(config: WorldConfig, source: SourceConfig) -> WorldConfig:
 
 def world_of(config: WorldConfig, seed: int) -> World:
     """Return the world of a configuration; without a rule of its own, that of the run's seed."""
-    return load_world(seed if config.rule is None else config.rule)
+    rule = seed if config.rule is None else config.rule
+    return load_world(rule)
 
 
 def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:

@@ -238,9 +238,11 @@ def with_labels(reading: PerfectReading, labelled: PerfectReading) -> dict[str, 
 def ceilings(world: World, reading: PerfectReading) -> dict[str, "Floats"]:
     """Return the leads of perfect readers who know what counts: the primary property, both alike, and the rule."""
     names = list(world.language.properties)
-    places = np.array([[names.index(name) for name in world.deciding[kind].crucial] for kind in reading.kinds])
-    primary = np.take_along_axis(reading.leads, places[:, :1], axis=1)[:, 0]
-    secondary = np.take_along_axis(reading.leads, places[:, 1:], axis=1)[:, 0]
+    rows = np.arange(len(reading.kinds))
+    primary_places = [names.index(world.deciding[kind].primary) for kind in reading.kinds]
+    secondary_places = [names.index(world.deciding[kind].secondary) for kind in reading.kinds]
+    primary = reading.leads[rows, primary_places]
+    secondary = reading.leads[rows, secondary_places]
     return {"primary": primary, "both_alike": primary + secondary, "rule": 2 * primary + secondary}
 
 

@@ -147,7 +147,8 @@ def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
 def sentence(language: Language, name: str, grade: int, rng: random.Random) -> str:
     """Return one sentence that shows the property ``name`` at grade 1 or 2."""
     shown = language.properties[name]
-    pattern = rng.choice(shown.strong if grade == 2 else shown.weak)
+    patterns = shown.strong if grade == 2 else shown.weak
+    pattern = rng.choice(patterns)
     return pattern.format(thing=rng.choice(language.things))
 
 
