@@ -1,4 +1,4 @@
-"""Commands: what a run would do or cost (status, dry run), and removing what nothing uses."""
+"""The commands status (what a run would do), dry run (what it would cost) and clean (what nothing uses)."""
 
 import json
 import shutil
@@ -17,130 +17,206 @@ from judgetrain.artifacts.shards import TOLD
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import STAGES
-from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.run import Pipeline, Plan
 from judgetrain.pipeline.sweeps import JOB
 
 TARGETS = ("dpo", "evaluate")
+"""The stages whose runs status foresees."""
+ACTIONS = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}
+"""The part of a run in a stage, by the state of its artifact."""
 
 
 def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str, str]]:
-    """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
+    """Return one row a stage: its state, its progress, and what a run of each of :data:`TARGETS` would do with it.
 
-    A stage that lacks an input file has no fingerprint: its row names the file's key, and ``lacking`` gets the message.
+    Args:
+        pipeline: the configuration.
+        lacking: gets the messages of missing input files. A stage that lacks one has no fingerprint; its row names the
+            key of the file.
     """
-    wanted = {target: _wanted(pipeline, target) for target in TARGETS}
-    return [{"stage": name} | _row(pipeline, name, wanted, [] if lacking is None else lacking) for name in STAGES]
+    stages_of = {target: _part_of_run(pipeline, target) for target in TARGETS}
+    messages = [] if lacking is None else lacking
+    return [{"stage": name} | _row(pipeline, name, stages_of, messages) for name in STAGES]
 
 
-def _wanted(pipeline: Pipeline, target: str) -> set[str]:
+def _part_of_run(pipeline: Pipeline, target: str) -> set[str]:
+    """Return the stages that a run of a stage would make or reuse."""
+    needed = set(pipeline.needed(target))
     try:
-        missing = {*pipeline.missing(target)}
-    except ConfigError:  # a run would stop before its first stage
-        return {*pipeline.needed(target)}
-    return {*missing, *(name for name in pipeline.needed(target) if pipeline.plan(name).finished)}
+        missing = set(pipeline.missing(target))
+    except ConfigError:
+        # An input file is missing: the run would stop before its first stage.
+        return needed
+    return missing | {name for name in needed if pipeline.plan(name).finished}
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print a line a stage at 80 columns, then what input files are missing (ConfigError)."""
+    """Print a line a stage, at 80 columns.
+
+    Raises:
+        ConfigError: input files are missing; names all of them.
+    """
     lacking: list[str] = []
-    console, found = pipeline.console, rows(pipeline, lacking)
+    table_rows = rows(pipeline, lacking)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in found[0]:
+    for column in table_rows[0]:
         table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
-    for row in found:
-        if {row["state"], *(row[f"stage={target}"] for target in TARGETS)} != {"missing", "-"}:  # nobody asks for it
+    for row in table_rows:
+        actions = {row[f"stage={target}"] for target in TARGETS}
+        # A stage of an extra that nobody runs would only fill the table.
+        if row["state"] != "missing" or actions != {"-"}:
             table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")])
+    note = f"{', '.join(TARGETS)}: what a run would do (models unchecked)"
+    pipeline.console.plain([Text(title), table, Text(note)])
     if lacking:
         raise ConfigError("\n".join(dict.fromkeys(lacking)))
 
 
-def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]], lacking: list[str]) -> dict[str, str]:
+def _row(pipeline: Pipeline, name: str, stages_of: dict[str, set[str]], lacking: list[str]) -> dict[str, str]:
+    """Return the row of a stage without its name.
+
+    Args:
+        pipeline: the configuration.
+        name: of the stage.
+        stages_of: the stages that a run of each target would make or reuse.
+        lacking: gets the messages of missing input files.
+    """
     try:
         plan = pipeline.plan(name)
     except ConfigError as error:
-        if any(name in stages for stages in wanted.values()):
+        # A stage that neither run takes may lack files without harm.
+        if any(name in stages for stages in stages_of.values()):
             lacking += str(error).splitlines()
-        stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
-        return {"fingerprint": "-", "state": "no input", **stop, "detail": str(error).partition("=")[0]}
-    damage = pipeline.damage(name)
-    state = "damaged" if damage else "done" if plan.finished else "missing"
-    if state == "missing" and plan.directory.exists():
-        state = "running" if in_use(plan.directory) else "partial"
-    action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
-    actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
-    found = damage or ("" if state == "missing" else plan.progress)
-    if state == "done":
-        found = TOLD.format(**(plan.manifest or {})["counts"])
-    return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
+        key, _, _ = str(error).partition("=")
+        return {"fingerprint": "-", "state": "no input", **_actions("stop", name, stages_of), "detail": key}
+
+    state, detail = _state(pipeline, plan)
+    actions = _actions(ACTIONS[state], name, stages_of)
+    return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": detail}
+
+
+def _state(pipeline: Pipeline, plan: Plan) -> tuple[str, str]:
+    """Return the state of a stage's artifact, one of :data:`ACTIONS`, and its counts, progress or damage in words."""
+    damage = pipeline.damage(plan.stage.name)
+    if damage:
+        return "damaged", damage
+    if plan.finished:
+        counts = (plan.manifest or {})["counts"]
+        return "done", TOLD.format(**counts)
+    if not plan.directory.exists():
+        return "missing", ""
+    if in_use(plan.directory):
+        return "running", plan.progress
+    return "partial", plan.progress
+
+
+def _actions(action: str, name: str, stages_of: dict[str, set[str]]) -> dict[str, str]:
+    """Return the columns of the targets: the action where a run takes the stage, else a dash."""
+    return {f"stage={target}": action if name in stages else "-" for target, stages in stages_of.items()}
 
 
 def show_cost(pipeline: Pipeline) -> None:
-    """Print the estimate of the first stage to be made that asks a paid model (ConfigError: it has no estimate)."""
-    wanted = pipeline.config.stage
-    pipeline.check(wanted)
-    missing = [*pipeline.missing(wanted)]
-    for stage in missing:  # what is wrong with what a run would read is said before it costs
+    """Print the estimate of the first stage to be made that asks a paid model.
+
+    Raises:
+        ConfigError: the stage has no estimate.
+    """
+    target = pipeline.config.stage
+    pipeline.check(target)
+    missing = list(pipeline.missing(target))
+    # A wrong file or model is to be reported before it costs anything.
+    for stage in missing:
         STAGES[stage].check_here(pipeline.settings(stage))
-    asked = ((s, [each.model_name for each in engines_in(pipeline.plan(s).settings) if each.paid]) for s in missing)
-    stage, paid = next((found for found in asked if found[1]), ("", []))
-    if not stage:
-        pipeline.console.line(f"{wanted}: dry run: 0 calls, since no model that is paid for is asked")
+
+    for stage in missing:
+        settings = pipeline.plan(stage).settings
+        paid_models = [engine.model_name for engine in engines_in(settings) if engine.paid]
+        if paid_models:
+            break
+    else:
+        pipeline.console.line(f"{target}: dry run: 0 calls, since no model that is paid for is asked")
         return
-    settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
+
+    estimate = STAGES[stage].estimate
     if not estimate:
-        told = f"dry_run=true: stage {stage} asks {', '.join(dict.fromkeys(paid))}, and has no estimate"
-        first = "" if stage == wanted else f"; or run stage={stage}, then this"
-        raise ConfigError(f"{told}; its max_requests and max_tokens limit what is sent{first}")
+        models = ", ".join(dict.fromkeys(paid_models))
+        alternative = "" if stage == target else f"; or run stage={stage}, then this"
+        raise ConfigError(
+            f"dry_run=true: stage {stage} asks {models}, and has no estimate; "
+            f"its max_requests and max_tokens limit what is sent{alternative}"
+        )
     inputs = STAGES[stage].inputs(settings)
+    # The inputs cost nothing, and the estimate counts their rows.
     for line in resolve_name(estimate)(settings, lambda: {name: pipeline.run(name) for name in inputs}):
         pipeline.console.line(line)
 
 
 def clean(pipeline: Pipeline) -> None:
-    """Print what nothing refers to; with ``yes`` remove it (ConfigError: another process is at work there).
+    """Print the artifacts that nothing refers to; with ``yes`` remove them.
 
-    Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, and
-    everything that these were made from. Links to elsewhere are left alone.
+    These are kept: the artifacts that the present settings would use or resume, every result, the results of sweeps'
+    jobs, and everything that these were made from. Links to elsewhere are left alone.
+
+    Raises:
+        ConfigError: there is no such directory, or another process is at work there.
     """
-    home, console = Path(pipeline.config.output_dir), pipeline.console
+    home = Path(pipeline.config.output_dir)
+    console = pipeline.console
     if not home.is_dir():
         raise ConfigError(f"output_dir={str(home)!r}: there is no such directory, so nothing to remove")
-    with cleaning(home) as alone:
-        if not alone:
+    # A run in another process may have planned to reuse what looks unused from here.
+    with cleaning(home) as is_alone:
+        if not is_alone:
             raise ConfigError(f"output_dir={str(home)!r}: another process is at work there; clean when it has ended")
-        if not (found := leftovers(pipeline)):
+        unused = leftovers(pipeline)
+        if not unused:
             console.line(f"clean: nothing to remove: every artifact in {pipeline.root} is used")
             return
-        for directory in found:
-            state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
-            changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
-            size = sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()) / 1e6
-            console.line(f"{directory}: {state}, {size:,.1f} MB, changed {changed}")
+        for directory in unused:
+            console.line(_described(directory))
         if not pipeline.config.yes:
-            console.line(f"clean: {len(found)} artifacts would be removed; add yes=true to remove them")
+            console.line(f"clean: {len(unused)} artifacts would be removed; add yes=true to remove them")
             return
-        for directory in found:
-            (directory / MANIFEST).unlink(missing_ok=True)  # first, so that no half looks whole
+        for directory in unused:
+            # The manifest goes first, so that half a directory does not look whole.
+            (directory / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(directory)
-        console.line(f"clean: {len(found)} artifacts removed")
+        console.line(f"clean: {len(unused)} artifacts removed")
+
+
+def _described(directory: Path) -> str:
+    """Return an artifact's state, size and date in one line."""
+    state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
+    changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
+    megabytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
+    return f"{directory}: {state}, {megabytes:,.1f} MB, changed {changed}"
 
 
 def leftovers(pipeline: Pipeline) -> list[Path]:
-    """The directories of artifacts that nothing refers to, and that are no links to elsewhere."""
-    kept, root = set(_used(pipeline)), pipeline.root.resolve()
-    found = (directory for stage in STAGES for directory in sorted((pipeline.root / stage).glob("*/")))
-    own = (d for d in found if d.resolve() == root / d.parent.name / d.name)
-    return [directory for directory in own if directory.resolve() not in kept]
+    """Return the directories of artifacts that nothing refers to, without links to elsewhere."""
+    used = set(_used(pipeline))
+    root = pipeline.root.resolve()
+    unused = []
+    for stage in STAGES:
+        for directory in sorted((pipeline.root / stage).glob("*/")):
+            # A stage's folder, or an artifact, may be a link to a directory that other runs share.
+            place = directory.resolve()
+            is_link = place != root / stage / directory.name
+            if not is_link and place not in used:
+                unused.append(directory)
+    return unused
 
 
 def _used(pipeline: Pipeline) -> Iterator[Path]:
-    output = Path(pipeline.config.output_dir)
+    """Return the directories of artifacts that the settings, results and sweeps refer to, and of their inputs."""
     roots = [pipeline.plan(name).directory for name in STAGES]
-    results = [name for name, stage in rooms.stages().items() if stage.result]
-    roots += [path.parent for stage in results for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
-    for job in output.glob(f"sweeps/*/*/*/{JOB}"):
-        if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
+    for name, stage in rooms.stages().items():
+        if stage.result:
+            roots += [path.parent for path in (pipeline.root / name).glob(f"*/{MANIFEST}")]
+    # A sweep's jobs had other settings than those at hand, and users compare their results.
+    for job in Path(pipeline.config.output_dir).glob(f"sweeps/*/*/*/{JOB}"):
+        directory = json.loads(job.read_text(encoding="utf-8")).get("directory")
+        if directory:
             roots.append(Path(directory))
     return lineage(*roots)
