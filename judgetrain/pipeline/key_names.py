@@ -1,4 +1,4 @@
-"""Every key of the configuration, by its name: with its type, default, range and meaning.
+"""The keys of the configuration: their types, defaults, ranges and meanings.
 
 ``python -m judgetrain keys [PREFIX] [key=value ...]`` prints them; ``--markdown`` makes the page docs/keys.md.
 """
@@ -23,10 +23,11 @@ from judgetrain.pipeline.config import Config, RunConfig
 ENGINE = "Engine"
 """The name of the record that stands for an engine of any type."""
 SIMILAR = 0.75
-"""How alike two keys must be to be taken for one another (difflib's ratio)."""
+"""The least similarity of two keys of which one may be meant for the other (difflib's ratio)."""
 WIDTH = 100
-"""Columns of a printed page at most."""
+"""The most columns of a printed page."""
 COLUMNS = ("key", "default", "type and range", "meaning")
+"""The columns of the tables in docs/keys.md."""
 _PAGE = """# Every key
 
 `python -m judgetrain keys train.dpo` prints a section with the values in force; this page is made by
@@ -39,12 +40,21 @@ there follows.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Key:
-    """One configuration key as it is shown; a section has a name and a meaning alone."""
+    """One configuration key as it is shown; a section has a name and a meaning alone.
+
+    Args:
+        name: with the names of the sections and records that it is in, and dots between them.
+        meaning: its documentation.
+        variants: the types of engine that have it; empty: all.
+        type: of its values; for a record in several places, the record's name.
+        default: its default, as it is typed on the command line.
+        unit: of its values.
+        allowed: its choices or its range.
+    """
 
     name: str
     meaning: str
     variants: tuple[str, ...] = ()
-    """The types of engine that have it; empty: all."""
     type: str = ""
     default: str = ""
     unit: str = ""
@@ -52,140 +62,228 @@ class Key:
 
 
 def keys_of(config: Any, prefix: str = "", apart: Collection[str] = ()) -> Iterator[Key]:
-    """The keys of a configuration dataclass (an instance, whose values are the defaults), sections first.
+    """Yield the keys of a configuration, a record before its own keys.
 
-    ``apart``: records whose keys are left out: where one stands, its name is the type.
+    Args:
+        config: an instance of a dataclass, whose values are the defaults.
+        prefix: stands before the name of every key, as ``train.``.
+        apart: the names of records whose keys are left out; such a name is the type of the record's key.
     """
     types = get_type_hints(type(config))
-    for item in dataclasses.fields(config):
-        name, value, meta = f"{prefix}{item.name}", getattr(config, item.name), item.metadata
-        record, several = record_of(types[item.name], meta), isinstance(value, list)
+    for field in dataclasses.fields(config):
+        name = f"{prefix}{field.name}"
+        value = getattr(config, field.name)
+        record = record_of(types[field.name], field.metadata)
         if record is None:
             yield Key(
                 name=name,
-                meaning=meta["doc"],
-                type=_type(types[item.name]),
+                meaning=field.metadata["doc"],
+                type=_type(types[field.name]),
                 default=shown(value),
-                unit=meta.get("unit") or "",
-                allowed=_allowed(meta),
+                unit=field.metadata.get("unit") or "",
+                allowed=_allowed(field.metadata),
             )
-            continue
-        called = ENGINE if meta.get("variants") else record.__name__
-        if called in apart:
-            yield Key(name=name, meaning=meta["doc"], type=f"list of {called}" if several else called)
-            continue
-        base = next((kind for kind in record.__mro__[1:] if kind.__name__ in apart), None)
-        like = base.__name__ if base else ""
-        yield Key(name=name, meaning=meta["doc"], type=f"list of {like}".removesuffix(" of ") if several else like)
-        inner = f"{name}[]." if several else f"{name}."
-        if meta.get("variants"):
-            yield from of_engines(meta["variants"], inner, apart)
         else:
-            told = {*keys_of(base(), inner, apart)} if base else set()
-            found = keys_of(record() if value is None or several else value, inner, apart)
-            yield from (key for key in found if key not in told)
+            yield from _keys_of_record(name, field, record, value, apart)
+
+
+def _keys_of_record(
+    name: str, field: dataclasses.Field[Any], record: Any, value: Any, apart: Collection[str]
+) -> Iterator[Key]:
+    """Yield the key of a record, or of a list of records, and the keys in it.
+
+    Args:
+        name: of the record's key.
+        field: the dataclass field that holds it.
+        record: its class.
+        value: its default: a record, a list of records or None.
+        apart: the names of records whose keys are left out.
+    """
+    variants = field.metadata.get("variants")
+    is_list = isinstance(value, list)
+    record_name = ENGINE if variants else record.__name__
+    if record_name in apart:
+        type_name = f"list of {record_name}" if is_list else record_name
+        yield Key(name=name, meaning=field.metadata["doc"], type=type_name)
+        return
+
+    # Of a record that extends one with a table of its own, only what it adds follows.
+    base = next((kind for kind in record.__mro__[1:] if kind.__name__ in apart), None)
+    type_name = base.__name__ if base else ""
+    if is_list:
+        type_name = f"list of {type_name}" if type_name else "list"
+    yield Key(name=name, meaning=field.metadata["doc"], type=type_name)
+
+    inner = f"{name}[]." if is_list else f"{name}."
+    if variants:
+        yield from of_engines(variants, inner, apart)
+        return
+    inherited = set(keys_of(base(), inner, apart)) if base else set()
+    defaults = record() if value is None or is_list else value
+    for key in keys_of(defaults, inner, apart):
+        if key not in inherited:
+            yield key
 
 
 def record_of(hint: Any, meta: Mapping[str, Any]) -> Any:
-    """The dataclass that a field holds, or a list of it; one of an engine's for an engine; None for plain values."""
+    """Return the dataclass that a field holds, alone or in a list; None for plain values.
+
+    Args:
+        hint: the field's type.
+        meta: its metadata. For a field of several classes, as an engine, the first of them is returned.
+    """
     if meta.get("variants"):
         return next(iter(meta["variants"].values()))
-    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
-    return kinds[0] if kinds else None
+    for kind in (hint, *get_args(hint)):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return kind
+    return None
 
 
 def of_engines(variants: Mapping[str, type], prefix: str, apart: Collection[str] = ()) -> Iterator[Key]:
-    """The keys of all types of engine: one that several have alike is there once."""
-    having: dict[Key, list[str]] = {}
-    for variant, kind in sorted(variants.items()):  # they register as their modules are imported
+    """Yield the keys of all types of engine; a key that several types have alike comes once, with their names."""
+    types_of: dict[Key, list[str]] = {}
+    # Sorted, as engines register in the order in which their modules are imported.
+    for type_name, kind in sorted(variants.items()):
         for key in keys_of(kind(), prefix, apart):
-            having.setdefault(key, []).append(variant)
-    for key, names in having.items():
-        yield key if len(names) == len(variants) else dataclasses.replace(key, variants=tuple(names))
+            types_of.setdefault(key, []).append(type_name)
+    for key, type_names in types_of.items():
+        if len(type_names) == len(variants):
+            yield key
+        else:
+            yield dataclasses.replace(key, variants=tuple(type_names))
 
 
 def records() -> dict[str, Any]:
-    """The records that stand in several places, by name: each is described once. An engine's value is its types."""
+    """Return the records that stand in several places of the configuration, by name: each is described once.
+
+    A record's value is its class, an engine's the classes of all its types.
+    """
     places: Counter[str] = Counter()
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
 
     def visit(kind: Any) -> None:
         types = get_type_hints(kind)
-        for item in dataclasses.fields(kind):
-            if (record := record_of(types[item.name], item.metadata)) is None:
+        for field in dataclasses.fields(kind):
+            record = record_of(types[field.name], field.metadata)
+            if record is None:
                 continue
-            variants = item.metadata.get("variants")
-            shared: Any = next(filter(dataclasses.is_dataclass, record.__mro__[1:2]), record)  # what several may extend
-            called = ENGINE if variants else shared.__name__
-            places[called] += 1
-            if called not in found:
-                found[called] = variants or shared
-                for each in (variants or {"": record}).values():
-                    visit(each)
+            variants = field.metadata.get("variants")
+            base = record.__mro__[1]
+            # Several records may extend one, which is then described once for all of them.
+            shared: Any = base if dataclasses.is_dataclass(base) else record
+            name = ENGINE if variants else shared.__name__
+            places[name] += 1
+            if name in kinds:
+                continue
+            kinds[name] = variants or shared
+            for inner in variants.values() if variants else [record]:
+                visit(inner)
 
-    for kind in (RunConfig, *(section.load() for section in rooms.sections().values())):
-        visit(kind)
-    return {name: found[name] for name in sorted(found) if places[name] > 1}
+    visit(RunConfig)
+    for section in rooms.sections().values():
+        visit(section.load())
+    return {name: kinds[name] for name in sorted(kinds) if places[name] > 1}
 
 
 def every_key(named: Collection[str] | None = None, apart: Collection[str] = ()) -> Iterator[Key]:
-    """Every key of the configuration; ``named``: only of the sections in which these keys are."""
+    """Yield the keys of the configuration.
+
+    Args:
+        named: keys whose sections alone are read, which saves imports; None reads all.
+        apart: the names of records whose keys are left out.
+    """
     yield from keys_of(RunConfig(), apart=apart)
-    wanted = None if named is None else {section_of(key) for key in named}
+    sections = None if named is None else {section_of(key) for key in named}
     for section in rooms.sections().values():
-        if wanted is None or section.name in wanted:
+        if sections is None or section.name in sections:
+            # A heading, without a type.
             yield Key(name=section.name, meaning=section.doc)
             yield from keys_of(section.default(), f"{section.name}.", apart)
 
 
 def section_of(key: str) -> str:
-    """The section (or group) that a key of the command line, with its value or without, is in."""
+    """Return the section (or group) that a key of the command line is in, with its value or without."""
     return re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0]
 
 
 def nearest_key(wrong: str) -> str:
-    """The key that looks most like a wrong one; empty if none does."""
-    wrong = re.sub(r"\[\d+\]", "[]", wrong)
-    found = get_close_matches(wrong, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
-    return found[0] if found else ""
+    """Return the key that looks most like a wrong one, or an empty text where none does."""
+    # Keys in lists are known by an empty pair of brackets.
+    pattern = re.sub(r"\[\d+\]", "[]", wrong)
+    matches = get_close_matches(pattern, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
+    return matches[0] if matches else ""
 
 
-def no_such_key(wrong: str, what: str = "") -> ConfigError:
-    """The error of a key that there is not, with the one that looks most like it; ``what``: what is wrong instead."""
+def no_such_key(wrong: str, message: str = "") -> ConfigError:
+    """Return the error for an unknown key, with the key that looks most like it.
+
+    Args:
+        wrong: the unknown key.
+        message: in the place of "there is no such key".
+    """
     near = nearest_key(wrong)
-    return ConfigError((what or f"{wrong}: there is no such key") + (f"; did you mean {near}?" if near else ""))
+    hint = f"; did you mean {near}?" if near else ""
+    if message:
+        return ConfigError(f"{message}{hint}")
+    return ConfigError(f"{wrong}: there is no such key{hint}")
 
 
 def key_types(named: Collection[str] | None = None) -> dict[str, str]:
-    """The type of every configuration key, by its name; ``named``: only of the sections in which these keys are."""
+    """Return the type of every configuration key by its name; of ``named`` keys' sections alone, if they are given."""
     return {key.name: key.type for key in every_key(named)}
 
 
-def is_key(name: str, known: Mapping[str, str]) -> bool:
-    """Whether there is a key of this name in :func:`key_types`, or one whose value is a mapping that may have it."""
+def is_key(name: str, types: Mapping[str, str]) -> bool:
+    """Return whether there is a key of a name, or one above it whose value is a mapping.
+
+    Args:
+        name: places in lists stand between dots or in brackets without a number.
+        types: of all keys (:func:`key_types`).
+    """
     parts = re.sub(r"\.\d+(?=\.|$)", "[]", name).split(".")
-    above = (".".join(parts[:i]) for i in range(1, len(parts)))
-    return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
+    if ".".join(parts) in types:
+        return True
+    # The entries of a mapping are the user's own.
+    above = [".".join(parts[:length]) for length in range(1, len(parts))]
+    return any(types.get(key, "").startswith("dict") for key in above)
 
 
 def shown(value: Any) -> str:
-    """A value as it is typed on the command line."""
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    """Return a value as it is typed on the command line."""
+    if isinstance(value, str) and value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _type(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+    """Return a type as it is written in Python."""
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__name__
+    return str(hint).replace("typing.", "")
 
 
 def _allowed(meta: Mapping[str, Any]) -> str:
+    """Return a key's choices or its range, in words."""
     if meta.get("choices"):
         return ", ".join(map(shown, meta["choices"]))
-    low, high = meta.get("low"), meta.get("high")
-    return f"{low:g} to {high:g}" if low is not None and high is not None else bounds(meta)
+    low = meta.get("low")
+    high = meta.get("high")
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}"
+    return bounds(meta)
 
 
 def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) -> None:
-    """Print the keys that begin with a prefix, each with its value in what ``composed`` makes; or the page."""
+    """Print the keys that begin with a prefix, each with its value in force, or the page docs/keys.md.
+
+    Args:
+        arguments: the words after ``keys``.
+        composed: returns the configuration of a command line.
+
+    Raises:
+        ConfigError: no key begins so.
+    """
     parser = argparse.ArgumentParser("judgetrain keys", description="every configuration key, with its value in force")
     parser.add_argument("words", nargs="*", help="a prefix, as in train.dpo; recipe=NAME and key=value")
     parser.add_argument("--markdown", action="store_true", help="the page docs/keys.md")
@@ -193,65 +291,104 @@ def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) 
     if options.markdown:
         sys.stdout.write(page())
         return
+
     overrides = [word for word in options.words if "=" in word]
     prefixes = [re.sub(r"\[\d*\]", "[]", word) for word in options.words if "=" not in word] or [""]
-    if not (keys := [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]):
+    # With a dot at the end, a whole name is a prefix, too.
+    keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
+    if not keys:
         raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
-    config, width = composed(overrides), min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    # After the check of the prefix: composing takes a second.
+    config = composed(overrides)
+    # Piped into a file or a pager, the page is as wide as it may be.
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for key in keys:
         print("\n".join(_lines(key, _in_force(config, key), width)))
 
 
 def _in_force(config: Any, key: Key) -> str | None:
-    """The value of a key; None of a section, or where it has no one value: in lists and in engines of another type."""
+    """Return the value of a key, or None for a section and for a key without one value.
+
+    The latter stand in lists, and in engines of another type.
+    """
+    value = config
     for part in key.name.split("."):
-        config = getattr(config, part, None)
-    return shown(config) if key.type and not _has_records(config) else None
+        value = getattr(value, part, None)
+    if not key.type or _has_records(value):
+        return None
+    return shown(value)
 
 
 def _has_records(value: Any) -> bool:
-    return any(map(_has_records, value)) if isinstance(value, list) else dataclasses.is_dataclass(value)
+    """Return whether a value is a record or a list with one."""
+    if isinstance(value, list):
+        return any(_has_records(entry) for entry in value)
+    return dataclasses.is_dataclass(value)
+
+
+def _meaning(key: Key) -> str:
+    """Return a key's meaning, after the types of engine that alone have it."""
+    if not key.variants:
+        return key.meaning
+    return f"({', '.join(key.variants)}) {key.meaning}"
 
 
 def _lines(key: Key, value: str | None, width: int) -> Iterator[str]:
-    facts = "; ".join(filter(None, (f"{key.type} {key.unit}".strip(), key.allowed)))
+    """Yield the lines of a key: its name, value, type and range, and indented its meaning."""
+    facts = [f"{key.type} {key.unit}".strip(), key.allowed]
     if value is not None and value != key.default:
-        facts += f"; default {key.default}"
-    first = key.name if value is None else f"{key.name}={value}"
-    only = f"({', '.join(key.variants)}) " if key.variants else ""
-    yield from textwrap.wrap(f"{first}  {facts}".rstrip(), width, subsequent_indent="    ", break_on_hyphens=False)
-    yield from textwrap.wrap(only + key.meaning, width, initial_indent="    ", subsequent_indent="    ")
+        facts.append(f"default {key.default}")
+    setting = key.name if value is None else f"{key.name}={value}"
+    first_line = f"{setting}  {'; '.join(filter(None, facts))}".rstrip()
+    yield from textwrap.wrap(first_line, width, subsequent_indent="    ", break_on_hyphens=False)
+    yield from textwrap.wrap(_meaning(key), width, initial_indent="    ", subsequent_indent="    ")
 
 
 def page() -> str:
-    """docs/keys.md: a table for every section of the configuration, those without one first, and for every record."""
+    """Return docs/keys.md: a table for every section of the configuration, and one for every record.
+
+    Keys without a section come first.
+    """
     apart = records()
-    sections: dict[str, list[Key]] = {"": []}
+    keys_by_section: dict[str, list[Key]] = {"": []}
     titles = {"": "All stages"}
-    for key in every_key(apart=[*apart]):
-        head, dot, _ = key.name.partition(".")
+    for key in every_key(apart=list(apart)):
+        section, dot, _ = key.name.partition(".")
         if dot:
-            sections[head].append(key)
+            keys_by_section[section].append(key)
         elif key.type:
-            sections[""].append(key)
+            keys_by_section[""].append(key)
         else:
-            sections[head], titles[head] = [], f"`{head}`: {key.meaning}"
-    tables = [(titles[head], keys) for head, keys in sections.items()]
+            keys_by_section[section] = []
+            titles[section] = f"`{section}`: {key.meaning}"
+
+    tables = [(titles[section], keys) for section, keys in keys_by_section.items()]
     for name, kind in apart.items():
-        inner = of_engines(kind, "", [*apart]) if isinstance(kind, dict) else keys_of(kind(), "", [*apart])
-        tables.append((name, list(inner)))
+        if isinstance(kind, dict):
+            keys = list(of_engines(kind, "", list(apart)))
+        else:
+            keys = list(keys_of(kind(), "", list(apart)))
+        tables.append((name, keys))
     return _PAGE + "".join(f"\n## {title}\n\n{_table(keys, apart)}" for title, keys in tables)
 
 
 def _table(keys: Iterable[Key], apart: Iterable[str]) -> str:
+    """Return keys as a table in Markdown; the types that have a table of their own are links to it."""
     rows = [COLUMNS, ("---",) * len(COLUMNS)]
     for key in keys:
-        only = f"({', '.join(key.variants)}) " if key.variants else ""
-        kind = f"{key.type.replace(' | None', '?')} {key.unit}".strip()
+        # Within a cell, a bar would begin the next one.
+        default = key.default.replace("|", "\\|")
+        type_name = f"{key.type.replace(' | None', '?')} {key.unit}".strip().replace("|", "\\|")
+        record = type_name.removeprefix("list of ")
+        if record in apart:
+            type_name = type_name.replace(record, f"[{record}](#{record.lower()})")
         allowed = key.allowed.replace("at least ", "≥").replace("above ", ">").replace("at most ", "≤")
-        cells = (key.name, key.default, kind, only + key.meaning)
-        name, default, kind, meaning = (cell.replace("|", "\\|") for cell in cells)
-        if (record := kind.removeprefix("list of ")) in apart:
-            kind = kind.replace(record, f"[{record}](#{record.lower()})")
-        rows.append((f"`{name}`", f"`{default}`" if default else "", ": ".join(filter(None, (kind, allowed))), meaning))
+        rows.append(
+            (
+                f"`{key.name}`",
+                f"`{default}`" if default else "",
+                ": ".join(filter(None, (type_name, allowed))),
+                _meaning(key).replace("|", "\\|"),
+            )
+        )
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
