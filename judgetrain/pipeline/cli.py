@@ -42,18 +42,21 @@ Flags of Hydra: python -m judgetrain --hydra-help"""
 
 
 def usage() -> str:
-    """Stages, examples, and the groups of conf/ and recipes/ with their options."""
-    makes = {name: entry.does for name, entry in (rooms.stages() | rooms.commands()).items()}
-    return _TEXT.format(
-        stages="\n".join(f"  {name:<10} {what}" for name, what in makes.items()),
-        groups="\n".join(f"  {group}: {', '.join(options)}" for group, options in groups().items()),
-    )
+    """Return the help page: stages, examples, and the groups of conf/ and recipes/ with their options."""
+    entries = rooms.stages() | rooms.commands()
+    stage_lines = [f"  {name:<10} {entry.does}" for name, entry in entries.items()]
+    group_lines = [f"  {group}: {', '.join(options)}" for group, options in groups().items()]
+    return _TEXT.format(stages="\n".join(stage_lines), groups="\n".join(group_lines))
 
 
 def main() -> int:
-    """Run the command line; the exit code is 0, 2 for an expected error or no arguments, 130 when interrupted."""
+    """Run the command line, and return the exit code.
+
+    It is 0, 2 for an expected error or no arguments, or 130 when interrupted.
+    """
     try:
-        rooms.rooms()  # an installed package that names a room which cannot be used ends every command
+        # An installed package with a room that cannot be used ends every command, with a message that names it.
+        rooms.rooms()
         return _main()
     except ConfigError as error:
         print(f"judgetrain: {error}", file=sys.stderr)
@@ -64,32 +67,38 @@ def main() -> int:
 
 
 def _main() -> int:
-    if not (given := sys.argv[1:]):
+    """Run the command line, and return the exit code 0 or 2; what needs no configuration is answered first."""
+    words = sys.argv[1:]
+    if not words:
         print(usage(), file=sys.stderr)
         return EXIT_ERROR
-    if "--version" in given:
+    if "--version" in words:
         print(f"judgetrain {__version__}")
         return 0
-    if {"--help", "-h"}.intersection(given):
+    if "--help" in words or "-h" in words:
         _show(lambda: print(usage()))
         return 0
-    if given[0] in ("-sc", "--shell-completion") and given[1:]:
+    if words[0] in ("-sc", "--shell-completion") and words[1:]:
         from judgetrain.pipeline import completion
 
-        if (said := completion.answer(given[1])) is not None:
-            _show(lambda: print(said))
+        completions = completion.answer(words[1])
+        if completions is not None:
+            _show(lambda: print(completions))
             return 0
+
+    # Imported here: all of the above is answered in the time that Hydra alone takes to import.
     from judgetrain.artifacts.console import VERBOSE
     from judgetrain.pipeline import compose, job, key_names
 
-    if "-v" in given:
-        given.remove("-v")
-        os.environ[VERBOSE] = "1"  # workers have it too
-    if given[0] == "keys":
-        return job.guarded(lambda: _show(lambda: key_names.show(given[1:], compose.composed_of)))
-    if any(word.partition("=")[0] in ("--hydra-help", *compose.SHOWN) for word in given):
-        return job.guarded(lambda: _show(lambda: job.hydra_jobs(given)))
-    return job.guarded(lambda: job.hydra_jobs(given))
+    if "-v" in words:
+        words.remove("-v")
+        # In the environment, where workers read it, too.
+        os.environ[VERBOSE] = "1"
+    if words[0] == "keys":
+        return job.guarded(lambda: _show(lambda: key_names.show(words[1:], compose.composed_of)))
+    if any(word.partition("=")[0] in ("--hydra-help", *compose.SHOWN) for word in words):
+        return job.guarded(lambda: _show(lambda: job.hydra_jobs(words)))
+    return job.guarded(lambda: job.hydra_jobs(words))
 
 
 def _show(page: Callable[[], None]) -> None:
@@ -98,17 +107,21 @@ def _show(page: Callable[[], None]) -> None:
         page()
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest fails once more at exit
+        # Python flushes the output once more when it exits, which would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def command() -> int:
-    """:func:`main` for a process of its own, which ends when it is interrupted."""
-    gc.set_threshold(700, 10, 100)  # full collections took a sixth of the time that imports take
-    if (code := main()) == EXIT_INTERRUPTED:
+    """Run :func:`main` in a process of its own, which ends when it is interrupted, and return the exit code."""
+    # Full collections took a sixth of the time that imports take.
+    gc.set_threshold(700, 10, 100)
+    code = main()
+    if code == EXIT_INTERRUPTED:
+        # A second Ctrl-C, or an exit handler that hangs, must not keep the process.
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
-        late = threading.Timer(TIDYING, os._exit, [code])
-        late.daemon = True
-        late.start()
+        timer = threading.Timer(TIDYING, os._exit, [code])
+        timer.daemon = True
+        timer.start()
         atexit._run_exitfuncs()
         # Python would wait for threads, one of which an interrupt may have cost, and take seconds to tidy a model up.
         os._exit(code)

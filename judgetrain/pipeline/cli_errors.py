@@ -1,4 +1,4 @@
-"""What a wrong command line or recipe is told: one sentence that names the place and what to say instead."""
+"""Messages for a wrong command line or recipe: one sentence that names the place and the remedy."""
 
 import dataclasses
 import re
@@ -15,111 +15,179 @@ from judgetrain.pipeline import groups, recipes
 from judgetrain.pipeline.key_names import nearest_key
 
 PLUGINS = {"joblib": "joblib", "optuna": "optuna", "submitit_slurm": "submitit", "submitit_local": "submitit"}
-"""The extras that bring Hydra's launchers and sweepers, by their names."""
+"""The extras of the package that install Hydra's launchers and sweepers, by the names of these."""
 NO_SLURM = "there is no SLURM here (no srun); on one machine say hydra/launcher=submitit_local, or sweep=joblib"
 _NOISE = re.compile(r"full_key:|object_type=|reference_type=|set HYDRA_FULL|To append to|See https|Config search path")
+"""The beginnings of lines in Hydra's messages that help nobody who has not read its code."""
 
 
-def arguments(given: list[str]) -> list[str]:
-    """The command line with Hydra's flags before the overrides, wherever they stood (ConfigError: a wrong flag)."""
+def arguments(words: list[str]) -> list[str]:
+    """Return the command line with Hydra's flags before the overrides, wherever they stood.
+
+    Raises:
+        ConfigError: a flag is unknown, or lacks its value.
+    """
     from argparse import ArgumentError
 
     parser = get_args_parser()
+    # Otherwise argparse prints its own message and ends the process.
     parser.exit_on_error = False
     try:
-        known, unknown = parser.parse_known_intermixed_args(given)
+        options, unknown = parser.parse_known_intermixed_args(words)
     except ArgumentError as error:
         raise ConfigError(str(error)) from error
     if unknown:
         near = did_you_mean(unknown[0], re.findall(r"--[\w-]+", parser.format_usage()))
         raise ConfigError(f"{unknown[0]}: there is no such flag{near}; keys are set as in seed=3, without dashes")
-    return [*(text for text in given if text not in known.overrides), *known.overrides]
+    # Hydra itself knows its flags before the overrides only.
+    flags = [word for word in words if word not in options.overrides]
+    return [*flags, *options.overrides]
 
 
-def named_stage(given: list[str]) -> list[str]:
-    """The command line with ``stage=NAME`` for a first word that names one (ConfigError: two are named)."""
-    entry = (rooms.stages() | rooms.commands()).get(given[0]) if given else None
+def named_stage(words: list[str]) -> list[str]:
+    """Return the command line with ``stage=NAME`` for a first word that names a stage or a command.
+
+    Raises:
+        ConfigError: a second one is named.
+    """
+    entry = (rooms.stages() | rooms.commands()).get(words[0]) if words else None
     if entry is None:
-        return given
-    name, *rest = given
-    if other := next((text for text in rest if text.startswith("stage=")), None):
-        raise ConfigError(f"{name} and {other}: leave out one of them")
+        return words
+    name, *rest = words
+    for word in rest:
+        if word.startswith("stage="):
+            raise ConfigError(f"{name} and {word}: leave out one of them")
+    # As in ``judgetrain init DIR``: the second word is the value of the command's main key.
     if entry.takes and rest and "=" not in rest[0] and not rest[0].startswith("-"):
-        # As Hydra's grammar has it: backslashes count double before a quote, and at the end.
-        parts = (part + "\\" * (len(part) - len(part.rstrip("\\"))) for part in rest[0].split('"'))
-        quoted = '\\"'.join(parts)
-        rest[0] = f'{entry.takes}="{quoted}"'
+        rest[0] = f"{entry.takes}={_quoted(rest[0])}"
     return [f"stage={name}", *rest]
 
 
+def _quoted(text: str) -> str:
+    """Return a text in the quotation marks of Hydra's grammar."""
+    # There, backslashes count double before a quotation mark and at the end, and once elsewhere.
+    parts = []
+    for part in text.split('"'):
+        backslashes = len(part) - len(part.rstrip("\\"))
+        parts.append(part + "\\" * backslashes)
+    escaped = '\\"'.join(parts)
+    return f'"{escaped}"'
+
+
 def sentence(error: BaseException) -> str:
-    """What an expected error says, in one sentence; errors of Hydra and OmegaConf in the project's own words."""
-    inner = error.__cause__ or error.__context__
+    """Return the message of an expected error; errors of Hydra and OmegaConf in the project's own words."""
     if isinstance(error, OverrideParseException):
         return _unread(error.override)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _missing(error.missing_cfg_file, _place(error))
     if isinstance(error, OmegaConfBaseException):
-        while inner is not None and not isinstance(inner, JudgetrainError):  # of a resolver
-            inner = inner.__cause__ or inner.__context__
-        return str(inner) if inner else _of_key(error)
+        message = _message_of_resolver(error)
+        return message or _of_key(error)
     if isinstance(error, HydraException):
+        inner = error.__cause__ or error.__context__
+        # Hydra wraps errors of the keys that it merges.
         if isinstance(inner, OmegaConfBaseException):
             return _place(error) + _of_key(inner, error)
-        if found := re.match(r"Ambiguous value for argument '(.*)'", str(error)):
-            return f"{found[1]}: several values are a sweep, which needs the flag -m; a list is written as in key=[a,b]"
+        sweep = re.match(r"Ambiguous value for argument '(.*)'", str(error))
+        if sweep:
+            return f"{sweep[1]}: several values are a sweep, which needs the flag -m; a list is written as in key=[a,b]"
     return "\n  ".join(_lines(error))
 
 
+def _message_of_resolver(error: BaseException) -> str:
+    """Return the message of the project's own error that OmegaConf wrapped, as a resolver raises one, or nothing."""
+    inner = error.__cause__ or error.__context__
+    while inner is not None and not isinstance(inner, JudgetrainError):
+        inner = inner.__cause__ or inner.__context__
+    return "" if inner is None else str(inner)
+
+
 def _lines(error: BaseException) -> list[str]:
-    lines = (line.strip() for line in str(error).splitlines())
+    """Return the lines of an error's message that help."""
+    lines = [line.strip() for line in str(error).splitlines()]
     return [line for line in lines if line and not _NOISE.match(line)]
 
 
 def _place(error: BaseException) -> str:
-    """The recipe that Hydra says was being read, for the sentence's beginning."""
-    found = re.match(r"In 'recipe/(.*?)':", str(error))
-    return f"recipe {found[1]}: " if found else ""
+    """Return the beginning of a message: the recipe that Hydra was reading, if it says so."""
+    recipe = re.match(r"In 'recipe/(.*?)':", str(error))
+    return f"recipe {recipe[1]}: " if recipe else ""
 
 
 def _unread(override: str) -> str:
+    """Return the message for a word of the command line that Hydra cannot parse."""
     key, equals, _ = override.partition("=")
-    if not equals:
-        by_value = {name: f"recipe={name}" for name in recipes()}
-        by_value |= {name: f"stage={name}" for name in (*rooms.stages(), *rooms.commands())}
-        found = get_close_matches(override, by_value, n=1)
-        near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override)) else ""
-        return f"{override}: expected key=value" + (f"; did you mean {near}?" if near else "")
-    return f"{override}: the value cannot be read; one with signs such as ( ) = , needs quotes: '{key}=\"VALUE\"'"
+    if equals:
+        return f"{override}: the value cannot be read; one with signs such as ( ) = , needs quotes: '{key}=\"VALUE\"'"
+
+    meant = _meant_by(override)
+    hint = f"; did you mean {meant}?" if meant else ""
+    return f"{override}: expected key=value{hint}"
+
+
+def _meant_by(word: str) -> str:
+    """Return the setting that a word without an equals sign may stand for, or an empty text."""
+    settings = {name: f"recipe={name}" for name in recipes()}
+    # A stage goes before a recipe of its name.
+    settings |= {name: f"stage={name}" for name in (*rooms.stages(), *rooms.commands())}
+    matches = get_close_matches(word, settings, n=1)
+    if matches:
+        return settings[matches[0]]
+    key = nearest_key(word)
+    return f"{key}=VALUE" if key else ""
 
 
 def _missing(path: str, place: str) -> str:
+    """Return the message for an option that a group does not have.
+
+    Args:
+        path: ``group/name``, as Hydra looked for it.
+        place: the beginning of the message.
+    """
     group, _, name = path.rpartition("/")
     if group.startswith("recipe"):
-        group, name = "recipe", path.removeprefix("recipe/")
+        # A recipe in a sub-folder has the folder in its name.
+        group = "recipe"
+        name = path.removeprefix("recipe/")
     if group in ("hydra/launcher", "hydra/sweeper") and name in PLUGINS:
         return f"{group}={name}: its package is not installed; pip install 'judgetrain[{PLUGINS[name]}]'"
-    there = PLUGINS if group.startswith("hydra") else groups().get(group, [])
-    listed = f" (there are {', '.join(there)})" if there else ""
-    return f"{place}{group or '--config-name'}={name}: there is no such option{listed}{did_you_mean(name, there)}"
+    options = list(PLUGINS) if group.startswith("hydra") else groups().get(group, [])
+    listed = f" (there are {', '.join(options)})" if options else ""
+    return f"{place}{group or '--config-name'}={name}: there is no such option{listed}{did_you_mean(name, options)}"
 
 
 def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -> str:
-    key, first = error.full_key or "", _lines(error)[0]
+    """Return the message for a wrong key or value.
+
+    Args:
+        error: OmegaConf's error.
+        outer: Hydra's error around it, which may name the override.
+    """
+    key = error.full_key or ""
+    first_line = _lines(error)[0]
     if isinstance(error, (ConfigAttributeError, ConfigKeyError)):
-        if "is not in struct" in first:
+        if "is not in struct" in first_line:
             return f"{key}: there is no such entry; a new one is added with +{key}=VALUE"
-        kind = error.object_type
-        near = nearest_key(key)
-        fields = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-        meant = f"; did you mean {near}?" if near else did_you_mean(key.rpartition(".")[2], [*fields, *groups()])
-        named = re.match(r"Could not override '(.*)'\.", str(outer))
-        within = f"{named[1]}: " if named and named[1] != key else ""
-        return f"{within}{key}: there is no such key{meant}"
-    given = re.match(r"Error merging override \+*(.*)", str(outer))
-    place = given[1] if given else key
-    if "is not a subclass of" in first:
+        return _unknown_key(key, error, outer)
+
+    override = re.match(r"Error merging override \+*(.*)", str(outer))
+    place = override[1] if override else key
+    if "is not a subclass of" in first_line:
         return f"{place}: it is a section, whose keys are set one by one: python -m judgetrain keys {key}"
-    if "is not a ListConfig" in first:
+    if "is not a ListConfig" in first_line:
         return f"{place}: expected a list, as in {key}=[a,b]"
-    return f"{place}: {first}" if place else first
+    return f"{place}: {first_line}" if place else first_line
+
+
+def _unknown_key(key: str, error: OmegaConfBaseException, outer: BaseException | None) -> str:
+    """Return the message for a key that there is not, with the key or group that may be meant."""
+    near = nearest_key(key)
+    if near:
+        hint = f"; did you mean {near}?"
+    else:
+        kind = error.object_type
+        names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+        hint = did_you_mean(key.rpartition(".")[2], [*names, *groups()])
+    override = re.match(r"Could not override '(.*)'\.", str(outer))
+    within = f"{override[1]}: " if override and override[1] != key else ""
+    return f"{within}{key}: there is no such key{hint}"

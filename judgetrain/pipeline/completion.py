@@ -1,6 +1,6 @@
-"""What a shell offers while a command line is typed: Hydra's flag ``-sc``, answered without Hydra, which takes longer.
+"""Completion of a command line in a shell: Hydra's flag ``-sc``, answered without Hydra, which takes longer.
 
-Imports the sections whose keys are asked for, and none where a stage, a recipe or a group is.
+Only the sections whose keys are completed are imported, and none for a stage, a recipe or a group.
 """
 
 import os
@@ -12,6 +12,7 @@ from judgetrain import rooms
 from judgetrain.pipeline import groups
 
 FLAGS = ("--cfg", "--config-dir", "--help", "--hydra-help", "--info", "--multirun", "--resolve", "--version")
+"""The flags that are offered."""
 BASH = r"""
 [ -n "$ZSH_VERSION" ] && autoload -U +X compinit bashcompinit && compinit && bashcompinit
 _judgetrain() {
@@ -28,63 +29,106 @@ _judgetrain() {
 }
 complete -o bashdefault -o default -F _judgetrain judgetrain python python3
 """
-"""File names are offered where nothing is known, and for any other use of Python."""
+"""The completion function of bash and zsh.
+
+File names are offered where there is no candidate, and for any other use of Python."""
 
 
-def answer(asked: str) -> str | None:
-    """What ``-sc`` prints for ``install=SHELL`` and ``query=SHELL``; None for anything else, which Hydra answers."""
-    if asked in ("install=bash", "install=zsh"):
+def answer(request: str) -> str | None:
+    """Return the output of ``-sc`` for ``install=SHELL`` or ``query=SHELL``, or None for a request to Hydra itself."""
+    if request in ("install=bash", "install=zsh"):
         return BASH
-    if not asked.startswith("query="):
+    if not request.startswith("query="):
         return None
-    words = re.split(r"\s+", os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", 1 << 30))])
-    words = words[words.index("judgetrain") + 1 :] if words[1:3] == ["-m", "judgetrain"] else words[1:]
+    # The shell says in the environment which line is typed, and where the cursor stands.
+    line = os.environ.get("COMP_LINE", "")
+    cursor = int(os.environ.get("COMP_POINT", len(line)))
+    words = re.split(r"\s+", line[:cursor])
+    if words[1:3] == ["-m", "judgetrain"]:
+        words = words[3:]
+    else:
+        words = words[1:]
     return "\n".join(sorted(set(candidates(words or [""]))))
 
 
 def candidates(words: Sequence[str]) -> Iterator[str]:
-    """What the last word of a command line may become, up to the next dot or equals sign."""
+    """Yield the completions of the last word of a command line, up to the next dot or equals sign."""
     *before, word = words
-    commands = rooms.commands()
-    named = [text for text in before if text]
+    earlier = [text for text in before if text]
+    # Hydra's signs for a new key, or one to delete.
     sign = word[: len(word) - len(word.lstrip("+~"))]
     key, equals, value = word[len(sign) :].partition("=")
     if word.startswith("-"):
         yield from (flag for flag in FLAGS if flag.startswith(word))
-    elif len(named) == 1 and named[0] in commands and commands[named[0]].takes and not equals:
-        return  # a directory
     elif equals:
-        yield from (f"{sign}{key}={option}" for option in _values(key, named) if option.startswith(value))
-    else:
-        keys = named[:1] == ["keys"]
-        stages = [*rooms.stages(), *commands, "keys"]
-        for text in (*(() if named else stages), *(() if keys else (f"{group}=" for group in groups())), *_keys(key)):
-            if text.startswith(key):
-                yield sign + (text.removesuffix("=") if keys else text)
+        yield from (f"{sign}{key}={option}" for option in _values(key, earlier) if option.startswith(value))
+    elif not _takes_directory(earlier):
+        yield from (sign + name for name in _names(key, earlier) if name.startswith(key))
+
+
+def _takes_directory(earlier: Sequence[str]) -> bool:
+    """Return whether the next word is the directory of a command: the shell completes that itself."""
+    if len(earlier) != 1:
+        return False
+    command = rooms.commands().get(earlier[0])
+    return command is not None and bool(command.takes)
+
+
+def _names(typed: str, earlier: Sequence[str]) -> Iterator[str]:
+    """Yield stages for a first word, groups and keys; groups and keys with an equals sign after them.
+
+    Args:
+        typed: the beginning of a key.
+        earlier: the words before it. After ``keys`` stand prefixes of keys, without an equals sign.
+    """
+    if not earlier:
+        yield from (*rooms.stages(), *rooms.commands(), "keys")
+    if earlier[:1] == ["keys"]:
+        yield from (name.removesuffix("=") for name in _keys(typed))
+        return
+    yield from (f"{group}=" for group in groups())
+    yield from _keys(typed)
 
 
 def _values(key: str, words: Sequence[str]) -> Iterator[str]:
-    if key in (there := groups()):
-        yield from there[key]
+    """Yield the values that a key or group may have; none for numbers and free texts.
+
+    Args:
+        key: the word before the equals sign.
+        words: the words before it, which may name a directory of the user's own recipes.
+    """
+    options = groups().get(key)
+    if options is not None:
+        yield from options
+        # Recipes in a directory of the user's own (--config-dir) have names as the shipped ones do.
         if key == "recipe":
-            for place in re.findall(r"(?:--config-dir|-cd)[ =](\S+)", " ".join(words)):
-                yield from (path.stem for path in Path(place, "recipe").expanduser().glob("*.yaml"))
+            for directory in re.findall(r"(?:--config-dir|-cd)[ =](\S+)", " ".join(words)):
+                yield from (path.stem for path in Path(directory, "recipe").expanduser().glob("*.yaml"))
         return
     from judgetrain.pipeline.key_names import every_key
 
-    for found in every_key([key]):
-        if found.name == re.sub(r"\[\d+\]", "[]", key):
-            numbers = found.type.startswith(("int", "float"))
-            yield from ["true", "false"] if found.type == "bool" else [] if numbers else found.allowed.split(", ")
+    pattern = re.sub(r"\[\d+\]", "[]", key)
+    for known_key in every_key([key]):
+        if known_key.name != pattern or known_key.type.startswith(("int", "float")):
+            continue
+        if known_key.type == "bool":
+            yield from ("true", "false")
+        else:
+            yield from known_key.allowed.split(", ")
 
 
 def _keys(typed: str) -> Iterator[str]:
-    """The keys that begin so, up to the next dot."""
+    """Yield the keys that begin with a text, up to the next dot, or with an equals sign at their end."""
     from judgetrain.pipeline.key_names import every_key
 
-    yield from (f"{name}." for name in rooms.sections() if "." not in typed)
-    begun = re.sub(r"\[\d+\]", "[]", typed)
+    if "." not in typed:
+        yield from (f"{name}." for name in rooms.sections())
+    beginning = re.sub(r"\[\d+\]", "[]", typed)
     for key in every_key([typed]):
-        part, dot, _ = key.name[len(begun) :].partition(".")
-        if key.name.startswith(begun) and "[" not in part and (dot or key.default or key.type.startswith("list")):
+        if not key.name.startswith(beginning):
+            continue
+        part, dot, _ = key.name[len(beginning) :].partition(".")
+        has_value = bool(key.default) or key.type.startswith("list")
+        # A place in a list has a number, which cannot be guessed.
+        if "[" not in part and (dot or has_value):
             yield f"{typed}{part}{dot or '='}"

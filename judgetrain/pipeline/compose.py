@@ -117,6 +117,7 @@ def _sections_in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
 def _schema(typed_sections: frozenset[str]) -> DictConfig:
     """Return the configuration's schema, with an open mapping for every section that is not typed."""
     schema = _structured(RunConfig)
+    # Hydra allows no new keys in a dataclass otherwise.
     with flag_override(schema, "struct", False):
         for name, section in rooms.sections().items():
             schema[name] = _structured(section.load()) if name in typed_sections else _open({})
@@ -126,6 +127,7 @@ def _schema(typed_sections: frozenset[str]) -> DictConfig:
 def _structured(kind: type[Any]) -> DictConfig:
     """Return a dataclass as Hydra checks it, with an open mapping for each engine, whatever its type."""
     schema: DictConfig = OmegaConf.structured(kind)
+    # All keys of all types: which of them fit is known when all of the configuration is composed.
     engine_names = [name for engine in ENGINES.values() for name in names_of(engine)]
     for key, _, default in variant_nodes(kind()):
         # A key that is null gets the default of the type that is chosen in the end.
@@ -144,6 +146,7 @@ def _store_recipe(store: ConfigStore, name: str, load: Callable[[], DictConfig])
     """Put a recipe into Hydra's store; a sub-folder of recipes/ is a group below ``recipe``."""
     group, _, leaf = f"recipe/{name}".rpartition("/")
     folder = store.repo
+    # A folder in the store is a dictionary, made when its first recipe comes.
     for part in group.split("/"):
         folder = folder.setdefault(part, {})
     folder[f"{leaf}.yaml"] = Stored(leaf, group, "_global_", load)
@@ -319,6 +322,7 @@ def _registered(recipe: str, directories: Sequence[Path]) -> str:
         # A user's recipe may have a shipped one's name and build on it.
         name = f"my_{path.stem}" if path.stem in shipped or directories else path.stem
         _store_recipe(ConfigStore.instance(), name, partial(_load_recipe, path))
+        # Its own keys alone, without those of the recipes that it builds on.
         _user_recipes[name] = dict(_leaves(_load_recipe(path)))
         return name
     if "," not in recipe and recipe not in shipped:
@@ -366,6 +370,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     dialogues = values["dialogues"]
     dialogues.decontaminate = [_benchmark(benchmark) for benchmark in dialogues.decontaminate]
     if dialogues.world.rule is None:
+        # Set here, as later stages read it without the seed.
         dialogues.world.rule = run.seed
     rule = dialogues.world.rule
     _complete(run, "", layers, rule)
@@ -444,11 +449,13 @@ def _complete(config: Any, prefix: str, layers: Layers, rule: int) -> None:
             value.type = "jsonl"
         if isinstance(value, (SourceConfig, WorldEngineConfig)) and value.type == "world" and value.rule is None:
             value.rule = rule
+    # Last: ranges are those of the objects that now stand there.
     validate(config, prefix)
 
 
 def _layers(overrides: Collection[str]) -> Layers:
     """Return the keys that the command line sets, and those that the user's own recipe sets, if there is one."""
+    # Words without a value, as ~key, set nothing.
     parsed = OverridesParser.create().parse_overrides([text for text in overrides if "=" in text])
     values = {}
     for override in parsed:

@@ -1,4 +1,4 @@
-"""The whole configuration, and what concerns every stage."""
+"""The whole configuration, the keys that every run has, and the stages by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ C = TypeVar("C")
 
 @dataclass
 class RunConfig:
-    """What every run reads, whatever its stage."""
+    """The keys of every run, whatever its stage."""
 
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*rooms.stages(), *rooms.commands()))
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
@@ -31,7 +31,7 @@ class RunConfig:
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
-        content=in_place(lambda *asked: resolve_name("judgetrain.judges.prompting.prompts:prompt_path")(*asked)),
+        content=in_place(lambda *values: resolve_name("judgetrain.judges.prompting.prompts:prompt_path")(*values)),
     )
     criteria: str | None = key(
         None, "YAML or JSON file of criteria for rows that bring none; None: the judge's own", content=of_file
@@ -52,15 +52,16 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Untyped:
-    """A section that no stage has read yet; ``read`` gives its typed, checked object."""
+    """A section that no stage has read yet; ``read`` returns its typed, checked object."""
 
     read: Callable[[], Any]
 
 
 def _with_sections(cls: type[C]) -> type[C]:
-    """A dataclass that has every room's sections as fields."""
+    """Return a dataclass with every room's sections as further fields."""
     for section in rooms.sections().values():
         untyped = partial(Untyped, section.default)
+        # The type of a section is not imported before it is read.
         cls.__annotations__[section.name] = Any
         setattr(cls, section.name, dataclasses.field(default_factory=untyped, metadata={"doc": section.doc}))
     return dataclass(cls)
@@ -68,9 +69,10 @@ def _with_sections(cls: type[C]) -> type[C]:
 
 @_with_sections
 class Config(RunConfig):
-    """The whole configuration. A section is read when it is first asked for: a run imports the rooms that it needs."""
+    """The whole configuration. A section is read when it is first used, so a run imports the rooms that it needs."""
 
     def __getattribute__(self, name: str) -> Any:
+        """Return a value; a section that was not read yet is read and kept."""
         value = object.__getattribute__(self, name)
         if isinstance(value, Untyped):
             value = value.read()
@@ -78,7 +80,8 @@ class Config(RunConfig):
         return value
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values; sections that nothing has read stay unread."""
+        """Return a copy with other values; sections that nothing has read stay unread."""
+        # dataclasses.replace would read every section.
         other = copy.copy(self)
         for name, value in values.items():
             setattr(other, name, value)
@@ -90,11 +93,11 @@ class Config(RunConfig):
 
 
 class Stages(Mapping[str, Stage[Any]]):
-    """Every room's stages, those that others need first."""
+    """Every room's stages by name, those that others need first; a stage's code is imported when it is used."""
 
     def __getitem__(self, name: str) -> Stage[Any]:
-        found: Stage[Any] = resolve_name(rooms.stages()[name].code)
-        return found
+        stage: Stage[Any] = resolve_name(rooms.stages()[name].code)
+        return stage
 
     def __iter__(self) -> Iterator[str]:
         return iter(rooms.stages())

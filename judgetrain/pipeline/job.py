@@ -1,4 +1,4 @@
-"""Hydra's jobs: from the command line to finished stages, and what is said where one fails."""
+"""Hydra's jobs: from the command line to finished stages, and the reports of those that fail."""
 
 import logging
 import os
@@ -35,8 +35,9 @@ from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_jo
 from judgetrain.train.distributed import processes, started_by_launcher
 
 WITHOUT_FILES = {"stage=status", "stage=clean", "stage=init"}
-"""What writes no artifact, and what removes: a directory that was named by mistake is not made."""
+"""Commands that write no artifact, or remove some: a directory that was named by mistake is not made."""
 
+# Read now: guarded() sets the variable for Hydra.
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
 _errors: list[BaseException] = []
 """The expected errors of this command's jobs."""
@@ -44,7 +45,14 @@ _errors: list[BaseException] = []
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage came to: its directory, which stages were made for it and which were there, and the objective."""
+    """The result of a stage.
+
+    Args:
+        directory: of its artifact.
+        made: the stages that were made for it.
+        reused: the stages that were there before.
+        objective: the value that a search goes by, where one is set.
+    """
 
     directory: str
     made: list[str]
@@ -53,12 +61,12 @@ class Outcome:
 
     @property
     def value(self) -> str | float:
-        """What Hydra's sweepers are given: the objective, else the directory."""
+        """The value for Hydra's sweepers: the objective, else the directory."""
         return self.directory if self.objective is None else self.objective
 
 
 def run(config: Config) -> Outcome | None:
-    """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
+    """Run the stage or command that ``config.stage`` names; return None for a command."""
     if started_by_launcher():
         from judgetrain.pipeline.processes import one_of_several
 
@@ -67,13 +75,18 @@ def run(config: Config) -> Outcome | None:
 
 
 def _run(config: Config) -> Outcome | None:
+    """Run the stage or command in this process, which leads the others where there are several."""
+    # Imported here: a help page or a wrong key needs none of it.
     from judgetrain.pipeline.run import Pipeline
 
-    if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
+    if config.train.distributed != "none":
+        # Results can depend on the number of processes, so fingerprints hold it.
         config.train.processes = processes(config.train)
-    if command := rooms.commands().get(config.stage):
+    command = rooms.commands().get(config.stage)
+    if command is not None:
         resolve_name(command.code)(Pipeline(config))
         return None
+
     if config.objective is not None:
         from judgetrain.evaluate.objective import check_objective
 
@@ -84,6 +97,7 @@ def _run(config: Config) -> Outcome | None:
 
         show_cost(pipeline)
         return None
+
     from judgetrain.pipeline.cards import check_hub, fill_cards, push_last
 
     check_hub(config)
@@ -96,7 +110,9 @@ def _run(config: Config) -> Outcome | None:
 
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
-    if finished := STAGES[config.stage].finished:
+    # As a gate, which raises an error: a judge that fails it is not pushed.
+    finished = STAGES[config.stage].finished
+    if finished:
         resolve_name(finished)(directory)
     push_last(pipeline, judges)
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
@@ -105,76 +121,90 @@ def _run(config: Config) -> Outcome | None:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def job(composed: DictConfig) -> Any:
-    """One Hydra job: from the composed configuration to the finished stage; gives the objective, else the directory.
+    """Run one Hydra job from the composed configuration, and return the objective, else the directory.
 
     An expected error is printed here, in place of Hydra's own report.
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         if started_by_launcher():
-            told = f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun"
-            raise ConfigError(f"{told}, and set train.distributed and train.processes, or sweep=slurm")
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, "
+                "and set train.distributed and train.processes, or sweep=slurm"
+            )
         return _sweep_job(composed)
     try:
         overrides = HydraConfig.get().overrides.task
-        for told in overwritten(overrides):
-            logging.getLogger("judgetrain").info(told)
+        for warning in overwritten(overrides):
+            logging.getLogger("judgetrain").info(warning)
         outcome = run(typed(composed, overrides))
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
-        _tell(error)
+        _report(error)
         return None
-    return outcome and outcome.value
+    return None if outcome is None else outcome.value
 
 
 def _sweep_job(composed: DictConfig) -> Any:
-    """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
-    settings, started = HydraConfig.get(), time.monotonic()
-    aim = {}
-    if metric := composed.get("objective"):
-        aim = {"metric": str(metric), "direction": str(settings.sweeper.get("direction") or "maximize")}
-    directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    """Run one job of a sweep and write down its result or its error, so that the other jobs go on."""
+    settings = HydraConfig.get()
+    started = time.monotonic()
+    directory = Path(settings.runtime.output_dir)
+    overrides = list(settings.overrides.task)
+    result: dict[str, Any] = {}
+    metric = composed.get("objective")
+    if metric:
+        result["metric"] = str(metric)
+        result["direction"] = str(settings.sweeper.get("direction") or "maximize")
     try:
         config = typed(composed, overrides)
         if searches(settings.sweeper):
             from judgetrain.evaluate.objective import check_search
 
             check_search(config.objective, config.evaluate)
+        # W&B shows runs of a group together: the jobs of one sweep, told from others by its date and time.
         group = "-".join((config.recipe_name, *Path(settings.sweep.dir).parts[-2:]))
         with unless_set(WANDB_RUN_GROUP=group, WANDB_TAGS=f"job-{settings.job.num}"):
             outcome = run(config)
     except Exception as error:
-        expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
-        if _show_traceback or not expected:
+        is_expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
+        # The sweep goes on and nobody else prints it.
+        if _show_traceback or not is_expected:
             traceback.print_exc()
-        _tell(error)
-        message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
-        failed = {"state": "failed", "error": message, "seconds": time.monotonic() - started}
-        write_job(directory, overrides, aim | failed)
+        _report(error)
+        message = sentence(error) if is_expected else f"{type(error).__name__}: {sentence(error)}"
+        result |= {"state": "failed", "error": message, "seconds": time.monotonic() - started}
+        write_job(directory, overrides, result)
         return None
-    result = asdict(outcome) if outcome else {}
-    write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
-    return outcome and outcome.value
+
+    result |= {"state": "done", "seconds": time.monotonic() - started}
+    if outcome is None:
+        write_job(directory, overrides, result)
+        return None
+    write_job(directory, overrides, result | asdict(outcome))
+    return outcome.value
 
 
-def hydra_jobs(given: Sequence[str]) -> None:
+def hydra_jobs(words: Sequence[str]) -> None:
     """Run Hydra over the command line."""
+    # Before anything imports torch, which reads the number of threads once.
     share_cores()
-    helps = os.environ.get("RANK", "0") != "0"  # torchrun started it, and the first process speaks for all
+    # Of the processes that torchrun starts, the first speaks for all.
+    is_helper = os.environ.get("RANK", "0") != "0"
     log = logging.getLogger("judgetrain")
-    log.handlers = [logging.NullHandler() if helps else LogLines()]
+    log.handlers = [logging.NullHandler() if is_helper else LogLines()]
     log.setLevel(logging.INFO)
-    register(ConfigStore.instance(), given)
-    named = named_stage([*given])
-    sys.argv[1:] = recipe_overrides(arguments(named))
-    # Hydra's own files are none of a status.
-    if helps or not WITHOUT_FILES.isdisjoint(named):
+    register(ConfigStore.instance(), words)
+    with_stage = named_stage(list(words))
+    sys.argv[1:] = recipe_overrides(arguments(with_stage))
+    # Hydra writes files of its own for every job. These have no use for a command that writes nothing.
+    if is_helper or not WITHOUT_FILES.isdisjoint(with_stage):
         sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
     job()
 
 
 def guarded(work: Callable[[], None]) -> int:
-    """Do what the command line asks; the exit code is 0, or 2 for an expected error."""
+    """Do the work of a command line, and return the exit code: 0, or 2 for an expected error."""
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
     before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -186,25 +216,35 @@ def guarded(work: Callable[[], None]) -> int:
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
-        _tell(error)
+        _report(error)
     except Exception as error:
-        said = refused(error) if isinstance(error, OSError) else None
-        if all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
-            said = f"no job of the sweep is done ({error})"
-        elif 'Could not detect "srun"' in str(error):
-            said = f"sweep=slurm: {NO_SLURM}"
-        elif FULL.search(str(error)):
-            said = "the disk is full; everything finished is kept. Free some space and run again."
-        if _show_traceback or not said:
+        message = _explained(error)
+        if _show_traceback or not message:
             raise
-        print(f"judgetrain: {said}", file=sys.stderr)
+        print(f"judgetrain: {message}", file=sys.stderr)
         return EXIT_ERROR
     finally:
-        fine = summarise(Console())
+        # Also after an interrupt: the jobs that are done have results to show.
+        all_done = summarise(Console())
         os.environ["HYDRA_FULL_ERROR"] = before
-    return EXIT_ERROR if _errors or not fine else 0
+    return EXIT_ERROR if _errors or not all_done else 0
 
 
-def _tell(error: BaseException) -> None:
+def _explained(error: Exception) -> str | None:
+    """Return the message of an error that other code raises and a user can act on, or None."""
+    if all_failed():
+        # A sweeper, as Optuna's, raises its own error where it has no job's result to choose by.
+        return f"no job of the sweep is done ({error})"
+    if 'Could not detect "srun"' in str(error):
+        return f"sweep=slurm: {NO_SLURM}"
+    if FULL.search(str(error)):
+        return "the disk is full; everything finished is kept. Free some space and run again."
+    if isinstance(error, OSError):
+        return refused(error)
+    return None
+
+
+def _report(error: BaseException) -> None:
+    """Print an error's message, and remember that the command has failed."""
     _errors.append(error)
     print(f"judgetrain: {sentence(error)}", file=sys.stderr)

@@ -28,13 +28,21 @@ from judgetrain.train import distributed
 T = TypeVar("T")
 
 GONE = r"Connection (closed|reset) by peer|Broken pipe|Connection refused"
-"""How gloo says that a process is gone."""
+"""The messages of gloo for a process that is gone."""
 ENDED = "another process of this run ended"
+"""The beginning of the error in a process that has lost another one."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A stage that needs every process: what it reads of the configuration, and where its files are."""
+    """A stage that every process works on.
+
+    Args:
+        inputs: the directories of its inputs, by stage.
+        stage: its name.
+        settings: the part of the configuration that it reads.
+        directory: of its artifact.
+    """
 
     inputs: Mapping[str, Path]
     stage: str
@@ -43,11 +51,25 @@ class Task:
 
 
 def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
-    """Where a stage writes."""
-    home, recipe = Path(config.output_dir), config.recipe_name
+    """Return the run of a stage, which writes its files.
+
+    Args:
+        config: the whole configuration.
+        task: the stage.
+        console: prints lines.
+        writes: False in a process that only helps.
+    """
     executor = make_executor(config.executor, gpus_of(task.settings), console.line)
-    directory = Path(task.directory)
-    return StageRun(directory, task.stage, config.seed, console, writes, home, recipe, executor=executor)
+    return StageRun(
+        Path(task.directory),
+        task.stage,
+        config.seed,
+        console,
+        writes=writes,
+        home=Path(config.output_dir),
+        recipe=config.recipe_name,
+        executor=executor,
+    )
 
 
 def run_stage(task: Task, out: StageRun) -> None:
@@ -60,20 +82,35 @@ def run_stage(task: Task, out: StageRun) -> None:
 
 
 def follow(config: Config) -> None:
-    """Help the leader with every stage that it names, until it says that there is no more."""
+    """Help the leader with every stage that it names (:func:`call`), until it names none."""
     quiet_libraries()
     world = distributed.current()
-    while (task := world.decide(lambda: None)) is not None:
+    while True:
+        # Every process gets the leader's decision, whatever its own would be.
+        task = world.decide(lambda: None)
+        if task is None:
+            return
         run_stage(task, stage_run(config, task, Console(silent=True), writes=False))
 
 
 def call(task: Task | None) -> None:
-    """Tell the helpers, if there are any, which stage comes; None: there is no more."""
+    """Name the next stage to the helpers, if there are any; None ends their work."""
     distributed.current().decide(lambda: task)
 
 
 def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
-    """Be one of the processes that torchrun, accelerate or SLURM started: lead with ``run``, or help."""
+    """Lead or help, as one of the processes that torchrun, accelerate or SLURM started.
+
+    Args:
+        config: the whole configuration.
+        run: the work of the process that leads.
+
+    Returns:
+        The result of ``run``, or None in a process that helps.
+
+    Raises:
+        TrainingError: another process has ended.
+    """
     world = distributed.join(config.train)
     result = None
     try:
@@ -83,6 +120,7 @@ def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
         else:
             follow(config)
     except RuntimeError as error:
+        # PyTorch raises a RuntimeError for anything that goes wrong between processes.
         if not re.search(GONE, str(error)):
             raise
         raise TrainingError(f"{ENDED}; its message says why") from error
@@ -91,18 +129,28 @@ def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
 
 
 def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
-    """Have ``make`` make one stage with ``train.processes`` workers on this machine, which end when this process does.
+    """Make one stage with ``train.processes`` workers on this machine, which end when this process does.
 
-    What a worker failed with is raised here, in its own sentence where it had one.
+    Args:
+        config: the whole configuration.
+        stage: the stage's name.
+        make: makes it, in the worker that leads.
+
+    Raises:
+        JudgetrainError: a worker failed with this error.
+        RuntimeError: a worker failed with any other error; has its traceback.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     count = distributed.processes(config.train)
+    # The workers inherit the environment, and share the cores of this machine.
     share_cores(count)
-    patient = hasattr(LaunchConfig, "shutdown_timeout")  # not in torch 2.11
-    patience: dict[str, Any] = {"shutdown_timeout": 10} if patient else {}
+    # Seconds that workers have to end by themselves; torch 2.11 has no such setting.
+    patience: dict[str, Any] = {}
+    if hasattr(LaunchConfig, "shutdown_timeout"):
+        patience["shutdown_timeout"] = 10
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
         settings = LaunchConfig(
             min_nodes=1,
@@ -119,46 +167,63 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
         try:
             elastic_launch(settings, work)(config, stage, make)
         except ChildFailedError as error:
+            # The launcher's own report repeats the traceback of every worker.
             raise _failure(error, stage) from None
         except SignalException as error:
+            # Torch has its own error for Ctrl-C.
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise
 
 
 def work(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
-    """One worker: join the others, then lead the stage or help with it."""
+    """Join the other workers, then lead the stage or help with it."""
     begin_worker()
     one_of_several(config, lambda config: make(config, stage))
 
 
 def free_memory() -> None:
-    """Give back what a stage's models held in this process: on the GPU the next stage's may run in others."""
-    if (torch := sys.modules.get("torch")) is None:  # no model was here
+    """Free the memory of a stage's models in this process: the next stage's may need the GPU in other processes."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        # Without torch there was no model.
         return
+    # Trainers refer to their models in circles, which only a collection frees.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _failure(error: Any, stage: str) -> Exception:
-    """What a failed worker said: an expected error's sentence where there is one, else the first one's traceback."""
+    """Return the error to raise for failed workers: an expected error of one of them, else the first one's traceback.
+
+    Args:
+        error: torch's ChildFailedError.
+        stage: the stage's name.
+    """
+    # The first to fail is the cause; the others have lost it.
     failures = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
     kinds: list[type[JudgetrainError]] = [JudgetrainError, *JudgetrainError.__subclasses__()]
-    known = {kind.__name__: kind for kind in kinds}
+    kind_of_name = {kind.__name__: kind for kind in kinds}
     for _, failure in failures:
         name, _, message = _message(failure).partition(": ")
-        if name in known and not message.startswith(ENDED):
-            return known[name](message)
+        # A worker that has only lost another one does not know why.
+        if name in kind_of_name and not message.startswith(ENDED):
+            return kind_of_name[name](message)
+
     rank, first = failures[0]
     if first.exitcode == -signal.SIGKILL:
-        told = f"process {rank} of stage {stage} was killed (signal 9), most often for want of memory"
-        return TrainingError(f"{told}: lower per_device_train_batch_size, and run the same command again to go on")
+        return TrainingError(
+            f"process {rank} of stage {stage} was killed (signal 9), most often for want of memory: "
+            "lower per_device_train_batch_size, and run the same command again to go on"
+        )
     trace = "" if isinstance(first.message, str) else first.message["extraInfo"]["py_callstack"]
     return RuntimeError(f"process {rank} of stage {stage} failed: {_message(first)}\n{trace}")
 
 
 def _message(failure: Any) -> str:
-    """``Class: text`` of a worker's exception, or what the launcher says of a worker that left no word."""
-    said = failure.message
-    return str(said if isinstance(said, str) else said["message"])
+    """Return ``Class: text`` of a worker's exception, or the launcher's words for a worker that left none."""
+    message = failure.message
+    if not isinstance(message, str):
+        message = message["message"]
+    return str(message)

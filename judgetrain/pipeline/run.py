@@ -92,6 +92,7 @@ class Plan:
             parts.append(f"{finished} of {total} shards")
         checkpoints = self.directory / "checkpoints"
         if checkpoints.is_dir():
+            # A checkpoint that a kill cut short is none to go on from.
             steps = [step for step, _ in complete(checkpoints)]
             parts.append(f"training step {steps[-1] if steps else 0}")
         seconds, _ = seconds_so_far(self.directory)
@@ -187,6 +188,7 @@ class Pipeline:
             return content.get(key, {})
 
         try:
+            # Even with files missing: that finds the other files that are.
             mark = self._fingerprint(stage, settings, inputs, hashes)
         except ConfigError as error:
             missing.append(str(error))
@@ -211,6 +213,7 @@ class Pipeline:
             plan = inputs[name]
             settings_of_part = plan.stage.parts[part](plan.settings)
             upstream[name] = self._fingerprint(plan.stage, settings_of_part, plan.inputs, self._content)
+        # Users may put files beside an input, as labels that they corrected; the result depends on them.
         for name, file in product(inputs, settings.beside_inputs):
             path = inputs[name].directory / file
             if path.exists():
@@ -306,6 +309,7 @@ class Pipeline:
         """
         chain = list(self.needed(name))
         missing = set(self.missing(name))
+        # Numbered among all stages, so that a run that goes on counts from where the last one stopped.
         places = {
             stage: f"stage {number} of {len(chain)}: {stage}"
             for number, stage in enumerate(chain, start=1)
@@ -378,6 +382,7 @@ class Pipeline:
         without = STAGES[name].without
         if not without:
             return False
+        # The stage itself knows which of its settings name the lost one.
         config = resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
         if not config:
             return False
@@ -405,6 +410,7 @@ class Pipeline:
             plans = [self.plan(name)]
         directories = dict.fromkeys(plan.directory for plan in plans if plan.finished)
         for directory in directories:
+            # Hashes of large files are taken here alone: status would take minutes for them.
             problem = damage(directory, self._hashes, large=True)
             if problem:
                 raise damaged(directory, problem)
@@ -440,6 +446,7 @@ class Pipeline:
         allowed = [stage for stage in stages if checks.passes(STAGES[stage].check, self.settings(stage))]
         with_files = {stage for stage in allowed if self._can_be_planned(stage)}
         checks.passes(self.plan, name)
+        # A run that makes nothing needs no executor and no tracker.
         if stages:
             checks.passes(executor_type(self.config.executor).check, self.config.executor)
             if any(STAGES[stage].tracked for stage in stages):
@@ -471,6 +478,7 @@ class Pipeline:
                 # Another process has made it while this one waited for the lock.
                 return
             self.console.line(announcement)
+            # Under torchrun the other processes are there already, and wait to be called.
             is_alone = distributed.current().group is None
             if plan.stage.trains and is_alone and self.config.train.distributed != "none":
                 launch(self.config, plan.stage.name, _execute)
@@ -481,6 +489,7 @@ class Pipeline:
     def execute(self, plan: Plan) -> None:
         """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
         name = plan.stage.name
+        # These two stand in every directory, also where a run stopped before it had done anything.
         if any(path.name not in (".lock", SECONDS) for path in plan.directory.iterdir()):
             self.console.line(f"{name}: resuming what an earlier run left")
         quiet_libraries()
@@ -489,6 +498,7 @@ class Pipeline:
         seconds_before, _ = seconds_so_far(plan.directory)
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
+            # The helpers make the same run of the stage, which waits for all of them.
             call(task)
         facts = StageFacts(
             stage=name,
@@ -499,6 +509,7 @@ class Pipeline:
             console=self.console,
             asked=name == self.config.stage,
         )
+        # Asking a judge for verdicts is no experiment, and nobody wants to wait for a tracker there.
         track_config = self.config.track if plan.stage.tracked else TrackConfig("none")
         with out.timed(), tracked(track_config, facts) as track:
             out.track = track

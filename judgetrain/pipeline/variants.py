@@ -48,6 +48,7 @@ def nodes(config: Any, prefix: str = "") -> Iterator[Node]:
     for field in dataclasses.fields(config):
         key = f"{prefix}{field.name}"
         value = getattr(config, field.name)
+        # A list itself has no type to choose; its entries may.
         if isinstance(value, list):
             entries = {f"{key}[{place}]": entry for place, entry in enumerate(value)}
         else:
@@ -103,6 +104,7 @@ def chosen(node: Node, layers: Layers) -> Any:
     try:
         return OmegaConf.to_object(OmegaConf.merge(schema, settings))
     except ConfigKeyError as error:
+        # OmegaConf names the key within the object alone.
         raise no_such_key(f"{key}.{error.full_key}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}.{error.full_key}: {str(error).splitlines()[0]}") from error
@@ -121,6 +123,7 @@ def _of_this_type(
         layers: the keys that the user sets.
     """
     choosing = None
+    # The command line goes before the recipe: the first layer that chooses decides.
     for layer in layers:
         if f"{key}.type" in layer or key in layer or GROUPS.get(key) in layer:
             choosing = layer
