@@ -1,4 +1,4 @@
-"""Stage ``selfeval``: an LLM answers prompts and scores its own answers (glass-box and ProbDiff papers)."""
+"""Run stage ``selfeval``: an LLM answers prompts and scores its own answers (glass-box and ProbDiff papers)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,32 +45,50 @@ def respond(
     """
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        seed, asked = derive_seed(out.shard_seed(index), "responses"), [questions(dialogue) for dialogue in items]
-        config = settings.selfeval
-        sampling = [replace(Sampling.of(config.sampling), temperature=temperature_of(d, config)) for d in items]
-        rows: list[list[Row]] = [[] for _ in items]
-        parts: list[ShardResult] = []
-        for turn in range(max(map(len, asked), default=0)):
-            going = [i for i, own in enumerate(asked) if turn < len(own) and all(row["text"] for row in rows[i])]
-            chats = [_after(asked[i][: turn + 1], [row["text"] for row in rows[i]]) for i in going]
-            requests = [Request(messages=chat, sampling=sampling[i]) for i, chat in zip(going, chats, strict=True)]
-            done = scorer().generate(requests, derive_seed(seed, turn) if turn else seed)
-            named = [_named(items[i], chat, turn, len(asked[i])) for i, chat in zip(going, chats, strict=True)]
-            parts.append(shard_of(named, done))
-            for i, row in zip(going, parts[-1].rows, strict=True):
-                rows[i].append(dict(row))
-        dropped: Counter[str] = sum((Counter(part.dropped) for part in parts), Counter())
-        return ShardResult([row for own in rows for row in own], len(items), dropped, **tokens_of(parts))
+        seed = derive_seed(out.shard_seed(index), "responses")
+        return _answer(items, scorer(), settings.selfeval, seed)
 
     out.sharded("responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
 
 
+def _answer(items: Sequence[Dialogue], scorer: TokenScorer, config: SelfEvalConfig, seed: int) -> ShardResult:
+    """Return the answers to dialogues as a finished shard, question by question; see :func:`respond`."""
+    questions_of = [questions(dialogue) for dialogue in items]
+    rows: list[list[Row]] = [[] for _ in items]
+    parts: list[ShardResult] = []
+    for turn in range(max(map(len, questions_of), default=0)):
+        requests = []
+        row_starts = []
+        places = []
+        for place, (dialogue, parts_of_chat) in enumerate(zip(items, questions_of, strict=True)):
+            answers = [row["text"] for row in rows[place]]
+            if turn >= len(parts_of_chat) or not all(answers):
+                continue
+            chat = _after(parts_of_chat[: turn + 1], answers)
+            sampling = replace(Sampling.of(config.sampling), temperature=temperature_of(dialogue, config))
+            requests.append(Request(messages=chat, sampling=sampling))
+            row_starts.append(_row_start(dialogue, chat, turn, len(parts_of_chat)))
+            places.append(place)
+        # The first turn has the shard's own seed, as where there is no other.
+        turn_seed = seed
+        if turn:
+            turn_seed = derive_seed(seed, turn)
+        part = shard_of(row_starts, scorer.generate(requests, turn_seed))
+        parts.append(part)
+        for place, row in zip(places, part.rows, strict=True):
+            rows[place].append(dict(row))
+    dropped = Counter[str]()
+    for part in parts:
+        dropped.update(part.dropped)
+    return ShardResult([*chain.from_iterable(rows)], len(items), dropped, **tokens_of(parts))
+
+
 def questions(dialogue: Dialogue) -> list[Messages]:
-    """The dialogue's messages up to its first open question, then each further one by itself.
+    """Return the dialogue's messages up to its first open question, then each further one by itself.
 
     A question is open if no answer follows it; a dialogue that ends in one question has one part.
     """
-    messages = [{"role": m.role, "content": m.content} for m in dialogue.messages]
+    messages = [{"role": message.role, "content": message.content} for message in dialogue.messages]
     first = len(messages)
     while first > 1 and messages[first - 2]["role"] == messages[first - 1]["role"] == "user":
         first -= 1
@@ -77,38 +96,54 @@ def questions(dialogue: Dialogue) -> list[Messages]:
 
 
 def answered_dialogues(dialogues: Sequence[Dialogue], responses: Sequence[Mapping[str, Any]]) -> list[Dialogue]:
-    """The dialogue that each row of ``responses`` answers.
+    """Return the dialogue that each row of ``responses`` answers.
 
     Of several questions in turn the reference is the last one's; the others have none.
     """
     by_id = {dialogue.id: dialogue for dialogue in dialogues}
-    result = []
+    answered = []
     for row in responses:
         name = row["dialogue_id"]
+        # An earlier question's id is that of its dialogue with "#" and a number.
         dialogue = by_id.get(name) or by_id[name.rpartition("#")[0]]
         if "messages" in row:
-            said = tuple(Message(**message) for message in row["messages"])
-            reference = dialogue.reference if dialogue.id == name else None
-            dialogue = replace(dialogue, id=name, messages=said, reference=reference)
-        result.append(dialogue)
-    return result
+            messages = tuple(Message(**message) for message in row["messages"])
+            reference = None
+            if dialogue.id == name:
+                reference = dialogue.reference
+            dialogue = replace(dialogue, id=name, messages=messages, reference=reference)
+        answered.append(dialogue)
+    return answered
 
 
 def _after(parts: Sequence[Messages], answers: Sequence[str]) -> Messages:
-    """The prompt of the last part: all parts, with the answers to those before it."""
-    later = zip(answers, parts[1:], strict=True)
-    return (*parts[0], *(m for answer, part in later for m in ({"role": "assistant", "content": answer}, *part)))
+    """Return the prompt of the last part: all parts, with the answers to those before it."""
+    chat = [*parts[0]]
+    for answer, part in zip(answers, parts[1:], strict=True):
+        chat.append({"role": "assistant", "content": answer})
+        chat += part
+    return tuple(chat)
 
 
 def temperature_of(dialogue: Dialogue, config: SelfEvalConfig) -> float:
-    """The temperature that a dialogue is answered at: its category's where one is set."""
+    """Return the temperature that a dialogue is answered at: its category's where one is set."""
     return config.temperatures.get(dialogue.category or "", config.sampling.temperature)
 
 
-def _named(dialogue: Dialogue, chat: Messages, turn: int, turns: int) -> Row:
+def _row_start(dialogue: Dialogue, chat: Messages, turn: int, turns: int) -> Row:
+    """Return the columns of an answer's row that say what is answered.
+
+    Args:
+        dialogue: with the questions.
+        chat: the whole prompt.
+        turn: number of the question, from 0.
+        turns: how many questions there are.
+    """
     if turns == 1:
         return {"dialogue_id": dialogue.id}
-    name = dialogue.id if turn == turns - 1 else f"{dialogue.id}#{turn + 1}"
+    name = dialogue.id
+    if turn < turns - 1:
+        name = f"{dialogue.id}#{turn + 1}"
     return {"dialogue_id": name, "messages": [dict(message) for message in chat]}
 
 
@@ -122,43 +157,67 @@ EXPLANATION = (
 
 
 def table(
-    found: Mapping[str, Scores], methods: Sequence[str], categories: Sequence[str | None], cut: Sequence[bool]
+    scores_of: Mapping[str, Scores], methods: Sequence[str], categories: Sequence[str | None], cut: Sequence[bool]
 ) -> list[Row]:
-    """Rows of ``metrics.json``: one a method and category, all answers together first.
+    """Return the rows of ``metrics.json``: one a method and category, all answers together first.
 
     Each has ``category, method, n, unscored {reason: n}, mean, better``; ProbDiff's also ``sweep`` {threshold:
-    confidence} and ``cut``, the revisions that the limit of tokens ended.
+    confidence} and ``cut``, the number of revisions that the limit of tokens ended.
+
+    Args:
+        scores_of: all answers' scores by method.
+        methods: in the order of the rows.
+        categories: of the answers.
+        cut: for each answer, if its revision was cut.
     """
     places: dict[str, list[int]] = {ALL: list(range(len(categories)))}
+    names = [category or NONE for category in categories]
     if len(set(categories)) > 1:
-        for category in sorted({category or NONE for category in categories}):
-            places[category] = [i for i in places[ALL] if (categories[i] or NONE) == category]
+        for name in sorted(set(names)):
+            places[name] = [place for place in places[ALL] if names[place] == name]
     rows = []
     for category, chosen in places.items():
         for method in methods:
-            values = [found[method].values[i] for i in chosen]
-            numbers = [v for v in values if not isinstance(v, Unscored)]
-            row: Row = {"category": category, "method": method, "n": len(numbers)}
-            row |= {"unscored": dict(Counter(v.reason for v in values if isinstance(v, Unscored)))}
-            row |= {"mean": probdiff.average(numbers), "better": found[method].better}
+            numbers = []
+            unscored = Counter[str]()
+            for place in chosen:
+                value = scores_of[method].values[place]
+                if isinstance(value, Unscored):
+                    unscored[value.reason] += 1
+                else:
+                    numbers.append(value)
+            row: Row = {
+                "category": category,
+                "method": method,
+                "n": len(numbers),
+                "unscored": dict(unscored),
+                "mean": probdiff.average(numbers),
+                "better": scores_of[method].better,
+            }
             if method == "probdiff":
                 row["sweep"] = {f"{delta:g}": share for delta, share in probdiff.confidence_sweep(numbers).items()}
-                row["cut"] = sum(cut[i] for i in chosen)
+                row["cut"] = sum(cut[place] for place in chosen)
             rows.append(row)
     return rows
 
 
 def shown(rows: Sequence[Row]) -> Table:
-    """The rows as a table: a line a category, columns the methods' means and ProbDiff's confidence by threshold."""
+    """Return the rows as a table: a line a category, columns the methods' means and ProbDiff's confidences."""
     lines: dict[str, Row] = {}
+    remarks = [EXPLANATION]
     for row in rows:
         answers = row["n"] + sum(row["unscored"].values())
         cells = lines.setdefault(row["category"], {"category": row["category"], "n": answers})
-        cells[f"{row['method']} {'↑' if row['better'] > 0 else '↓'}"] = number(row["mean"], 4)
-        cells |= {f"confidence {delta} %": percent(share) for delta, share in row.get("sweep", {}).items()}
-    lost = (f"Without {r['method']}: {r['unscored']}." for r in rows if r["category"] == ALL and r["unscored"])
+        arrow = "↓"
+        if row["better"] > 0:
+            arrow = "↑"
+        cells[f"{row['method']} {arrow}"] = number(row["mean"], 4)
+        for delta, share in row.get("sweep", {}).items():
+            cells[f"confidence {delta} %"] = percent(share)
+        if row["category"] == ALL and row["unscored"]:
+            remarks.append(f"Without {row['method']}: {row['unscored']}.")
     columns: Columns = {name: itemgetter(name) for name in lines[ALL]}
-    return Table.of("Self-evaluation", lines.values(), columns, " ".join([EXPLANATION, *lost]))
+    return Table.of("Self-evaluation", lines.values(), columns, " ".join(remarks))
 
 
 SEE = "the answers are in responses-*.jsonl; too_long: lower selfeval.sampling.max_new_tokens"
@@ -179,25 +238,49 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         dialogues = answered_dialogues(dialogues, responses)
         for group, members in groups(settings.selfeval.methods).items():
             _score(group, members, dialogues, responses, scorer, settings, out)
-    found, cut = dict[str, Scores](), [False] * len(dialogues)
-    for group, members in groups(settings.selfeval.methods).items():
-        given = list(read_rows(out.directory, f"scores-{group}"))
-        found |= {m: Scores(m, [value_of(row[m]) for row in given], better(m)) for m in members}
-        cut = [was or row.get("cut", False) for was, row in zip(cut, given, strict=True)]
-    reasons = Counter[str]() + sum((scores.unscored for scores in found.values()), Counter())
-    if reasons.total() == len(found) * len(dialogues):
-        raise DataError(f"no answer could be scored: {causes(reasons, {}, SEE)}")
-    found |= {method: assemble(found, method) for method in settings.selfeval.methods}
-    rows = table(found, settings.selfeval.methods, [d.category for d in dialogues], cut)
-    told = ({"id": d.id, "category": d.category} for d in dialogues)
-    scored = ({name: scores.plain(i) for name, scores in found.items()} for i in range(len(dialogues)))
-    whole = zip(told, responses, scored, strict=True)
-    out.write_rows("scores", ({**row, "response": said["text"], "scores": each} for row, said, each in whole))
+    scores_of, cut = _read_scores(settings.selfeval.methods, len(dialogues), out)
+    rows = table(scores_of, settings.selfeval.methods, [dialogue.category for dialogue in dialogues], cut)
+    score_rows = []
+    for place, (dialogue, row) in enumerate(zip(dialogues, responses, strict=True)):
+        scores = {method: values.plain(place) for method, values in scores_of.items()}
+        names = {"id": dialogue.id, "category": dialogue.category}
+        score_rows.append({**names, "response": row["text"], "scores": scores})
+    out.write_rows("scores", score_rows)
     out.write_json("metrics", rows)
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     title = f"Self-evaluation: {settings.scored_model.path}, {len(dialogues)} prompts"
     out.tell([title, *table_lines(shown(rows))])
     write_report(out, title, [shown(rows)], "metrics.json")
+
+
+def _read_scores(methods: Sequence[str], answers: int, out: StageRun) -> tuple[dict[str, Scores], list[bool]]:
+    """Return all answers' scores by method, and of each answer if its revision was cut.
+
+    Args:
+        methods: to read.
+        answers: number of them.
+        out: the stage's directory.
+
+    Raises:
+        DataError: no answer could be scored.
+    """
+    scores_of: dict[str, Scores] = {}
+    cut = [False] * answers
+    for group, members in groups(methods).items():
+        rows = list(read_rows(out.directory, f"scores-{group}"))
+        for member in members:
+            scores_of[member] = Scores(member, [value_of(row[member]) for row in rows], better(member))
+        for place, row in enumerate(rows):
+            cut[place] = cut[place] or row.get("cut", False)
+    reasons = Counter[str]()
+    for scores in scores_of.values():
+        reasons.update(scores.unscored)
+    if reasons.total() == len(scores_of) * answers:
+        raise DataError(f"no answer could be scored: {causes(reasons, {}, SEE)}")
+    # Some methods are made of others, which are all there now.
+    for method in methods:
+        scores_of[method] = assemble(scores_of, method)
+    return scores_of, cut
 
 
 def _score(
@@ -209,19 +292,27 @@ def _score(
     settings: SelfEvalSettings,
     out: StageRun,
 ) -> None:
-    """The scores of a group and what else it found (ProbDiff's revisions), by shards."""
+    """Write the scores of a group of methods, and what else it finds (ProbDiff's revisions), by shards."""
 
     def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
-        ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
-        before = ready.usage
-        samples = [replace(sample_of(d, r["text"]), temperature=temperature_of(d, settings.selfeval)) for d, r in items]
-        found = score(ready, samples, members, settings.scorer, seed)
-        rows: list[Row] = [{m: found[m].plain(i) for m in members} for i in range(len(items))]
-        for scores in found.values():
+        loaded = scorer()
+        usage_before = loaded.usage
+        samples = []
+        for dialogue, row in items:
+            temperature = temperature_of(dialogue, settings.selfeval)
+            samples.append(replace(sample_of(dialogue, row["text"]), temperature=temperature))
+        seed = derive_seed(out.shard_seed(index), group)
+        scores_of = score(loaded, samples, members, settings.scorer, seed)
+        rows: list[Row] = []
+        for place in range(len(items)):
+            rows.append({member: scores_of[member].plain(place) for member in members})
+        for scores in scores_of.values():
+            # Most methods have no details.
             for row, details in zip(rows, scores.details, strict=bool(scores.details)):
                 row |= details
-        dropped = {f"{group}:{reason}": n for reason, n in found[members[0]].unscored.items()}
-        return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
+        unscored = scores_of[members[0]].unscored
+        dropped = {f"{group}:{reason}": count for reason, count in unscored.items()}
+        return ShardResult(rows, len(rows), dropped, **tokens_of([loaded.usage - usage_before]))
 
     items = list(zip(dialogues, responses, strict=True))
     out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=True)

@@ -28,7 +28,7 @@ class SelfEvalSettings(StageSettings):
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:
-    """The settings of a finished stage selfeval (DataError: the directory holds none)."""
+    """Return the settings of a finished stage selfeval (DataError: the directory holds none)."""
     manifest = checked(directory)
     if manifest is None:
         raise DataError(f"{directory}: holds no finished stage selfeval (no {MANIFEST}); run stage=selfeval")
@@ -37,7 +37,7 @@ def finished_settings(directory: Path) -> dict[str, Any]:
 
 
 def model_of(settings: Mapping[str, Any]) -> str:
-    """The path of the model that a stage selfeval with these settings looked at."""
+    """Return the path of the model that a stage selfeval with these settings looked at."""
     found: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
     return found
 

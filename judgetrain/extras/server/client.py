@@ -1,4 +1,4 @@
-"""A judge behind ``judgetrain serve``, as a judge in Python: nothing is lost while the server is away."""
+"""Ask a judge behind ``judgetrain serve`` as a judge in Python: nothing is lost while the server is away."""
 
 import os
 import random
@@ -17,8 +17,10 @@ from judgetrain.schema import Candidates, Comparison
 
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same is asked again: the server is busy, ends, or is starting."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds."""
+FIRST_PAUSE = 0.2
+"""Seconds before a request is sent again for the first time; each pause is twice the one before."""
+LONGEST_PAUSE = 10.0
+"""Seconds of a pause at most."""
 
 
 class RemoteJudge(Judge):
@@ -36,13 +38,17 @@ class RemoteJudge(Judge):
         ConfigError: the URL is none.
     """
 
-    goes_by_criteria = True  # the server refuses them where its judge goes by none
+    # The server refuses criteria where its judge goes by none.
+    goes_by_criteria = True
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = 600.0) -> None:
         self._url = server_address(url, "url")[0]
-        self.name, self._patience = "remote", patience
+        self.name = "remote"
+        self._patience = patience
         token = token or os.environ.get(TOKEN)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         self._client = httpx2.Client(headers=headers, timeout=patience, trust_env=False)
 
     def __enter__(self) -> "RemoteJudge":
@@ -52,82 +58,130 @@ class RemoteJudge(Judge):
         self.close()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons, in their order.
+        """Return the verdicts on many comparisons, in their order.
 
         Raises:
             EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
         """
-        names = ("id", "response_a", "response_b")
-        rows = [{name: getattr(c, name) for name in names} | _asked(c, seed) for c in comparisons]
-        return self._said(rows)
+        rows = []
+        for comparison in comparisons:
+            responses = {"response_a": comparison.response_a, "response_b": comparison.response_b}
+            rows.append({"id": comparison.id} | responses | _question(comparison, seed))
+        return self._ask_all(rows)
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """How good each response of each group is; each is asked about by itself.
+        """Return how good each response of each group is; each is asked about by itself.
 
         Raises:
             EngineError: as in :meth:`compare_all`, or the server's judge reads two responses at a time.
         """
-        rows = [{"id": g.id, "response_a": each} | _asked(g, seed) for g in groups for each in g.responses]
-        found = iter(self._said(rows))
-        return [[next(found) for _ in group.responses] for group in groups]
+        rows = []
+        for group in groups:
+            for response in group.responses:
+                rows.append({"id": group.id, "response_a": response} | _question(group, seed))
+        scores = self._ask_all(rows)
+        by_group = []
+        start = 0
+        for group in groups:
+            end = start + len(group.responses)
+            by_group.append(scores[start:end])
+            start = end
+        return by_group
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _said(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
-        starts = range(0, len(rows), LIMITS.batch)  # what a server judges together, and so in no less time
-        return [said for start in starts for said in self._judged(rows[start : start + LIMITS.batch])]
+    def _ask_all(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        """Return the server's answers on rows, in their order.
 
-    def _judged(self, part: Sequence[dict[str, Any]]) -> list[Any]:
-        body = {"comparisons": part}
-        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        A request has as many rows as a server judges together; a larger one would take longer, not less.
+        """
+        answers = []
+        for start in range(0, len(rows), LIMITS.batch):
+            answers += self._ask(rows[start : start + LIMITS.batch])
+        return answers
+
+    def _ask(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        """Return the server's answers on the rows of one request, which is sent again while the server is away.
+
+        Raises:
+            EngineError: the server refuses it, or does not answer for too long.
+        """
+        until = time.monotonic() + self._patience
+        pause = FIRST_PAUSE
         while True:
             try:
-                response = self._client.post(f"{self._url}/v1/judge", json=body)
+                response = self._client.post(f"{self._url}/v1/judge", json={"comparisons": rows})
                 if response.status_code == 200:
-                    return _verdicts(response, [row["id"] for row in part], self._url)
-                said = f"status {response.status_code}: {_message(response)}"
+                    return _verdicts(response, [row["id"] for row in rows], self._url)
+                reason = f"status {response.status_code}: {_message(response)}"
                 if response.status_code not in AGAIN:
-                    raise EngineError(f"{self._url}/v1/judge: {said}")
+                    raise EngineError(f"{self._url}/v1/judge: {reason}")
             except httpx2.TransportError as error:
-                said = str(error) or type(error).__name__
-            wait = pause * random.uniform(0.5, 1.0)  # so that clients do not all come back at once
-            if time.monotonic() + wait > until:
-                raise EngineError(f"{self._url}: no answer within {self._patience:g} s; the last thing said: {said}")
-            time.sleep(wait)
+                reason = str(error) or type(error).__name__
+            # By chance, so that clients do not all come back at once.
+            seconds = pause * random.uniform(0.5, 1.0)
+            if time.monotonic() + seconds > until:
+                raise EngineError(f"{self._url}: no answer within {self._patience:g} s; the last thing said: {reason}")
+            time.sleep(seconds)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
 
-def _asked(of: Comparison | Candidates, seed: int) -> dict[str, Any]:
-    given = {"reference": of.dialogue.reference, "criteria": of.rubric and of.rubric.to_row()}
-    return {"messages": [asdict(message) for message in of.dialogue.messages], "seed": seed, **given}
+def _question(asked: Comparison | Candidates, seed: int) -> dict[str, Any]:
+    """Return the columns of a request's row that comparisons and single responses share."""
+    criteria = None
+    if asked.rubric:
+        criteria = asked.rubric.to_row()
+    return {
+        "messages": [asdict(message) for message in asked.dialogue.messages],
+        "seed": seed,
+        "reference": asked.dialogue.reference,
+        "criteria": criteria,
+    }
 
 
-def _verdicts(response: httpx2.Response, ids: Sequence[str], where: str) -> list[Any]:
-    """The verdicts and scores of an answer, which are about what was sent, in its order."""
+def _verdicts(response: httpx2.Response, ids: Sequence[str], url: str) -> list[Any]:
+    """Return the verdicts and scores of an answer.
+
+    Args:
+        response: of the server.
+        ids: of the rows that were sent.
+        url: of the server, for errors.
+
+    Raises:
+        EngineError: it holds no verdicts, or they are not about what was sent, in its order.
+    """
     try:
         rows = response.json()["verdicts"]
-        found, said = [_verdict(row) for row in rows], [row["id"] for row in rows]
+        verdicts = [_verdict(row) for row in rows]
+        ids_of_answer = [row["id"] for row in rows]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        told = f"the answer holds no verdicts ({type(error).__name__}: {error})"
-        raise EngineError(f"{where}/v1/judge: {told}") from error
-    if said != [*ids]:
-        told = f"{len(ids)} comparisons were sent, and {len(said)} verdicts came that are not about the same, in order"
-        raise EngineError(f"{where}/v1/judge: {told}")
-    return found
+        raise EngineError(f"{url}/v1/judge: the answer holds no verdicts ({type(error).__name__}: {error})") from error
+    if ids_of_answer != [*ids]:
+        raise EngineError(
+            f"{url}/v1/judge: {len(ids)} comparisons were sent, and {len(ids_of_answer)} verdicts came that are not "
+            "about the same, in order"
+        )
+    return verdicts
 
 
 def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
-    cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
-    made: dict[str, Any] = {"cost": Cost(**cost), "reasons": tuple(Reason(**reason) for reason in row["reasons"])}
+    """Return the prediction, or the score, of a row of an answer."""
+    cost = {}
+    for name, number in row["cost"].items():
+        # JSON has no NaN, which stands for what was not measured.
+        cost[name] = float("nan") if number is None else number
+    reasons = tuple(Reason(**reason) for reason in row["reasons"])
     if "value" in row:
-        return Score(value=row["value"], failures=row["failures"], **made)
-    known = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
-    return Prediction(comparison_id=row["id"], method=row["judge"], **known | made)
+        return Score(value=row["value"], failures=row["failures"], cost=Cost(**cost), reasons=reasons)
+    fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
+    fields |= {"cost": Cost(**cost), "reasons": reasons}
+    return Prediction(comparison_id=row["id"], method=row["judge"], **fields)
 
 
 def _message(response: httpx2.Response) -> str:
+    """Return the server's message, or the beginning of an answer that is none of its own."""
     try:
         return str(response.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):

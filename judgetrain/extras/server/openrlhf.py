@@ -39,7 +39,7 @@ Key = tuple[str, str | None]
 
 
 def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
-    """The responses of a request by their places; ``references``: labels that are text are answers to compare with."""
+    """Return the responses of a request by their places; ``references``: labels that are text are compared with."""
     found: dict[Key, dict[int, str]] = {}
     labels = request.labels or [None] * len(request.query)
     for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
@@ -49,8 +49,11 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
 
 def response_of(query: str, prompt: str) -> str:
-    """The response in a query: what follows the prompt, without end tokens (DataError: the query is not the prompt,
-    behind padding at most, with a response)."""
+    """Return the response in a query: what follows the prompt, without end tokens.
+
+    Raises:
+        DataError: the query is not the prompt, behind padding at most, with a response.
+    """
     before, _, text = query.partition(prompt) if prompt else ("", "", query)
     if len(before) == len(query) != 0 or (before and not _ENDS.fullmatch(before)):
         raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")
@@ -61,7 +64,7 @@ def response_of(query: str, prompt: str) -> str:
 
 
 def prompt_of(rendered: str) -> Prompt:
-    """The messages of a rendered prompt in one of the known chat templates; any other text is the query itself."""
+    """Return the messages of a rendered prompt in one of the known chat templates; another text is the query."""
     for turns in _TURNS:
         found = [Message(_ROLES.get(role, role), text.strip()) for role, text in turns.findall(rendered)]
         if found and found[-1].role == "assistant" and not found[-1].content:
@@ -95,7 +98,7 @@ class Gathering:
         self._open: dict[Key, _Open] = {}
 
     async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
-        """The scalars of responses to one prompt, each by comparison with all of its group."""
+        """Return the scalars of responses to one prompt, each by comparison with all of its group."""
         if len(responses) >= self._size:
             return await self._judge(await asyncio.to_thread(_group, key, responses))
         group = self._open.setdefault(key, _Open())

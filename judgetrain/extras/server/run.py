@@ -32,7 +32,7 @@ class Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
+        """Note a signal. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
         if self._service.draining:
             self.should_exit = self.force_exit = True
         self._service.draining = True
@@ -75,7 +75,7 @@ class Patient(H11Protocol):
 
 
 def bound(config: ServeConfig) -> socket.socket:
-    """A socket at the address, which answers nobody before the judge is loaded (ConfigError: no such address)."""
+    """Return a socket at the address; nobody is answered before the judge is loaded (ConfigError: no such address)."""
     try:
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family)

@@ -15,7 +15,7 @@ from judgetrain.schema import Candidates, Comparison
 
 
 def _writable(text: str) -> str:
-    """A text that is one: JSON can hold half of a surrogate pair, which no tokenizer reads and no answer can hold."""
+    """Return the text (ValueError: it holds half of a surrogate pair, as JSON can, which no tokenizer reads)."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -72,7 +72,7 @@ class ComparisonIn(Strict):
         return self
 
     def asked(self) -> Comparison | Candidates:
-        """What the judge is asked about."""
+        """Return what the judge is asked about."""
         prompt = self.prompt if self.messages is None else [m.model_dump() for m in self.messages]
         assert prompt is not None
         if self.response_b is None:

@@ -39,7 +39,7 @@ def serve(pipeline: Pipeline) -> None:
 
 
 def _settings(config: Config) -> JudgeSettings:
-    """What stage judge would read, were it to judge with this judge."""
+    """Return the settings with which stage judge would ask this judge."""
     served = config.serve
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
@@ -53,7 +53,7 @@ def _settings(config: Config) -> JudgeSettings:
 
 
 def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
-    """The directories of this run's judges that are named; they must be there, since serving makes nothing."""
+    """Return the directories of this run's judges that are named; they must be there, since serving makes nothing."""
     found = {}
     for stage in settings.judges:
         plan = pipeline.plan(stage)

@@ -1,4 +1,4 @@
-"""A judge at work for many clients: one thread owns the model; what is asked at a time becomes few batches."""
+"""Judge for many clients: one thread owns the model, and requests of the same time become few batches."""
 
 import logging
 import threading
@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.errors import JudgetrainError
@@ -18,16 +19,35 @@ log = logging.getLogger(__name__)
 PAUSE = 0.2
 """Seconds between two looks at a queue that is full."""
 
-Asked = tuple[Comparison | Candidates, int, Future[Any]]
-"""A comparison to judge or one response to score, with which seed, and who waits for it."""
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One comparison to judge, or one response to score.
+
+    Args:
+        item: the comparison or response.
+        seed: of the judge.
+        future: gets the result.
+    """
+
+    item: Comparison | Candidates
+    seed: int
+    future: Future[Any]
 
 
 class BusyError(JudgetrainError):
-    """There is no room for what is asked (429), or the server ends (503): ask again after some seconds."""
+    """Raised where the queue has no room (429), or the server ends (503): the client should ask again after a while.
+
+    Args:
+        status: HTTP's.
+        message: for the client.
+        seconds: after which to ask again.
+    """
 
     def __init__(self, status: int, message: str, seconds: int) -> None:
-        self.status, self.seconds = status, seconds
         super().__init__(message)
+        self.status = status
+        self.seconds = seconds
 
 
 class Service:
@@ -44,56 +64,74 @@ class Service:
     """
 
     def __init__(self, judge: Judge, config: ServeConfig, seed: int, limits: Limits = LIMITS) -> None:
-        self.judge, self.config, self.seed, self.limits = judge, config, seed, limits
-        self.draining = self._closed = False
+        self.judge = judge
+        self.config = config
+        self.seed = seed
+        self.limits = limits
+        self.draining = False
         self.open_requests = 0
+        self._closed = False
         self._changed = threading.Condition()
-        self._waiting = deque[Asked]()
+        self._waiting = deque[_Job]()
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many comparisons wait."""
+        """Number of comparisons that wait."""
         return len(self._waiting)
 
     def compare(self, comparisons: Sequence[Comparison | Candidates], seeds: Sequence[int]) -> list[Future[Any]]:
-        """The predictions to come, and the scores of single responses, in the order of the comparisons (BusyError: the
-        queue has no room for all of them, and none is judged; or after :meth:`close`)."""
-        new = [(c, seed, Future[Any]()) for c, seed in zip(comparisons, seeds, strict=True)]
+        """Return the predictions to come, and the scores of single responses, in the order of the comparisons.
+
+        Raises:
+            BusyError: the queue has no room for all of them, and none is judged; or after :meth:`close`.
+        """
+        jobs = [_Job(item, seed, Future()) for item, seed in zip(comparisons, seeds, strict=True)]
         with self._changed:
             if self._closed:
                 raise BusyError(503, "the server is shutting down", 5)
-            if len(self._waiting) + len(new) > self.limits.queue:
-                self._waiting = deque(asked for asked in self._waiting if not asked[2].cancelled())
-            if len(self._waiting) + len(new) > self.limits.queue:
+            if len(self._waiting) + len(jobs) > self.limits.queue:
+                # Clients that have gone leave their jobs behind.
+                self._waiting = deque(job for job in self._waiting if not job.future.cancelled())
+            if len(self._waiting) + len(jobs) > self.limits.queue:
                 raise BusyError(429, "the queue is full; ask again in a second", 1)
-            self._waiting.extend(new)
+            self._waiting.extend(jobs)
             self._changed.notify()
-        return [future for *_, future in new]
+        return [job.future for job in jobs]
 
     def patient(self, comparisons: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Any]:
-        """What :meth:`compare` gives, of one group, however large, which waits for room in the queue (BusyError: the
-        server ends, or whoever asked has ``gone``)."""
-        found: list[Any] = []
+        """Return what :meth:`compare` promises, of one group, however large, which waits for room in the queue.
+
+        Args:
+            comparisons: of the group.
+            gone: is set when nobody waits for the results any more.
+
+        Raises:
+            BusyError: the server ends, or nobody waits any more.
+        """
+        results: list[Any] = []
         size = min(self.limits.batch, self.limits.queue)
-        for part in (comparisons[start : start + size] for start in range(0, len(comparisons), size)):
-            waiting = self._placed(part, gone)
-            while wait(waiting, PAUSE).not_done and not gone.is_set():
+        for start in range(0, len(comparisons), size):
+            futures = self._queued(comparisons[start : start + size], gone)
+            while wait(futures, PAUSE).not_done and not gone.is_set():
                 pass
             if gone.is_set():
-                for future in waiting:
+                for future in futures:
                     future.cancel()
                 raise BusyError(503, "nobody waits for this any more", 1)
-            found += [future.result() for future in waiting]
-        return found
+            results += [future.result() for future in futures]
+        return results
 
-    def _placed(self, part: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Future[Any]]:
+    def _queued(self, part: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Future[Any]]:
+        """Return :meth:`compare` of a part, as soon as there is room for it."""
+        seeds = [self.seed] * len(part)
         while True:
             try:
-                return self.compare(part, [self.seed] * len(part))
+                return self.compare(part, seeds)
             except BusyError as busy:
-                if busy.status != 429 or gone.wait(PAUSE):
+                is_full = busy.status == 429
+                if not is_full or gone.wait(PAUSE):
                     raise
 
     def close(self) -> None:
@@ -104,49 +142,75 @@ class Service:
         self._thread.join()
 
     def _work(self) -> None:
-        while batch := self._next():
-            for (*_, future), result in zip(batch, self._judged(batch), strict=True):
+        """Judge batch after batch, until all is done and closed."""
+        while True:
+            batch = self._next_batch()
+            if not batch:
+                return
+            for job, result in zip(batch, self._judged(batch), strict=True):
                 if isinstance(result, Exception):
-                    future.set_exception(result)
+                    job.future.set_exception(result)
                 else:
-                    future.set_result(result)
+                    job.future.set_result(result)
 
-    def _next(self) -> list[Asked]:
-        """The next batch, without what nobody waits for any more; an empty one when all is done and closed."""
-        size = self.limits.batch
+    def _next_batch(self) -> list[_Job]:
+        """Return the next batch, without what nobody waits for any more; an empty one when all is done and closed."""
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
-                    until = time.monotonic() + self.limits.wait
-                    while 0 < len(self._waiting) < size and not self._closed and (left := until - time.monotonic()) > 0:
-                        self._changed.wait(left)
+                self._wait_for_jobs()
                 if not self._waiting:
                     return []
-                first, seed, _ = self._waiting[0]
-                batch = [a for a in self._waiting if (type(a[0]), a[1]) == (type(first), seed)][:size]
-                taken = {id(asked) for asked in batch}
-                self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
-            if batch := [asked for asked in batch if asked[2].set_running_or_notify_cancel()]:
-                return batch
+                batch = self._take_batch()
+            running = [job for job in batch if job.future.set_running_or_notify_cancel()]
+            if running:
+                return running
 
-    def _judged(self, batch: Sequence[Asked]) -> Sequence[Prediction | Score | Exception]:
-        """The predictions of a batch, an exception for a comparison that cannot be judged.
+    def _wait_for_jobs(self) -> None:
+        """Wait until jobs are there, and then a little for others to come, so that batches are large."""
+        while not self._waiting and not self._closed:
+            self._changed.wait()
+            until = time.monotonic() + self.limits.wait
+            while 0 < len(self._waiting) < self.limits.batch and not self._closed:
+                remaining = until - time.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(remaining)
+
+    def _take_batch(self) -> list[_Job]:
+        """Take the longest waiting job out of the queue, with others of its kind and seed."""
+        first = self._waiting[0]
+        batch: list[_Job] = []
+        others = deque[_Job]()
+        for job in self._waiting:
+            alike = type(job.item) is type(first.item) and job.seed == first.seed
+            if alike and len(batch) < self.limits.batch:
+                batch.append(job)
+            else:
+                others.append(job)
+        self._waiting = others
+        return batch
+
+    def _judged(self, batch: Sequence[_Job]) -> Sequence[Prediction | Score | Exception]:
+        """Return the results of a batch, an exception for a comparison that cannot be judged.
 
         Where the batch fails, each is judged alone, so that one takes no other with it.
         """
+        items: list[Any] = [job.item for job in batch]
+        seed = batch[0].seed
+        results: Sequence[Prediction | Score]
         try:
-            rows: list[Any] = [asked for asked, *_ in batch]
-            found: Sequence[Prediction | Score]
-            if isinstance(rows[0], Candidates):
-                found = [score for [score] in self.judge.score_all(rows, batch[0][1])]
+            if isinstance(items[0], Candidates):
+                results = [score for (score,) in self.judge.score_all(items, seed)]
             else:
-                found = self.judge.compare_all(rows, batch[0][1])
-            if len(found) != len(batch):
-                raise ValueError(f"{len(found)} results for {len(batch)} comparisons")
-            return found
+                results = self.judge.compare_all(items, seed)
+            if len(results) != len(batch):
+                raise ValueError(f"{len(results)} results for {len(batch)} comparisons")
         except Exception as error:
             if len(batch) == 1:
                 return [error]
             log.warning("a batch of %d failed, each is judged alone: %s", len(batch), error)
-            return [result for asked in batch for result in self._judged([asked])]
+            alone: list[Prediction | Score | Exception] = []
+            for job in batch:
+                alone += self._judged([job])
+            return alone
+        return results
