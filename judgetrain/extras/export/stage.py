@@ -40,7 +40,7 @@ PAIR = {
 """The slots of the prompt, and how vLLM's template of a query and a document fills each of them in."""
 SLOTS = tuple(PAIR)
 APART = 1e-3
-"""How far the classifier's levels may be from the judge's, in probability."""
+"""Probability by which the classifier's levels may differ from the judge's."""
 PROBES = ("?", "It is right.", "Six minutes in boiling water, then cold water.")
 """Responses that both are asked about, once the classifier is written."""
 _LABEL = re.compile(r"([\w ]+: ?)\[1-5\]")
@@ -124,7 +124,7 @@ def save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: s
 
 
 def begun(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[str, tuple[int, ...]]:
-    """How the judge's reply begins up to its score, and the token of each level after that.
+    """Return how the judge's reply begins up to its score, and the token of each level after that.
 
     Raises:
         EngineError: the frame has something else before its score, or the levels are no single tokens.
@@ -145,7 +145,7 @@ def begun(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: str) -> 
 
 
 def classifier_of(judge: PreTrainedModel, levels: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The judge's model with the levels' rows of its language head as the head of a classifier.
+    """Return the judge's model with the levels' rows of its language head as the head of a classifier.
 
     Raises:
         EngineError: Transformers has no such classifier for it.
@@ -170,7 +170,7 @@ def classifier_of(judge: PreTrainedModel, levels: Sequence[int], tokenizer: PreT
 
 
 def at_end(model: PreTrainedModel, ids: Sequence[int]) -> Any:
-    """The logits at the end of a prompt, of tokens or of labels."""
+    """Return the logits at the end of a prompt [tokens] or [labels]."""
     import torch
 
     with torch.no_grad():
@@ -179,5 +179,5 @@ def at_end(model: PreTrainedModel, ids: Sequence[int]) -> Any:
 
 
 def filled(template: str, **slots: str) -> str:
-    """The prompt of one response: a template with its slots filled, in one pass."""
+    """Return the prompt of one response: a template whose slots are filled in one pass, so that no text is a slot."""
     return re.sub(r"\{(\w+)\}", lambda match: slots.get(match[1], match[0]), template)

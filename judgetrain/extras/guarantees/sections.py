@@ -9,7 +9,7 @@ from judgetrain.extras.guarantees.worth import Worth
 
 
 def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth]) -> Sections:
-    """Whether training paid, and the gate."""
+    """Return the report's sections on what training gained and on the gate."""
     said: Columns = {"in words": lambda w: w.told, "n": lambda w: w.n}
     columns: Columns = {
         "rule": lambda c: c.rule,

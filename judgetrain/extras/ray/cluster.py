@@ -22,7 +22,7 @@ class Share:
     cpus: int = 1
 
     def holds(self, worker: "Share") -> int:
-        """How many such workers this node has room for."""
+        """Return how many such workers this node has room for."""
         return min(self.cpus // worker.cpus, self.gpus // worker.gpus if worker.gpus else self.cpus)
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Share:
 
 
 def nodes() -> list[tuple[str, Share]]:
-    """The address of each node that is alive, and what it has in all."""
+    """Return the address of each node that is alive, and its share of cores and GPUs in all."""
     import ray
 
     return [(str(node["NodeManagerAddress"]), _share(node["Resources"])) for node in ray.nodes() if node["Alive"]]
@@ -41,7 +41,7 @@ def _share(resources: dict[str, float]) -> Share:
 
 
 def described() -> str:
-    """What the cluster has, by the sizes of its nodes, and what of it nobody has taken."""
+    """Return a text on what the cluster has, by the sizes of its nodes, and on what of it is free."""
     import ray
 
     sizes = Counter(str(share) for _, share in nodes())
@@ -110,7 +110,7 @@ class Worker:
         self._work: Work[Any] | None = None
 
     def ready(self) -> tuple[str, int]:
-        """That it has been placed and started: its node's id and its process."""
+        """Return this worker's node and process, which says that it has been placed and started."""
         import ray
 
         return ray.get_runtime_context().get_node_id(), os.getpid()
@@ -134,7 +134,7 @@ class Worker:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this machine has its memory still."""
+    """Return True if a process of this machine has its memory still."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

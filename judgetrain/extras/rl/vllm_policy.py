@@ -1,4 +1,4 @@
-"""Branches of stage rl that vLLM samples, in processes of its own, with the weights of the step."""
+"""Have vLLM sample the branches of stage rl, in processes of its own, with the weights of the step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +13,7 @@ from judgetrain.engines.vllm_engine import VllmEngine
 
 
 class TakesWeights:
-    """What is added to vLLM's workers, each of which imports this module."""
+    """A method that is added to vLLM's workers, each of which imports this module."""
 
     def take_weights(self: Any, weights: str) -> None:
         """Take the weights of a directory in place of those in memory."""
@@ -34,7 +34,7 @@ class RecordingVllm(VllmEngine):
         self.tokens: dict[tuple[int | None, int | None], tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def record(self, seed: int, place: int, prompt: Sequence[int], ids: Sequence[int]) -> None:
-        """Remember them."""
+        """Remember the token ids of a request and of its completion."""
         self.tokens[seed, place] = (tuple(prompt), tuple(ids))
 
     def load(self, weights: str) -> None:
@@ -66,7 +66,7 @@ class VllmPolicy:
 
     @contextmanager
     def __call__(self, trainer: Any) -> Iterator[RecordingVllm]:
-        """The engine with the weights of the trainer's step; what was sampled before is forgotten."""
+        """Yield the engine with the weights of the trainer's step; earlier samples are forgotten."""
         if self._step != trainer.state.global_step:
             with self.lend(trainer) as model:
                 model.save_pretrained(self.weights)

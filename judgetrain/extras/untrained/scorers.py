@@ -61,7 +61,7 @@ class ScorerJudge(Judge):
         self.settings = settings or ScorerConfig()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
+        """Return the verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
         before = self.scorer.usage
         scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]
         return predictions(comparisons, scores, self.name, self.scorer.usage - before)
@@ -71,7 +71,7 @@ class ScorerJudge(Judge):
 
 
 def samples_of(comparisons: Sequence[Comparison]) -> list[Sample]:
-    """The two responses of every comparison, A then B."""
+    """Return the two responses of every comparison, A then B."""
     return [sample_of(c.dialogue, response) for c in comparisons for response in (c.response_a, c.response_b)]
 
 
@@ -167,7 +167,7 @@ def _score_all(names: Sequence[str], evaluation: Evaluation) -> None:
 
 
 def _read(method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
-    """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
+    """Return the predictions of one scorer, and seconds of a verdict: those of its group's passes."""
     out, found = evaluation.out, dict[str, Scores]()
     usage, seconds = Usage(), 0.0
     for group, members in groups([method.target]).items():

@@ -40,7 +40,7 @@ CONTRACT = (
 
 
 def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
-    """A word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
+    """Return a word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
@@ -56,7 +56,7 @@ def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
 
 
 def wrapped(tokenizer: Tokenizer, template: str | None, **options: Any) -> PreTrainedTokenizerFast:
-    """A tokenizer with the special tokens of the world's chats, as Transformers has them."""
+    """Return a tokenizer with the special tokens of the world's chats, as Transformers has them."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -160,7 +160,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answe
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
     pretrain(parser.parse_args().output)
