@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 FOLDS = 10
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Of the ridge, among which cross-validation chooses."""
+"""Strengths of the ridge among which cross-validation chooses."""
 ALONG = 0.01
 """Strength of the ridge on the mean of all weights, which few labels suffice for: how sure a lead makes."""
 FEWEST = 20
 """Labelled comparisons below which nothing is fitted."""
 BINS = 5
-"""Of the confidence, from a half to 1, by which calibration is measured."""
+"""Number of bins of the confidence, from a half to 1, by which calibration is measured."""
 
 
 def fit(
@@ -49,22 +49,27 @@ def fit(
     import numpy as np
     from scipy.special import expit
 
-    known = [i for i, each in enumerate(margins) if each]
-    if len(known) < FEWEST or all(labels[i] == "tie" for i in known) or len({prompts[i] for i in known}) < 2:
-        told = f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties"
-        raise DataError(f"{told}, nor all of one prompt; found {len(known)}")
+    known = [place for place, by_criterion in enumerate(margins) if by_criterion]
+    all_ties = all(labels[place] == "tie" for place in known)
+    one_prompt = len({prompts[place] for place in known}) < 2
+    if len(known) < FEWEST or all_ties or one_prompt:
+        raise DataError(
+            f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties, nor all "
+            f"of one prompt; found {len(known)}"
+        )
     names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
     folds = _folds([prompts[i] for i in known])
     ridge, tie = _chosen(features, targets, folds)
     # Measured on folds that had no part in choosing the ridge or the width of a tie.
-    held, widths = np.full(len(targets), 0.5), np.zeros(len(targets))
+    held = np.full(len(targets), 0.5)
+    widths = np.zeros(len(targets))
     for fold in np.unique(folds):
         here = folds == fold
-        of = features[~here], targets[~here]
-        strength, widths[here] = _chosen(*of, folds[~here])
-        held[here] = expit(features[here] @ _weights(*of, strength))
+        strength, width = _chosen(features[~here], targets[~here], folds[~here])
+        widths[here] = width
+        held[here] = expit(features[here] @ _weights(features[~here], targets[~here], strength))
     weights = _weights(features, targets, ridge)
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
@@ -82,8 +87,11 @@ def fit(
 
 
 def calibration_error(probabilities: Array, targets: Array) -> float:
-    """The expected calibration error: by bins of the confidence in the likelier side, how far it is from how often that
-    side is right (a tie: half), weighted by the bins' sizes."""
+    """Return the expected calibration error, by bins of the confidence in the likelier side.
+
+    It is the distance between a bin's confidence and how often that side is right (a tie: half), weighted by the bins'
+    sizes.
+    """
     import numpy as np
 
     sure = np.maximum(probabilities, 1 - probabilities)
@@ -112,21 +120,25 @@ def _weights(features: Array, targets: Array, ridge: float) -> Array:
 
 
 def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
-    """The ridge under which weights do best on folds that they were not fitted to, and the width of a tie there."""
+    """Return the ridge that does best on folds that weights were not fitted to, and the width of a tie there."""
     import numpy as np
     from scipy.special import expit
 
-    found = {}
+    held_out: dict[float, Array] = {}
     for ridge in STRENGTHS:
-        held = found[ridge] = np.full(len(targets), 0.5)
-        for here in (folds == fold for fold in np.unique(folds)):
+        probabilities = np.full(len(targets), 0.5)
+        for fold in np.unique(folds):
+            here = folds == fold
+            # Of one fold alone there is nothing to fit.
             if not here.all():
-                held[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
-    ridge = min(STRENGTHS, key=lambda each: _loss(found[each], targets))
-    return ridge, _tie(found[ridge], targets)
+                probabilities[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
+        held_out[ridge] = probabilities
+    best = min(STRENGTHS, key=lambda ridge: _loss(held_out[ridge], targets))
+    return best, _tie(held_out[best], targets)
 
 
 def _folds(prompts: Sequence[Asked]) -> Array:
+    """Return the fold of each comparison; those of one prompt stand in one."""
     import numpy as np
 
     names = {name: i for i, name in enumerate(sorted(set(prompts)))}
@@ -135,6 +147,7 @@ def _folds(prompts: Sequence[Asked]) -> Array:
 
 
 def _loss(probabilities: Array, targets: Array) -> float:
+    """Return the mean cross-entropy, in nats."""
     import numpy as np
 
     p = np.clip(probabilities, 1e-9, 1 - 1e-9)
@@ -152,11 +165,12 @@ def _right(probabilities: Array, targets: Array, tie: Array | float) -> Array:
 
 
 def _share(right: Array) -> float:
+    """Return the share of what is right, to six digits."""
     return round(float(right.mean()), 6)
 
 
 def _tie(probabilities: Array, targets: Array) -> float:
-    """How far from a half a tie may be so that most labels are met; 0 where no label is a tie."""
+    """Return how far from a half a tie may be, so that most labels are met; 0 where no label is a tie."""
     import numpy as np
 
     if not (targets == 0.5).any():

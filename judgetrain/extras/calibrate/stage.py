@@ -1,4 +1,4 @@
-"""Stage ``calibrate``: how much each of a judge's criteria counts, fitted on comparisons with known labels."""
+"""Run stage ``calibrate``: fit how much each of a judge's criteria counts, on comparisons with labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ MARGINS = "margins"
 def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``fitted.json`` for ``judge.aggregation=fitted judge.fitted=FILE``; ``margins`` are its shards."""
     config = settings.verdicts
-    items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"calibrate: {told}"))
+    items = read_items(config, settings.world, settings.seed, lambda message: out.log(f"calibrate: {message}"))
     labelled = [item.comparison for item in items if item.failure is None and item.comparison.label]
     if not labelled:
         raise DataError(f"none of the {len(items)} rows of verdicts.source has a label; name its column with fields")
@@ -50,16 +50,16 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
             spread = budget is None
             out.sharded(MARGINS, labelled, config.shard_size, process, "comparisons", load=load_judge, spread=spread)
     rows = list(read_rows(out.directory, MARGINS))
-    prompts = clusters([tuple(r["asked"]) for r in rows])
+    prompts = clusters([tuple(row["asked"]) for row in rows])
     margins = [row["margins"] for row in rows]
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
-    found = fit(margins, labels, prompts, verdicts)
-    found.save(out.directory)
-    out.tell(told(found, settings.method.name))
-    if found.n < len(rows):
+    fitted = fit(margins, labels, prompts, verdicts)
+    fitted.save(out.directory)
+    out.tell(summary(fitted, settings.method.name))
+    if fitted.n < len(rows):
         out.log(
-            f"calibrate: weights are fitted to {found.n} of {len(rows)} labelled comparisons; the others could not be "
+            f"calibrate: weights are fitted to {fitted.n} of {len(rows)} labelled comparisons; the others could not be "
             "read, or hold an empty response. Agreement is over all of them."
         )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
@@ -102,33 +102,34 @@ def judged(
     return ShardResult(rows, len(rows), **cost.tokens)
 
 
-def told(found: Fitted, judge: str) -> Iterator[Any]:
-    """The table and the lines at the stage's end."""
-    yield table(f"Criteria of {judge}, n = {found.n}", ("criterion", "weight"), _weights(found))
-    for name, each in (("mean", found.before), ("fitted, held out", found.after)):
-        yield f"{name}: {_measured(each)}"
+def summary(fitted: Fitted, judge: str) -> Iterator[Any]:
+    """Yield the table and the lines at the stage's end."""
+    yield table(f"Criteria of {judge}, n = {fitted.n}", ("criterion", "weight"), _weights(fitted))
+    yield f"mean: {_measured(fitted.before)}"
+    yield f"fitted, held out: {_measured(fitted.after)}"
 
 
-def _weights(found: Fitted) -> list[tuple[str, str]]:
-    """The criteria with their weights, the heaviest first."""
-    return [(name, f"{weight:.2f}") for name, weight in sorted(found.weights.items(), key=lambda item: -item[1])]
+def _weights(fitted: Fitted) -> list[tuple[str, str]]:
+    """Return the criteria with their weights, the heaviest first."""
+    return [(name, f"{weight:.2f}") for name, weight in sorted(fitted.weights.items(), key=lambda item: -item[1])]
 
 
-def _measured(found: Mapping[str, float]) -> str:
-    return f"agreement {100 * found['agreement']:.1f}%, calibration error {found['ece']:.3f}"
+def _measured(figures: Mapping[str, float]) -> str:
+    """Return agreement and calibration error in words."""
+    return f"agreement {100 * figures['agreement']:.1f}%, calibration error {figures['ece']:.3f}"
 
 
 def _card(directory: Path, judge: str) -> str:
-    """What a judge's card says of the weights that were fitted for it; empty of another stage's artifact."""
+    """Return the section of a judge's card on the weights fitted for it; empty for another stage's artifact."""
     if not (directory / FITTED).is_file():
         return ""
-    found = Fitted.load(directory, "fitted weights")
+    fitted = Fitted.load(directory, "fitted weights")
     return (
-        f"Rule `judge.aggregation=fitted`, on {found.n} labelled comparisons. Plain mean: {_measured(found.before)}; "
-        f"fitted weights, on prompts that they were not fitted on: {_measured(found.after)}. "
-        f"Weights: {', '.join(map(' '.join, _weights(found)))}."
+        f"Rule `judge.aggregation=fitted`, on {fitted.n} labelled comparisons. Plain mean: "
+        f"{_measured(fitted.before)}; fitted weights, on prompts that they were not fitted on: "
+        f"{_measured(fitted.after)}. Weights: {', '.join(map(' '.join, _weights(fitted)))}."
     )
 
 
 PARTS = {"Fitted weights": _card}
-"""By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""
+"""Sections of a judge's card by title: functions of a finished artifact that return the text, or an empty one."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -18,7 +18,7 @@ from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, judged, won
-from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
+from judgetrain.extras.probdiff_studies.models import SelfEvaluated, read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings, read_verdicts
 from judgetrain.extras.selfeval.stage import answered_dialogues
@@ -34,7 +34,7 @@ TIMES = 3
 SAMPLES = 100
 """Answers sampled to each prompt (the paper's figures 2 and 3)."""
 SAMPLING = Sampling(temperature=0.7, top_p=1.0, max_new_tokens=512)
-"""Of both studies' answers."""
+"""Sampling of both studies' answers."""
 Lazy = Callable[[], "TokenScorer"]
 
 
@@ -51,35 +51,52 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
         return
     own = read_selfeval(inputs["selfeval"])
     models = read_models(inputs["selfeval"], studied.against)
-    asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    questions = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
-    dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
+    dialogues = {dialogue.id: dialogue for dialogue in answered_dialogues(questions, responses)}
     model = scored_model(settings.scorer, settings.base)
     with loaded_once(lambda: load_scorer(model)) as scorer:
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
-    repetition = _repetition(settings, out) if studied.prompts else []
+    repetition = []
+    if studied.prompts:
+        repetition = _repetition(settings, out)
     verdicts: dict[str, Verdicts] = {}
     if studied.judge:
         verdicts[studied.judge] = judged(own, dialogues, settings, inputs, out)
     if studied.verdicts:
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
-    duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
-    found: Row = {"repetition": repetition, "spread": measures.deviations(spread), "duels": duels}
-    # By the models' own names: a second run of one keeps its official score.
-    official = {
-        score: {name: given[each.model] for name, each in models.items() if each.model in given}
-        for score, given in studied.official.items()
-    }
-    found |= compared(models, verdicts, official)
-    out.write_json("studies", found)
-    plots = charts(next(iter(models)), spread, found["spread"]["deviation"])
-    write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, official), "studies.json", plots)
+    duels = []
+    if studied.duels:
+        duels = won(models, dialogues, settings, inputs, out)
+    official = _official(studied.official, models)
+    facts: Row = {"repetition": repetition, "spread": measures.deviations(spread), "duels": duels}
+    facts |= compared(models, verdicts, official)
+    out.write_json("studies", facts)
+    name = next(iter(models))
+    plots = charts(name, spread, facts["spread"]["deviation"])
+    write_report(out, f"ProbDiff studies: {name}", tables(facts, official), "studies.json", plots)
+
+
+def _official(
+    scores: Mapping[str, Mapping[str, float]], models: Mapping[str, SelfEvaluated]
+) -> dict[str, dict[str, float]]:
+    """Return official scores by the names of runs; a second run of one model has its model's score.
+
+    Args:
+        scores: by score and model.
+        models: the runs by name.
+    """
+    by_run = {}
+    for score, by_model in scores.items():
+        by_run[score] = {name: by_model[run.model] for name, run in models.items() if run.model in by_model}
+    return by_run
 
 
 def _closed(engine: EngineConfig, settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Table 1 of a model that gives no log-probabilities of a text, as GPT-4."""
-    dialogues = {d.id: d for d in map(Dialogue.from_row, read_rows(inputs["dialogues"], "dialogues"))}
+    """Write table 1 of a model that gives no log-probabilities of a text, as GPT-4."""
+    questions = map(Dialogue.from_row, read_rows(inputs["dialogues"], "dialogues"))
+    dialogues = {dialogue.id: dialogue for dialogue in questions}
     answers = answers_of(engine, out.home, settings.seed)
     with (
         spending([engine], settings.studies, "studies", out) as budget,
@@ -87,17 +104,24 @@ def _closed(engine: EngineConfig, settings: StudiesSettings, inputs: Mapping[str
     ):
         sample = _sample(dialogues, settings.studies.prompts, settings, "answers")
         _answers(sample, model, settings, out, spread=budget is None)
-    found = {"repetition": _repetition(settings, out)}
-    out.write_json("studies", found)
-    write_report(out, f"ProbDiff studies: {engine.model_name}", [repeated(found)], "studies.json")
+    facts = {"repetition": _repetition(settings, out)}
+    out.write_json("studies", facts)
+    write_report(out, f"ProbDiff studies: {engine.model_name}", [repeated(facts)], "studies.json")
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
-    chosen = random.Random(derive_seed(settings.seed, "studies", study)).sample(
-        range(len(dialogues)), min(count, len(dialogues))
-    )
-    every = list(dialogues.values())
-    return [every[i] for i in sorted(chosen)]
+    """Return dialogues drawn by the seed, in their order.
+
+    Args:
+        dialogues: by id.
+        count: how many are drawn.
+        settings: of the stage.
+        study: its name, so that each study has a sample of its own.
+    """
+    rng = random.Random(derive_seed(settings.seed, "studies", study))
+    places = rng.sample(range(len(dialogues)), min(count, len(dialogues)))
+    in_order = list(dialogues.values())
+    return [in_order[place] for place in sorted(places)]
 
 
 def _answers(
@@ -107,20 +131,40 @@ def _answers(
     out: StageRun,
     spread: bool = True,
 ) -> None:
+    """Write shards of repeated answers to the dialogues.
+
+    Args:
+        dialogues: to answer.
+        model: that answers.
+        settings: of the stage.
+        out: the stage's directory.
+        spread: whether other processes may answer some of them.
+    """
     again = load_scorer_prompts(settings.scorer.prompts).again
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        chats, seed = [tuple(map(asdict, d.messages)) for d in items], out.shard_seed(index)
-        done, written = measures.repeated_answers(model(), chats, TIMES, SAMPLING, again=again, seed=seed)
-        rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
-        missing = {"no_answer": sum(not all(answers) for answers in done)}
-        return ShardResult(rows, len(rows), missing, **tokens_of(written))
+        seed = out.shard_seed(index)
+        answers_of_items, completions = measures.repeated_answers(
+            model(), _chats(items), TIMES, SAMPLING, again=again, seed=seed
+        )
+        rows = []
+        unanswered = 0
+        for dialogue, answers in zip(items, answers_of_items, strict=True):
+            rows.append({"id": dialogue.id, "answers": answers})
+            unanswered += not all(answers)
+        return ShardResult(rows, len(rows), {"no_answer": unanswered}, **tokens_of(completions))
 
     if dialogues:
         out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", model, spread=spread)
 
 
+def _chats(dialogues: Sequence[Dialogue]) -> list[Any]:
+    """Return the messages of dialogues as engines take them."""
+    return [tuple(map(asdict, dialogue.messages)) for dialogue in dialogues]
+
+
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Row]:
+    """Return how like the repeated answers are to the first ones."""
     assert settings.cluster is not None
     encoder = load_encoder(settings.cluster)
     answers = [row["answers"] for row in read_rows(out.directory, "answers")]
@@ -131,13 +175,16 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
     """Write the log-probabilities of every prompt's sampled answers; a shard is one prompt."""
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        ready, before = scorer(), scorer().usage
-        chats = [tuple(map(asdict, d.messages)) for d in items]
-        done = measures.logprob_spread(ready, chats, SAMPLES, SAMPLING, out.shard_seed(index))
-        usage = ready.usage - before
-        rows = [{"id": d.id, "logprobs": logprobs} for d, logprobs in zip(items, done, strict=True)]
-        missing = {"unscored_answer": SAMPLES * len(items) - sum(map(len, done))}
-        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
+        loaded = scorer()
+        usage_before = loaded.usage
+        spread = measures.logprob_spread(loaded, _chats(items), SAMPLES, SAMPLING, out.shard_seed(index))
+        rows = []
+        unscored = 0
+        for dialogue, logprobs in zip(items, spread, strict=True):
+            rows.append({"id": dialogue.id, "logprobs": logprobs})
+            unscored += SAMPLES - len(logprobs)
+        usage = loaded.usage - usage_before
+        return ShardResult(rows, len(rows), {"unscored_answer": unscored}, **tokens_of([usage]))
 
     if not dialogues:
         return []

@@ -1,4 +1,4 @@
-"""The attack suite: a benchmark's sample under every attack, as a further benchmark that methods are run on."""
+"""Make the attack suite: a benchmark's sample under every attack, as a further benchmark that methods are run on."""
 
 import random
 from collections.abc import Sequence
@@ -21,9 +21,14 @@ from judgetrain.schema import Comparison
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One comparison under one attack: ``plain``, with the worse response as A, and ``attacked``.
+    """One comparison under one attack.
 
-    ``swapped``: the benchmark has the responses in the other order.
+    Args:
+        attack: the attack.
+        plain: the comparison with the worse response as A.
+        attacked: the same under attack.
+        swapped: whether the benchmark has the responses in the other order.
+        prompt: of the comparison.
     """
 
     attack: Attack
@@ -51,53 +56,92 @@ class AttackSuite:
 
 
 def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> AttackSuite | None:
-    """The attacks on a sample of a benchmark; None where none are asked for, or no label says A or B (ConfigError: an
-    unknown attack)."""
-    decided = [c for c in test.comparisons if c.label in ("A", "B")]
-    attacks = load_attacks(settings.wording, settings.attacks) if settings.sample else []
+    """Return the attacks on a sample of a benchmark; None where none are asked for, or no label says A or B.
+
+    Raises:
+        ConfigError: an unknown attack.
+    """
+    if not settings.sample:
+        return None
+    attacks = load_attacks(settings.wording, settings.attacks)
+    decided = [comparison for comparison in test.comparisons if comparison.label in ("A", "B")]
     if not decided or not attacks:
         return None
     rng = random.Random(derive_seed(seed, "robustness", test.name))
     chosen = rng.sample(decided, min(settings.sample, len(decided)))
-    cases = [case for attack in attacks for c in chosen if (case := _case(attack, c, test)) is not None]
-    return AttackSuite(of=test, cases=cases) if cases else None
+    cases = []
+    for attack in attacks:
+        for comparison in chosen:
+            case = _case(attack, comparison, test)
+            if case is not None:
+                cases.append(case)
+    if not cases:
+        return None
+    return AttackSuite(of=test, cases=cases)
 
 
 def attacked_benchmarks(
     settings: EvaluateSettings, benchmarks: Sequence[Benchmark], methods: Sequence[Method]
 ) -> list[Further]:
-    """The attack suite of every benchmark that has one, over its test split, and the methods that are attacked.
+    """Return the attack suite of every benchmark that has one, over its test split, and the methods that are attacked.
 
-    They are those named; else the last judge that was trained, as it is first asked; where none was, whatever reads
-    responses and costs nothing.
+    They are those named; else the last judge that was trained, as it is first asked; where none was, all that read
+    responses and cost nothing.
     """
-    config: RobustnessConfig = settings.robustness  # type: ignore[attr-defined]  # a field of the extra's (hooks.py)
-    free = [m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)]
-    last = [m for stage in reversed(JUDGE_STAGES) for m in free if m.goes_by_criteria and m.target == stage][:1]
-    attacked = [method for method in methods if method.name in config.methods] or last or free
-    found = []
+    # A field of the extra's own (hooks.py).
+    config: RobustnessConfig = settings.robustness  # type: ignore[attr-defined]
+    further = []
     for benchmark in benchmarks:
-        if suite := attack_suite(split(benchmark, settings.evaluate.dev_share)[1], config, settings.seed):
-            of = suite.benchmark
-            found.append(Further(benchmark=of, of=benchmark.name, methods=attacked, made=suite))
-    return found
+        _, test = split(benchmark, settings.evaluate.dev_share)
+        suite = attack_suite(test, config, settings.seed)
+        if suite is not None:
+            attacked = _attacked_methods(config, settings, methods)
+            further.append(Further(benchmark=suite.benchmark, of=benchmark.name, methods=attacked, made=suite))
+    return further
+
+
+def _attacked_methods(
+    config: RobustnessConfig, settings: EvaluateSettings, methods: Sequence[Method]
+) -> Sequence[Method]:
+    """Return the methods that are attacked; see :func:`attacked_benchmarks`."""
+    named = [method for method in methods if method.name in config.methods]
+    if named:
+        return named
+    free = []
+    for method in methods:
+        is_paid = method.target in EXTERNAL and getattr(settings, method.target).paid
+        if _attackable(method) and not is_paid:
+            free.append(method)
+    for stage in reversed(JUDGE_STAGES):
+        for method in free:
+            if method.goes_by_criteria and method.target == stage:
+                return [method]
+    return free
 
 
 def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
-    """Check the attacks, and the methods that are to stand up to them (ConfigError: the key, and what is allowed)."""
+    """Check the attacks, and the methods that are to stand up to them.
+
+    Raises:
+        ConfigError: names the key, and what is allowed.
+    """
     load_attacks(settings.wording, settings.attacks)
     allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
-    if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:
-        told = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
-        raise ConfigError(f"robustness.methods: {wrong[0]!r} cannot be attacked; of evaluate.methods these can: {told}")
+    for name in settings.methods:
+        if name not in allowed and name not in TARGETS:
+            choices = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
+            raise ConfigError(
+                f"robustness.methods: {name!r} cannot be attacked; of evaluate.methods these can: {choices}"
+            )
 
 
 def _attackable(method: Method) -> bool:
-    """Whether it reads the responses: no stored verdict, no coin, none fitted to the benchmark's own labels."""
+    """Return True if a method reads responses: no stored verdict, no coin, none fitted to the benchmark's labels."""
     return method.names_model or method.text == LongerJudge.name
 
 
 def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> Case | None:
+    """Return a comparison of a benchmark under an attack; None where the attack does nothing to it."""
     plain = worse_first(comparison)
     attacked = attack.into(plain)
     if attacked is None:

@@ -1,8 +1,7 @@
-"""What attacks did to a method, from its verdicts with and without them."""
+"""Measure what attacks did to a method, from its verdicts with and without them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,8 @@ from judgetrain.schema import Verdict
 
 Verdicts = tuple[Verdict | None, Verdict | None]
 """With A shown first and with B shown first, both in the comparison's own order."""
+Outcome = tuple[Case, Verdicts, Verdicts]
+"""An attacked comparison, and the verdicts without and with the attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,54 +43,105 @@ class Attacked:
     @property
     def flips(self) -> float | None:
         """The share of comparisons on which an order changed."""
-        return None if self.robustness is None else 1 - self.robustness
+        if self.robustness is None:
+            return None
+        return 1 - self.robustness
 
     @property
     def flips_ci(self) -> Interval | None:
-        """Of :attr:`flips`."""
-        return None if self.robustness_ci is None else (1 - self.robustness_ci[1], 1 - self.robustness_ci[0])
+        """The interval of :attr:`flips`."""
+        if self.robustness_ci is None:
+            return None
+        low, high = self.robustness_ci
+        return (1 - high, 1 - low)
 
 
 Attacks = tuple[Attacked, ...]
 """Every attack on a method, and all of each kind together."""
 
 
-def measure(found: Predicted) -> Measured:
-    """What the attacks on a benchmark did to each method that was attacked, by its number of branches."""
-    plain = {MethodKey(p[0].method, p[0].branches): p for p in found.results}
-    attacked = [(MethodKey(p[0].method, p[0].branches), f.made, p) for f, results in found.further for p in results]
-    return Measured(values={key: robustness(suite, plain[key], p) for key, suite, p in attacked})
+def measure(predicted: Predicted) -> Measured:
+    """Return what the attacks on a benchmark did to each method that was attacked, by its number of branches."""
+    plain = {_key(predictions): predictions for predictions in predicted.results}
+    values = {}
+    for further, results in predicted.further:
+        for predictions in results:
+            key = _key(predictions)
+            values[key] = robustness(further.made, plain[key], predictions)
+    return Measured(values=values)
+
+
+def _key(predictions: Sequence[Prediction]) -> MethodKey:
+    """Return the method and number of branches that predictions are of."""
+    return MethodKey(predictions[0].method, predictions[0].branches)
 
 
 def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> Attacks:
-    """One method with one number of branches under every attack, and under all of a kind together: by its ``plain``
-    predictions on the benchmark, and those on the suite's."""
-    before = {p.comparison_id: p.decided for p in plain}
-    after = {p.comparison_id: p.decided for p in attacked}
-    pairs = [(case, *_verdicts(case, before, after)) for case in suite.cases]
-    attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in suite.cases))
-    kinds = list(dict.fromkeys(kind for _, kind in attacks))
-    singles = [_attacked(n, k, [p for p in pairs if p[0].attack.name == n]) for n, k in attacks]
-    several = [k for k in kinds if sum(kind == k for _, kind in attacks) > 1]
-    return (*singles, *(_attacked("", k, [p for p in pairs if p[0].attack.kind == k]) for k in several))
+    """Return one method's figures under every attack, and under all of a kind together.
+
+    Args:
+        suite: the attacks on a benchmark.
+        plain: predictions of the method with one number of branches, on the benchmark.
+        attacked: its predictions on the attacked comparisons.
+    """
+    before = {prediction.comparison_id: prediction.decided for prediction in plain}
+    after = {prediction.comparison_id: prediction.decided for prediction in attacked}
+    by_attack: dict[tuple[str, str], list[Outcome]] = {}
+    by_kind: dict[str, list[Outcome]] = {}
+    attacks_of_kind: dict[str, set[str]] = {}
+    for case in suite.cases:
+        name, kind = case.attack.name, case.attack.kind
+        outcome = (case, *_verdicts(case, before, after))
+        by_attack.setdefault((name, kind), []).append(outcome)
+        by_kind.setdefault(kind, []).append(outcome)
+        attacks_of_kind.setdefault(kind, set()).add(name)
+    figures = [_attacked(name, kind, outcomes) for (name, kind), outcomes in by_attack.items()]
+    for kind, outcomes in by_kind.items():
+        # Of a single attack, all together would repeat it.
+        if len(attacks_of_kind[kind]) > 1:
+            figures.append(_attacked("", kind, outcomes))
+    return tuple(figures)
 
 
 def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
-    """Before and after, in the order that has the worse response as A."""
-    known = before[case.plain.id]
-    ab, ba = (mirrored(known[1]), mirrored(known[0])) if case.swapped else known
+    """Return the verdicts without and with an attack, in the order that has the worse response as A."""
+    verdict_ab, verdict_ba = before[case.plain.id]
+    if case.swapped:
+        verdict_ab, verdict_ba = mirrored(verdict_ba), mirrored(verdict_ab)
+    plain = (verdict_ab, verdict_ba)
     if case.attack.how == "swap":
-        return (ab, ba), (ba, ab)  # what was shown first is now second
-    return (ab, ba), after[case.attacked.id]
+        # What was shown first is now second, which the judge was asked about already.
+        return plain, (verdict_ba, verdict_ab)
+    return plain, after[case.attacked.id]
 
 
-def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdicts]]) -> Attacked:
-    """What was not read without the attack tells nothing of what the attack did to it, and is counted."""
-    read = pairs if kind == "empty" else [pair for pair in pairs if None not in pair[1]]
-    clusters = [case.prompt for case, _, _ in read]
-    shares: dict[str, Any] = {} if kind == "empty" else {"unreadable": len(pairs) - len(read)}
-    if read:
-        field = "loses" if kind == "empty" else "robustness"
-        held = np.array([after == (("B", "B") if kind == "empty" else before) for _, before, after in read], dtype=bool)
-        shares |= {field: float(held.mean()), f"{field}_ci": wilson_interval(held, clusters)}
-    return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
+def _attacked(name: str, kind: str, outcomes: Sequence[Outcome]) -> Attacked:
+    """Return the figures of one attack, or of all of a kind.
+
+    Args:
+        name: of the attack; empty for all of a kind.
+        kind: of the attack.
+        outcomes: the attacked comparisons.
+    """
+    if kind == "empty":
+        must_lose = [after == ("B", "B") for _, _, after in outcomes]
+        prompts = [case.prompt for case, _, _ in outcomes]
+        share, interval = _share(must_lose, prompts)
+        return Attacked(attack=name, kind=kind, n=len(outcomes), loses=share, loses_ci=interval)
+    # What was not read without the attack tells nothing of what the attack did to it.
+    readable = [outcome for outcome in outcomes if None not in outcome[1]]
+    unchanged = [after == before for _, before, after in readable]
+    prompts = [case.prompt for case, _, _ in readable]
+    share, interval = _share(unchanged, prompts)
+    unreadable = len(outcomes) - len(readable)
+    return Attacked(
+        attack=name, kind=kind, n=len(outcomes), unreadable=unreadable, robustness=share, robustness_ci=interval
+    )
+
+
+def _share(holds: Sequence[bool], prompts: Sequence[str]) -> tuple[float | None, Interval | None]:
+    """Return the share of comparisons on which something holds, and its interval over prompts; None without any."""
+    if not holds:
+        return None, None
+    values = np.array(holds, dtype=bool)
+    return float(values.mean()), wilson_interval(values, prompts)

@@ -1,4 +1,4 @@
-"""Attacks in a report: one line a judge in front, every attack folded."""
+"""Show attacks in a report: one line a judge in front, every attack folded."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -16,78 +16,98 @@ LABELS = {
     "control": "a harmless sentence",
     "rerun": "asked once more",
 }
+"""Kinds of attacks in words."""
 
 
 def sections(rows: Sequence[MetricRow], records: Sequence[Any]) -> Sections:
-    """A line a judge, and every attack behind it."""
+    """Return a line a judge, and every attack behind it."""
     shown = [row for row in one_each(rows) if _attacks(row)]
     return Sections(front=[_front(shown)], folded=_folded(shown))
 
 
 def _attacks(row: MetricRow) -> Attacks:
-    found: Attacks = row.extras.get("robustness", ())
-    return found
+    """Return the attacks on a method; none where it was not attacked."""
+    attacks: Attacks = row.extras.get("robustness", ())
+    return attacks
 
 
 def _front(rows: Sequence[MetricRow]) -> Table:
-    """A line a judge: whether answers without content lose, and the attack that turns most verdicts."""
+    """Return a line a judge: if answers without content lose, and the attack that turns most verdicts."""
     columns: Columns = {
         "method": attrgetter("key"),
         "content-free loses %": _whole("empty", "loses"),
         "edits flip %": _whole("edit", "flips"),
         "most": _worst,
         "re-run flips %": _whole("rerun", "flips"),
-        "attacked": lambda row: max(found.n for found in _attacks(row) if found.attack),
+        "attacked": lambda row: max(attacked.n for attacked in _attacks(row) if attacked.attack),
     }
-    if any(found.kind == "forgery" for row in rows for found in _attacks(row)):
+    kinds = {attacked.kind for row in rows for attacked in _attacks(row)}
+    if "forgery" in kinds:
         columns["forgeries flip %"] = _whole("forgery", "flips")
     return Table.of("Under attack", rows, columns)
 
 
 def _folded(rows: Sequence[MetricRow]) -> list[Table]:
-    """Every attack on every judge; forgeries, which are many, in a table of their own."""
-    shown = [SimpleNamespace(method=row.key, **vars(found)) for row in rows for found in _attacks(row)]
-    columns: Columns = {
+    """Return tables of every attack on every judge; forgeries, which are many, in a table of their own."""
+    lines = []
+    for row in rows:
+        lines += [SimpleNamespace(method=row.key, **vars(attacked)) for attacked in _attacks(row)]
+    edit_columns: Columns = {
         "method": attrgetter("method"),
         "attack": _name,
         "n": attrgetter("n"),
         "robustness %": value("robustness"),
-        "unreadable before": lambda found: "–" if found.unreadable is None else found.unreadable,
+        "unreadable before": _unreadable_before,
     }
-    empty: Columns = {
+    empty_columns: Columns = {
         "method": attrgetter("method"),
         "answer": _name,
         "n": attrgetter("n"),
         "loses in both orders %": value("loses"),
     }
-    return [
-        Table.of(title, (found for found in shown if found.kind in kinds), of, names=2, folded=True)
-        for title, kinds, of in (
-            ("Answers without content", ("empty",), empty),
-            ("Edits that keep the label", ("rerun", "control", "edit"), columns),
-            ("Forged verdicts", ("forgery",), columns),
-        )
-    ]
+    tables = []
+    for title, kinds, columns in (
+        ("Answers without content", ("empty",), empty_columns),
+        ("Edits that keep the label", ("rerun", "control", "edit"), edit_columns),
+        ("Forged verdicts", ("forgery",), edit_columns),
+    ):
+        of_kind = [line for line in lines if line.kind in kinds]
+        tables.append(Table.of(title, of_kind, columns, names=2, folded=True))
+    return tables
 
 
-def _name(found: Attacked | SimpleNamespace) -> str:
-    return found.attack.replace("_", " ") if found.attack else f"all {LABELS[found.kind]}"
+def _unreadable_before(attacked: Attacked | SimpleNamespace) -> Any:
+    """Return the number of comparisons that could not be read without the attack, or a dash."""
+    if attacked.unreadable is None:
+        return "–"
+    return attacked.unreadable
+
+
+def _name(attacked: Attacked | SimpleNamespace) -> str:
+    """Return an attack's name, or its kind's where it stands for all of a kind."""
+    if attacked.attack:
+        return str(attacked.attack).replace("_", " ")
+    return f"all {LABELS[attacked.kind]}"
 
 
 def _whole(kind: str, name: str) -> Callable[[MetricRow], str]:
-    """A share of all attacks of a kind together, or of the only one."""
+    """Return a function that writes a share of all attacks of a kind together, or of the only one."""
 
     def cell(row: MetricRow) -> str:
-        found = [each for each in _attacks(row) if each.kind == kind]
-        whole = next((each for each in found if not each.attack), found[0] if found else None)
-        return value(name)(whole) if whole else "–"
+        of_kind = [attacked for attacked in _attacks(row) if attacked.kind == kind]
+        if not of_kind:
+            return "–"
+        # A single attack of its kind has no row for all of them.
+        together = [attacked for attacked in of_kind if not attacked.attack] or of_kind
+        return value(name)(together[0])
 
     return cell
 
 
 def _worst(row: MetricRow) -> str:
-    edits = [each for each in _attacks(row) if each.kind == "edit" and each.attack]
+    """Return the edit that turns most verdicts, and their share."""
+    edits = [attacked for attacked in _attacks(row) if attacked.kind == "edit" and attacked.attack]
     if not edits:
         return "–"
-    worst = max(edits, key=lambda each: each.flips or 0.0)
+    worst = max(edits, key=lambda attacked: attacked.flips or 0.0)
     return f"{_name(worst)} {percent(worst.flips)}"

@@ -45,7 +45,7 @@ class TrackioRun(WandbRun):
 
 @contextmanager
 def trackio_run(facts: StageFacts) -> Iterator[Run]:
-    """The stage's run."""
+    """Yield the stage's run."""
     import trackio
 
     config = without_secrets(facts.settings)
@@ -84,7 +84,7 @@ class MlflowRun(Run):
 
 @contextmanager
 def mlflow_run(facts: StageFacts) -> Iterator[Run]:
-    """The stage's run. A server out of reach is asked twice; MLflow's own seven tries take minutes for every call."""
+    """Yield the stage's run. A server out of reach is asked twice: MLflow's own seven tries take minutes a call."""
     with unless_set(MLFLOW_HTTP_REQUEST_MAX_RETRIES=1, MLFLOW_HTTP_REQUEST_TIMEOUT=30):
         import mlflow
         from pandas import json_normalize

@@ -15,7 +15,7 @@ HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0
 """Seconds to wait for the W&B server before the run becomes an offline one."""
 AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")
-"""What ``wandb agent`` tells the command that it starts."""
+"""Variables by which ``wandb agent`` tells a command that it is a sweep's run."""
 
 
 class WandbRun(Run):
@@ -53,7 +53,7 @@ class WandbRun(Run):
 
 
 def _artifact(directory: Path, manifest: Mapping[str, Any]) -> Any:
-    """A stage's result as a W&B artifact: the same content is the same version, whichever run logs it.
+    """Return a stage's result as a W&B artifact: the same content is the same version, whichever run logs it.
 
     Small files are in it, others are references to where they lie.
     """
@@ -71,42 +71,50 @@ def _artifact(directory: Path, manifest: Mapping[str, Any]) -> Any:
 
 
 def mode() -> str:
-    """``online``, ``offline`` or ``disabled``: what W&B is on this machine.
+    """Return what W&B is on this machine: ``online``, ``offline`` or ``disabled``.
 
     ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY``, or netrc after ``wandb login``).
     """
-    if (wanted := os.environ.get("WANDB_MODE")) in ("online", "offline", "disabled"):
-        return str(wanted)
+    configured = os.environ.get("WANDB_MODE")
+    if configured in ("online", "offline", "disabled"):
+        return configured
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or HOST).hostname or ""
+    if os.environ.get("WANDB_API_KEY"):
+        return "online"
     try:
-        known = netrc(os.environ.get("NETRC")).authenticators(host)
+        login = netrc(os.environ.get("NETRC")).authenticators(host)
     except (OSError, NetrcParseError):
-        known = None
-    return "online" if os.environ.get("WANDB_API_KEY") or known else "offline"
+        login = None
+    if login:
+        return "online"
+    return "offline"
 
 
 @contextmanager
 def wandb_run(facts: StageFacts) -> Iterator[Run]:
-    """The stage's run. A server that cannot be reached makes it an offline one: tracking never stops a stage."""
-    if (wanted := mode()) == "disabled":
+    """Yield the stage's run, an offline one where the server cannot be reached: tracking never stops a stage."""
+    chosen_mode = mode()
+    if chosen_mode == "disabled":
         yield Run()
         return
     facts.directory.mkdir(parents=True, exist_ok=True)
-    group = facts.group  # of the sweep, whose variables are hidden below
+    # Read here, since the variables of the sweep are hidden below.
+    group = facts.group
     # The small files of artifacts wait for the upload beside the runs, not in the user's home.
     kept = unless_set(WANDB_DATA_DIR=(facts.directory / "wandb" / "data").resolve())
     with kept, _beside_agent(facts.asked) as swept:
         options = {
             "project": facts.project,
             "group": group,
-            "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],  # W&B reads them once
+            # W&B itself reads the variable once a process.
+            "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],
             "job_type": facts.stage,
             "name": f"{facts.stage}-{facts.fingerprint[:6]}",
             "id": facts.id,
             "dir": str(facts.directory),
             "config": without_secrets({**facts.settings, **swept}),
         }
-        run = _start(wanted, options, facts.console)
+        run = _start(chosen_mode, options, facts.console)
         exit_code = 1
         try:
             yield WandbRun(run)
@@ -116,10 +124,10 @@ def wandb_run(facts: StageFacts) -> Iterator[Run]:
 
 
 @contextmanager
-def _beside_agent(asked: bool) -> Iterator[dict[str, Any]]:
-    """Under ``wandb agent`` the stage asked for is the sweep's run, which it searches by; each other has its own.
+def _beside_agent(is_sweep_stage: bool) -> Iterator[dict[str, Any]]:
+    """Have, under ``wandb agent``, the stage asked for be the sweep's run, by which it searches; others have their own.
 
-    Gives the values that the sweep chose. W&B reads the agent's variables once a process and then puts all runs of the
+    Yields the values that the sweep chose. W&B reads the agent's variables once a process and then puts all runs of the
     process into one, so it begins anew for every stage.
     """
     if "WANDB_SWEEP_ID" not in os.environ:
@@ -129,7 +137,11 @@ def _beside_agent(asked: bool) -> Iterator[dict[str, Any]]:
     from wandb.sdk.lib.config_util import dict_from_config_file
 
     swept = dict_from_config_file(os.environ.get("WANDB_SWEEP_PARAM_PATH", "")) or {}
-    hidden = {} if asked else {name: os.environ.pop(name) for name in AGENT if name in os.environ}
+    hidden = {}
+    if not is_sweep_stage:
+        for name in AGENT:
+            if name in os.environ:
+                hidden[name] = os.environ.pop(name)
     wandb.teardown()
     try:
         yield swept
@@ -137,21 +149,23 @@ def _beside_agent(asked: bool) -> Iterator[dict[str, Any]]:
         os.environ.update(hidden)
 
 
-def _start(wanted: str, options: dict[str, Any], console: Console) -> Any:
+def _start(chosen_mode: str, options: dict[str, Any], console: Console) -> Any:
+    """Return a W&B run, an offline one where the server cannot be reached."""
     import wandb
 
     settings = wandb.Settings(
         silent=True,
         console="off",
         x_disable_stats=True,
-        x_disable_meta=True,  # the command line and the machine's name
+        # The command line and the machine's name are nobody's business.
+        x_disable_meta=True,
         disable_git=True,
         save_code=False,
         disable_code=True,
         init_timeout=INIT_TIMEOUT,
     )
     options |= {"reinit": "finish_previous", "settings": settings}
-    if wanted == "online":
+    if chosen_mode == "online":
         try:
             return wandb.init(mode="online", resume="allow", **options)
         except Exception as error:

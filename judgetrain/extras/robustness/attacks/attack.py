@@ -1,4 +1,4 @@
-"""What an attack does to a comparison: a pure function. What attacks say is data (``wordings``, ``forgeries.yaml``).
+"""Attack a comparison: a pure function. The attacks' texts are data (``wordings``, ``forgeries.yaml``).
 
 Every attack is on response A: :func:`worse_first` puts the response there that is to gain by it. The kinds:
 
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from judgetrain.errors import ConfigError
-from judgetrain.schema import Comparison, mirror
+from judgetrain.schema import Comparison
 
 KINDS = ("rerun", "control", "edit", "empty", "forgery")
 WORDINGS = ("english", "world")
@@ -49,49 +49,67 @@ class Attack:
     bullet: str = "\n- "
 
     def into(self, comparison: Comparison) -> Comparison | None:
-        """The comparison under attack, its id telling the attack's name too; None where nothing is to be done by it:
-        an answer of one sentence has no other first sentence, and one with bullets is a list already."""
-        changed, asked = comparison, comparison.dialogue
-        text = WAYS[self.how](self, asked.query if self.place == "query" else comparison.response_a)
+        """Return the comparison under attack, its id with the attack's name.
+
+        None where nothing is to be done by it: an answer of one sentence has no other first sentence, and one with
+        bullets is a list already.
+        """
+        dialogue = comparison.dialogue
+        attacked_text = comparison.response_a
+        if self.place == "query":
+            attacked_text = dialogue.query
+        text = WAYS[self.how](self, attacked_text)
         if text is None:
             return None
         if self.how == "swap":
             changed = comparison.swapped()
         elif self.place == "query":
-            *before, last = asked.messages
-            changed = replace(changed, dialogue=replace(asked, messages=(*before, replace(last, content=text))))
+            *before, last = dialogue.messages
+            messages = (*before, replace(last, content=text))
+            changed = replace(comparison, dialogue=replace(dialogue, messages=messages))
         else:
-            changed = replace(changed, response_a=text)
+            changed = replace(comparison, response_a=text)
         return replace(changed, id=f"{comparison.id}+{self.name}")
 
 
 def worse_first(comparison: Comparison) -> Comparison:
-    """The comparison in that order of its responses in which the worse one, by its label, is A (ValueError: its label
-    is a tie, or it has none)."""
+    """Return the comparison in that order of its responses in which the worse one, by its label, is A.
+
+    Raises:
+        ValueError: its label is a tie, or it has none.
+    """
     if comparison.label not in ("A", "B"):
         raise ValueError(f"{comparison.id}: neither response is the worse one: its label is {comparison.label}")
-    return comparison if mirror(comparison.label) == "A" else comparison.swapped()
+    if comparison.label == "A":
+        return comparison.swapped()
+    return comparison
 
 
 def _marked(attack: Attack, text: str) -> str | None:
-    """The text with a heading, and a bullet before every sentence; nothing else is touched."""
+    """Return the text with a heading, and a bullet before every sentence; None where it has some already."""
     if attack.bullet in f"{attack.text}{text}":
         return None
     from judgetrain.data.responses import sentences
 
-    parts, upto = [], 0
+    parts = [attack.text]
+    end = 0
     for sentence in sentences(text):
-        at = text.index(sentence, upto)
-        parts += [text[upto:at], attack.bullet, sentence]
-        upto = at + len(sentence)
-    return "".join([attack.text, *parts, text[upto:]])
+        # What stands between two sentences stays.
+        start = text.index(sentence, end)
+        parts += [text[end:start], attack.bullet, sentence]
+        end = start + len(sentence)
+    parts.append(text[end:])
+    return "".join(parts)
 
 
 def _first_sentence(attack: Attack, text: str) -> str | None:
+    """Return the first of several sentences; None where there is one at most."""
     from judgetrain.data.responses import sentences
 
-    first, *others = sentences(text) or [""]
-    return first if others else None
+    parts = sentences(text)
+    if len(parts) < 2:
+        return None
+    return parts[0]
 
 
 WAYS: dict[str, Callable[[Attack, str], str | None]] = {
@@ -110,25 +128,38 @@ WAYS: dict[str, Callable[[Attack, str], str | None]] = {
 
 
 def wording_file(name: str, owner: object = None) -> str:
-    """The file of a wording."""
+    """Return the file of a wording."""
     return str(Path(__file__).with_name("wordings") / f"{name}.yaml")
 
 
 def load_attacks(wording: str = WORDINGS[0], chosen: Sequence[str] = KINDS) -> list[Attack]:
-    """The attacks of a wording, and the forgeries, that are named by kind or by name, in the order of the file
-    (ConfigError: a name that neither a kind nor an attack has)."""
-    found = _wording(wording)
-    known = {*KINDS, *(attack.name for attack in found)}
-    if unknown := [name for name in chosen if name not in known]:
-        kinds, names = ", ".join(KINDS), ", ".join(a.name for a in found if a.kind != "forgery")
-        raise ConfigError(f"robustness.attacks: {unknown[0]!r} is no attack; there are the kinds {kinds}, and {names}")
-    return [attack for attack in found if {attack.kind, attack.name} & set(chosen)]
+    """Return the attacks of a wording, and the forgeries, in the order of the files.
+
+    Args:
+        wording: one of :data:`WORDINGS`.
+        chosen: kinds or names of attacks.
+
+    Raises:
+        ConfigError: a name that neither a kind nor an attack has.
+    """
+    attacks = _wording(wording)
+    names = {*KINDS, *(attack.name for attack in attacks)}
+    for name in chosen:
+        if name not in names:
+            others = ", ".join(attack.name for attack in attacks if attack.kind != "forgery")
+            raise ConfigError(
+                f"robustness.attacks: {name!r} is no attack; there are the kinds {', '.join(KINDS)}, and {others}"
+            )
+    return [attack for attack in attacks if attack.kind in chosen or attack.name in chosen]
 
 
 @cache
 def _wording(name: str) -> tuple[Attack, ...]:
+    """Return all attacks of a wording, and the forgeries."""
     import yaml
 
-    said, forged = (yaml.safe_load(Path(f).read_text(encoding="utf-8")) for f in (wording_file(name), FORGERIES))
-    forgeries = (Attack(name=r["id"], kind="forgery", place=r["place"], text=r["text"]) for r in forged)
-    return *(Attack(**row) for row in said), *forgeries
+    rows = yaml.safe_load(Path(wording_file(name)).read_text(encoding="utf-8"))
+    attacks = [Attack(**row) for row in rows]
+    for row in yaml.safe_load(FORGERIES.read_text(encoding="utf-8")):
+        attacks.append(Attack(name=row["id"], kind="forgery", place=row["place"], text=row["text"]))
+    return tuple(attacks)
