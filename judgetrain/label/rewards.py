@@ -1,7 +1,7 @@
 """Auxiliary rewards: the mean of the branches' vote and of their scores under the judge that wrote them.
 
-A score (ProbDiff, glass-box) counts as its percentile, from 0 to 1, among all texts of its level. What has no score
-counts in no mean.
+A score (ProbDiff, glass-box) counts as its percentile, from 0 to 1, among all texts of its level. A text without a
+score counts in no mean.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -32,62 +30,84 @@ if TYPE_CHECKING:
 
 
 def percentiles(scores: Mapping[str, float]) -> dict[str, float]:
-    """Each score's percentile among all: the share of scores below it, equal ones counting half. Mean 0.5."""
+    """Return each score's percentile among all: the share of scores below it, equal ones counting half. Mean 0.5."""
     from scipy import stats
 
-    ranks = stats.rankdata(list(scores.values())) if scores else np.zeros(0)
+    if not scores:
+        return {}
+    ranks = stats.rankdata(list(scores.values()))
     return {node: float(rank - 0.5) / len(scores) for node, rank in zip(scores, ranks, strict=True)}
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """The signals of nodes.
+    """The signals of nodes. Without signals the branches' vote alone counts.
 
-    ``scores``: by signal, the percentile of each judgment and guideline by its id. Without signals the vote alone
-    counts.
+    Args:
+        scores: by signal, the percentile of each judgment and guideline by its id.
     """
 
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def _means(self, nodes: Iterable[str]) -> dict[str, float]:
+        """Return the mean score of some nodes by signal, without the signals that have a score of none."""
         ids = list(nodes)
-        known = {signal: [found[i] for i in ids if i in found] for signal, found in self.scores.items()}
-        return {signal: fmean(scores) for signal, scores in known.items() if scores}
+        means = {}
+        for signal, score_of_node in self.scores.items():
+            scores = [score_of_node[node] for node in ids if node in score_of_node]
+            if scores:
+                means[signal] = fmean(scores)
+        return means
 
     def of_pair(self, pair: Pair, tree: EvaluationTree) -> Pair | None:
-        """The pair with its margin: the mean of the branches' margin and of each signal's difference.
+        """Return a pair with the mean of the branches' margin and the signals' differences as its margin.
 
-        That is the percentile of the chosen node minus that of the rejected one, from -1 to 1; of criteria lists, of
-        the judgments under their first criteria. ``reward`` keeps all parts. None where the signals speak against it.
+        A signal's difference is the percentile of the chosen node minus that of the rejected one, from -1 to 1. A list
+        of criteria counts by the judgments under its first criterion.
+
+        Returns:
+            The pair, whose ``reward`` keeps all parts of the mean, or None where the signals speak against it.
         """
         if not self.scores:
             return pair
-        below = {c.id: [j.id for j in c.judgments] for c in tree.criteria}
-        heads = (nodes[0] for nodes in (pair.chosen_nodes, pair.rejected_nodes))
-        chosen, rejected = (self._means(below.get(node, [node])) for node in heads)
-        apart = {signal: value - rejected[signal] for signal, value in chosen.items() if signal in rejected}
-        margin = fmean([pair.margin, *apart.values()])
-        return None if margin < 0 else replace(pair, margin=margin, reward={"branches": pair.margin} | apart)
+        judgments_of = {criterion.id: [judgment.id for judgment in criterion.judgments] for criterion in tree.criteria}
+        chosen_node = pair.chosen_nodes[0]
+        rejected_node = pair.rejected_nodes[0]
+        chosen = self._means(judgments_of.get(chosen_node, [chosen_node]))
+        rejected = self._means(judgments_of.get(rejected_node, [rejected_node]))
+        differences = {signal: chosen[signal] - rejected[signal] for signal in chosen if signal in rejected}
+        margin = fmean([pair.margin, *differences.values()])
+        if margin < 0:
+            return None
+        return replace(pair, margin=margin, reward={"branches": pair.margin} | differences)
 
     def break_tie(self, tree: EvaluationTree, label: Label) -> Label:
-        """The label; where as many branches say A as B, that of the side with the larger mean score of its branches.
+        """Return a label; a tie of equally many branches for A and B goes to the side with the larger mean score.
 
-        A tie stays one where the means are equal or unknown.
+        It stays a tie where the means are equal or unknown.
         """
-        sides: dict[str | None, list[float]] = {"A": [], "B": []}
-        if label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0:
-            for _, _, judgment in tree.judgments():
-                if judgment.verdict in sides and (scores := self._means([judgment.id])):
-                    sides[judgment.verdict].append(fmean(scores.values()))
-        if not all(sides.values()) or (first := fmean(sides["A"])) == (second := fmean(sides["B"])):
+        # A tie of branches that all say "tie" is no draw between sides.
+        is_draw = label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0
+        if not is_draw:
             return label
-        return replace(label, verdict="A" if first > second else "B", source="reward")
+        scores_of_side: dict[str | None, list[float]] = {"A": [], "B": []}
+        for _, _, judgment in tree.judgments():
+            means = self._means([judgment.id])
+            if judgment.verdict in scores_of_side and means:
+                scores_of_side[judgment.verdict].append(fmean(means.values()))
+        if not all(scores_of_side.values()):
+            return label
+        mean_a = fmean(scores_of_side["A"])
+        mean_b = fmean(scores_of_side["B"])
+        if mean_a == mean_b:
+            return label
+        return replace(label, verdict="A" if mean_a > mean_b else "B", source="reward")
 
 
 ROWS = "branch-scores"
-"""The shards that hold the scores: ``branch-scores-SIGNAL``."""
+"""The beginning of the names of shards that hold the scores: ``branch-scores-SIGNAL``."""
 SHARD = 8
-"""Trees scored together: a tree has a hundred texts; the unit of resume."""
+"""Trees that are scored together; a tree has a hundred texts. A restart goes on after the last such shard."""
 
 
 Node = tuple[str, str, Sample]
@@ -95,75 +115,112 @@ Node = tuple[str, str, Sample]
 
 
 def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
-    """The guidelines of a tree, and its readable judgments."""
+    """Yield the guidelines of a tree, and its readable judgments."""
     for criterion, guideline in tree.guidelines():
         prompt = prompter.guideline(tree.comparison, criterion.text)
         yield guideline.id, "guideline", Sample(tuple(prompt), guideline.text.strip())
         for judgment in guideline.judgments:
-            if judgment.verdict is not None:
-                shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
-                yield judgment.id, "judgment", Sample(tuple(shown), judgment.text.strip())
+            if judgment.verdict is None:
+                continue
+            prompt = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+            yield judgment.id, "judgment", Sample(tuple(prompt), judgment.text.strip())
 
 
 def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
-    """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
+    """Return the rewards of a stage's trees; write the scores of every judgment and guideline as shards.
 
-    The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
-    are computed is ``scorer``'s, but for references, which branches have none of.
+    The Initial judge, which grew the trees, scores them. It is loaded if a shard is missing, and never without signals.
+    Branches have no references, so settings of ``scorer`` for these do not count.
+
+    Args:
+        stage: the settings of stage label.
+        inputs: the directories of stages initial and tree.
+        prompter: makes the prompts that the texts were written for.
+        out: the stage's run.
     """
-    settings, base, signals = stage.scorer, stage.base, stage.label.signals
+    settings = stage.scorer
+    base = stage.base
     if settings is None or base is None:
         return Rewards()
-    judge, trees = replace(base.at(inputs["initial"] / "model"), gpus=settings.gpus), inputs["tree"]
+    judge = replace(base.at(inputs["initial"] / "model"), gpus=settings.gpus)
+    trees = inputs["tree"]
+    places = range(count_rows(trees, "trees"))
     with loaded_once(lambda: load_scorer(judge)) as scorer:
-        for signal in signals:
-
+        for signal in stage.label.signals:
+            # The default binds this turn's signal: a shard may be processed after the loop has gone on.
             def process(index: int, places: Sequence[int], signal: str = signal) -> ShardResult:
-                found = map(EvaluationTree.from_row, rows_at(trees, "trees", places[0], len(places)))
-                nodes = [node for tree in found for node in nodes_of(by_rating(tree), prompter)]
+                nodes: list[Node] = []
+                for row in rows_at(trees, "trees", places[0], len(places)):
+                    tree = by_rating(EvaluationTree.from_row(row))
+                    nodes.extend(nodes_of(tree, prompter))
                 return _shard(nodes, parts(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-            places = range(count_rows(trees, "trees"))
             out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
-    return Rewards(_percentiles(read_scores(out.directory), signals))
+    return Rewards(_percentiles(read_scores(out.directory), stage.label.signals))
 
 
 def read_scores(directory: Path) -> list[dict[str, Any]]:
-    """The scored nodes of a labelling (``node``, ``level``, and each score or why there is none), of all signals."""
-    merged: dict[str, dict[str, Any]] = {}
-    for shards in sorted({path.name.rsplit("-", 3)[0] for path in directory.glob(f"{ROWS}-*-of-*.jsonl")}):
-        for row in read_rows(directory, shards):
-            merged.setdefault(row["node"], {}).update(row)
-    return list(merged.values())
+    """Return the scored nodes of a labelling, with the scores of all signals.
+
+    A row has ``node``, ``level``, and each score or the reason why there is none.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    # A shard's file is called NAME-I-of-N.jsonl.
+    names = {path.name.rsplit("-", 3)[0] for path in directory.glob(f"{ROWS}-*-of-*.jsonl")}
+    for name in sorted(names):
+        for row in read_rows(directory, name):
+            rows.setdefault(row["node"], {}).update(row)
+    return list(rows.values())
 
 
 def _shard(
     nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerConfig, seed: int
 ) -> ShardResult:
-    """The scores of nodes; equal texts after equal prompts are scored once."""
+    """Return the scores of nodes as a shard; equal texts after equal prompts are scored once.
+
+    Args:
+        nodes: the texts.
+        names: of the scores.
+        scorer: the judge's probabilities.
+        settings: how scores are computed.
+        seed: the seed of whatever is sampled.
+    """
     samples = {repr(sample): sample for _, _, sample in nodes}
     places = {key: place for place, key in enumerate(samples)}
     before = scorer.usage
-    found = score(scorer, list(samples.values()), names, settings, seed)
+    scores = score(scorer, list(samples.values()), names, settings, seed)
     usage = scorer.usage - before
-    rows = [
-        {"node": node, "level": level, **{name: found[name].plain(places[repr(sample)]) for name in names}}
-        for node, level, sample in nodes
-    ]
-    gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
-    return ShardResult(rows, 0, gone, **tokens_of([usage]), counts_out=0)
+
+    rows = []
+    missing: Counter[str] = Counter()
+    for node, level, sample in nodes:
+        row: dict[str, Any] = {"node": node, "level": level}
+        for name in names:
+            row[name] = scores[name].plain(places[repr(sample)])
+            if isinstance(row[name], str):
+                missing[f"reward:{name}:{row[name]}"] += 1
+        rows.append(row)
+    return ShardResult(rows, 0, missing, **tokens_of([usage]), counts_out=0)
 
 
-def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By signal, the percentile of each node among the nodes of its level."""
-    levels: dict[str, list[Mapping[str, Any]]] = {}
-    for row in scored:
-        levels.setdefault(row["level"], []).append(row)
+def _percentiles(rows: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the percentile of each node among the nodes of its level, by signal.
+
+    Args:
+        rows: scored nodes (:func:`read_scores`).
+        signals: the scores, which may be combined of others.
+    """
+    rows_of_level: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        rows_of_level.setdefault(row["level"], []).append(row)
     result: dict[str, dict[str, float]] = {signal: {} for signal in signals}
-    for rows in levels.values():
+    for of_level in rows_of_level.values():
         for signal in signals:
-            kept = {name: [value_of(row[name]) for row in rows] for name in parts(signal)}
-            scores = {name: Scores(name, values, better(name)) for name, values in kept.items()}
+            scores = {}
+            for name in parts(signal):
+                values = [value_of(row[name]) for row in of_level]
+                scores[name] = Scores(name, values, better(name))
             oriented = assemble(scores, signal).oriented
-            result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
+            nodes = [row["node"] for row in of_level]
+            result[signal] |= percentiles({n: v for n, v in zip(nodes, oriented, strict=True) if v is not None})
     return result
