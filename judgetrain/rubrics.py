@@ -15,6 +15,13 @@ Source = Literal["given", "judge", "teacher"]
 LOWEST = 1.0
 HIGHEST = 5.0
 
+EQUAL = 1e-12
+"""Weighted means are equal where they differ by at most this share of the scale.
+
+Weights such as 0.1 are no binary fractions, so that sums that are equal in decimals differ in their last bits. Those
+differences are below 1e-14, and differences that weights and scores can make are far above 1e-12.
+"""
+
 
 @dataclass(frozen=True)
 class Level:
@@ -159,7 +166,7 @@ def weighted(shares: Sequence[tuple[float, float]]) -> float | None:
 
     Points that negative weights take off are measured against the points that the other criteria can give, and a mean
     below 0 is 0: so HealthBench scores a response (arXiv 2505.08775, section 3). Where all weights are negative, a
-    response starts at 1.
+    response starts at 1. Means that differ by rounding alone come out as one number.
 
     Args:
         shares: each criterion's weight (negative for what a response must not do) and the response's share, 0 to 1.
@@ -174,4 +181,15 @@ def weighted(shares: Sequence[tuple[float, float]]) -> float | None:
     else:
         penalties = -math.fsum(weight for weight, _ in shares)
         mean = 1.0 + points / penalties
-    return min(max(mean, 0.0), 1.0)
+    return without_rounding(min(max(mean, 0.0), 1.0))
+
+
+def without_rounding(number: float) -> float:
+    """Return a mean without the digits that rounding may have changed, and never as -0."""
+    # Adding 0 turns -0.0 into 0.0.
+    return round(number, 12) + 0.0
+
+
+def is_above(first: float, second: float) -> bool:
+    """Return whether a mean is larger than another one by more than rounding (:data:`EQUAL`)."""
+    return first - second > EQUAL

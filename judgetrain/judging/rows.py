@@ -13,6 +13,7 @@ from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Reason, Score, listed
 from judgetrain.judges.settings import too_long_hint
+from judgetrain.rubrics import is_above
 from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]
@@ -83,7 +84,7 @@ def score_rows(group: Candidates, scores: Sequence[Score], judge: str, failure: 
         score = scores[place] if scores else Score(value=None)
         rank = None
         if score.value is not None:
-            rank = 1 + sum(value > score.value for value in values)
+            rank = 1 + sum(is_above(value, score.value) for value in values)
         yield {
             "id": group.id,
             **_dialogue_row(group.dialogue),

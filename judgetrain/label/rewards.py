@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.judges.base import verdict_of
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, by_rating
 from judgetrain.label.stages import LabelSettings
+from judgetrain.rubrics import EQUAL
 from judgetrain.scorers.config import ScorerConfig, load_scorer
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.estimator import Scores, value_of
@@ -97,11 +99,10 @@ class Rewards:
                 scores_of_side[judgment.verdict].append(fmean(means.values()))
         if not all(scores_of_side.values()):
             return label
-        mean_a = fmean(scores_of_side["A"])
-        mean_b = fmean(scores_of_side["B"])
-        if mean_a == mean_b:
+        verdict = verdict_of(fmean(scores_of_side["A"]) - fmean(scores_of_side["B"]), EQUAL)
+        if verdict == "tie":
             return label
-        return replace(label, verdict="A" if mean_a > mean_b else "B", source="reward")
+        return replace(label, verdict=verdict, source="reward")
 
 
 ROWS = "branch-scores"

@@ -20,7 +20,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.config import FITTED
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
-from judgetrain.rubrics import HIGHEST, LOWEST
+from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
 # None, what could not be read, is missing here and votes for nobody.
@@ -101,11 +101,9 @@ def verdict(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> Verd
     readable = _most_of_readable(criteria, order, rule)
     if not readable:
         return None
-    return verdict_of(math.fsum(steps(criteria, order, rule)), rule.tie * math.fsum(readable))
-
-
-_ROUNDING = 1e-9
-"""A lead must exceed what may still come by more than this, the error of a sum of real-valued scores."""
+    # As a share of all that was read, so that the unit of the weights does not matter.
+    mean = math.fsum(steps(criteria, order, rule)) / math.fsum(readable)
+    return verdict_of(mean, rule.tie + EQUAL)
 
 
 def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float] = (), tie: float = 0.0) -> int:
@@ -119,14 +117,17 @@ def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float]
         tie: a balance up to this share of all that is read is even.
     """
     lead = abs(math.fsum(judged))
-    even = tie * math.fsum([*read, *left])
+    whole = math.fsum([*read, *left])
+    even = tie * whole
+    # A lead must exceed what may still come by more than what counts as equal.
+    rounding = 2 * EQUAL * whole
     for number in range(len(left)):
         next_branches = math.fsum(left[:number])
         branches_after = math.fsum(left[number:])
         # If the next branches all speak for the leader, the others may not reach the band of ties any more ...
-        leader_wins = lead + next_branches - branches_after > even + _ROUNDING
+        leader_wins = lead + next_branches - branches_after > even + rounding
         # ... and if they all speak against it, the others may not lift the balance out of the band.
-        even_stays = max(lead - next_branches, 0.0) + branches_after < even - _ROUNDING
+        even_stays = max(lead - next_branches, 0.0) + branches_after < even - rounding
         if leader_wins or even_stays:
             return number
     return len(left)
@@ -264,7 +265,7 @@ class Fitted:
         """Return the verdict of log-odds, nats; None for None."""
         if logit is None:
             return None
-        return verdict_of(logistic(logit) - 0.5, self.tie)
+        return verdict_of(logistic(logit) - 0.5, self.tie + EQUAL)
 
     def save(self, directory: Path) -> None:
         """Write the weights as ``fitted.json``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from judgetrain.judges.trees.schema import (
     shard_of,
     trees_of,
 )
-from judgetrain.rubrics import Rubric, weighted
+from judgetrain.rubrics import Rubric, weighted, without_rounding
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float
                     weighted_margins.append(weight * margin)
     if not weights:
         return None
-    return sum(weighted_margins) / sum(weights)
+    return without_rounding(math.fsum(weighted_margins) / math.fsum(weights))
 
 
 def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
