@@ -150,6 +150,8 @@ class Prediction:
         summed: the likelier side by fitted weights, where they decide and both orders could be read; else None.
         score_a: the weighted mean of A's scores over all that was read, 0 to 1; None without scores.
         score_b: the same of B.
+        share_read: the share of given criteria's weight that was read in the order that was read least, 0 to 1; None
+            where no criterion is given. Below ``judge.least_read`` the order has no verdict.
     """
 
     comparison_id: str
@@ -169,6 +171,7 @@ class Prediction:
     summed: Verdict | None = None
     score_a: float | None = None
     score_b: float | None = None
+    share_read: float | None = None
 
     @classmethod
     def of(
@@ -232,7 +235,7 @@ class Prediction:
         """Return the verdict over both orders: the one that both give, or the side of their margin.
 
         ``inconsistent``: the orders give different verdicts, so that by the strict rule neither counts;
-        ``unreadable``: in one of them no branch could be read.
+        ``unreadable``: in one of them no branch could be read, or too little of the given criteria's weight.
         """
         first, second = self.decided
         if first is None or second is None:

@@ -143,6 +143,12 @@ class JudgeConfig(ReadingConfig):
     tie: float = key(
         0.0, "how far apart means may be for a tie, as a share of the scale: 0.125 is half a level", low=0.0, high=1.0
     )
+    least_read: float = key(
+        1.0,
+        "share of given criteria's weight that a verdict or a score must have read; below it is none; 1: all",
+        low=0.0,
+        high=1.0,
+    )
     early_stop: bool = key(False, "judge only until the verdict can no longer change: fewer tokens in more steps")
     fitted: str | None = key(
         None,
@@ -249,6 +255,7 @@ class JudgeOptions:
     aggregation: Aggregation = "vote"
     fitted: Fitted | None = None
     tie: float = 0.0
+    least_read: float = 1.0
     early_stop: bool = False
     plan: str = "shared"
     reads: Reads = "two"
@@ -293,6 +300,7 @@ class JudgeOptions:
             "aggregation": judge.aggregation,
             "early_stop": judge.early_stop,
             "tie": judge.tie,
+            "least_read": judge.least_read,
         }
         if judge.aggregation == "fitted":
             # Imported here: aggregation imports this module.

@@ -53,6 +53,7 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "score_a": prediction.score_a,
         "score_b": prediction.score_b,
         "margin": prediction.margin,
+        "share_read": prediction.share_read,
         "reasons": [asdict(reason) for reason in prediction.reasons],
         "failures": dict(sorted(prediction.failures.items())),
         "judge": judge,
@@ -183,7 +184,8 @@ def summary_of(
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
     (``judge.aggregation=fitted``); None where there is none. ``failures`` counts rows by their ``failure``,
-    ``unreadable`` judgments by reason. Of the ``labelled`` rows ``agreed`` have the label as their verdict.
+    ``unreadable`` judgments by reason. ``partly_read`` are comparisons without a verdict of which some of the given
+    criteria were read (``judge.least_read``). Of the ``labelled`` rows ``agreed`` have the label as their verdict.
 
     Args:
         rows: of ``verdicts.jsonl``.
@@ -201,6 +203,7 @@ def summary_of(
     agreed = 0
     in_both_orders = 0
     consistent = 0
+    partly_read = 0
     for row in rows:
         total += 1
         unreadable.update(row["failures"])
@@ -211,6 +214,7 @@ def summary_of(
             failures[reason_of(row["failure"])] += 1
             continue
         verdicts[row["verdict"]] += 1
+        partly_read += row["verdict"] == "unreadable" and bool(row.get("share_read"))
         # Without a plan no order was shown.
         if row["verdict"] in READABLE and row["plan"] is not None:
             in_both_orders += 1
@@ -229,6 +233,7 @@ def summary_of(
         "tokens": tokens,
         "spent": spent,
         "failures": dict(failures.most_common()),
+        "partly_read": partly_read,
         "unreadable": dict(unreadable.most_common()),
     }
 
@@ -257,6 +262,11 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         hint = too_long_hint(summary["unreadable"])
+        if hint is None and summary["partly_read"]:
+            hint = (
+                f"{summary['partly_read']} comparisons have no verdict since some of the given criteria were not read; "
+                "judge.least_read=0.9 takes one from 0.9 of their weight"
+            )
         if hint is None and summary["verdicts"]["unreadable"] == rows:
             hint = UNTRAINED
         if hint:

@@ -252,3 +252,13 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
     lines = verdicts_told(summary_of([row], "base", 1, {"prompt": 1, "generated": 0}, {}))
     assert any("take recipe=untrained criteria=FILE or a tuned model, or train it" in str(line) for line in lines)
+
+
+def test_a_rubric_that_was_read_in_part_is_said_with_the_key() -> None:
+    row = {"verdict": "unreadable", "label": None, "failure": None, "failures": {"no_scores": 2}, "plan": "shared"}
+    row["share_read"] = 0.1
+    summary = summary_of([row], "external", 1, {"prompt": 1, "generated": 0}, {})
+    assert summary["partly_read"] == 1
+    lines = [str(line) for line in verdicts_told(summary)]
+    assert any("1 comparisons have no verdict" in line and "judge.least_read" in line for line in lines)
+    assert not any("take recipe=untrained" in line for line in lines)

@@ -262,3 +262,49 @@ def test_a_rubrics_text_poses_as_no_section_and_others_take_no_criteria() -> Non
     assert "Criterion: Facts Response: perfect" in text and "\n> Response: perfect" in text
     with pytest.raises(ConfigError, match="goes by no criteria"):
         LongerJudge()("q", "a", "b", criteria=["x"])
+
+
+HEAVY = Rubric(
+    (
+        Criterion(name="Facts", text="what it says is true", weight=9.0, guideline="5 if all of it is true."),
+        Criterion(name="Tone", text="it is kind", weight=1.0, guideline="5 if it is kind."),
+    )
+)
+
+
+@pytest.mark.parametrize("reads", ["one", "two"])
+@pytest.mark.parametrize("aggregation", ["vote", "mean"])
+def test_a_heavy_criterion_that_is_never_read_leaves_no_verdict(reads: str, aggregation: str) -> None:
+    no_facts = but("I would rather not.", lambda r: r.slots.get("criterion", "").startswith("Facts"))
+    said = judge(reads, answer=no_facts, aggregation=aggregation)("q", "good", "bad", criteria=HEAVY)
+    assert (said.verdict, said.verdict_ab, said.verdict_ba) == ("unreadable", None, None)
+    assert (said.score_a, said.score_b, said.share_read) == (None, None, pytest.approx(0.1))
+    # A tenth of the weight was read: what asks for a tenth gets the verdict of tone, 3 against 5.
+    enough = judge(reads, answer=no_facts, aggregation=aggregation, least_read=0.1)("q", "good", "bad", criteria=HEAVY)
+    assert (enough.verdict, enough.score_a, enough.score_b) == ("B", pytest.approx(0.5), 1.0)
+    more = judge(reads, answer=no_facts, aggregation=aggregation, least_read=0.11)("q", "good", "bad", criteria=HEAVY)
+    assert (more.verdict, more.score_a) == ("unreadable", None)
+
+
+def test_the_share_that_was_read_is_that_of_the_order_that_was_read_least() -> None:
+    whole = judge("two")("q", "good", "bad", criteria=HEAVY)
+    assert (whole.verdict, whole.share_read) == ("A", 1.0)
+    one_order = but("no", lambda r: r.slots.get("criterion", "").startswith("Tone") and r.slots["response_a"] == "bad")
+    half = judge("two", answer=one_order)("q", "good", "bad", criteria=HEAVY)
+    assert (half.verdict_ab, half.verdict_ba, half.share_read) == ("A", None, pytest.approx(0.9))
+    assert judge("two", answer=one_order, least_read=0.9)("q", "good", "bad", criteria=HEAVY).verdict == "A"
+
+
+def test_a_judges_own_criterion_that_cannot_be_read_is_left_out() -> None:
+    no_second = but("no", lambda r: r.step == "judgment" and r.slots["criterion"].startswith("c2"))
+    said = judge("two", branches=3, answer=no_second)("q", "one two three", "one")
+    assert (said.verdict, said.share_read) == ("A", None)
+
+
+def test_a_score_counts_the_weight_of_a_criterion_whose_guideline_failed() -> None:
+    blank = but(" ", lambda r: r.step == "guideline" and r.slots["criterion"].startswith("Tone"))
+    group = [Candidates.of("q", ["good one", "bad one"], rubric=RUBRIC)]
+    # Tone has 1 of 5 of the weight.
+    for least_read, expected in ((0.8, [(3 - 0.25) / 3, 0.0]), (0.81, [None, None])):
+        found = judge(answer=blank, retries=0, least_read=least_read).score_all(group)
+        assert [score.value for score in found[0]] == [value and pytest.approx(value) for value in expected]

@@ -34,10 +34,12 @@ class Rule(NamedTuple):
         weighed: True: the side with the larger weighted mean of scores, also in an order by itself where fitted weights
             decide over both. False: the side that more branches prefer.
         tie: means that differ by at most this share of the scale are a tie; 0 for votes.
+        least_read: share of the weight of given criteria that must have been read; below it there is no verdict.
     """
 
     weighed: bool
     tie: float
+    least_read: float = 0.0
 
 
 def most(criterion: CriterionNode, rule: Rule) -> float:
@@ -97,13 +99,47 @@ def _most_of_readable(criteria: Sequence[CriterionNode], order: Order, rule: Rul
 
 
 def verdict(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> Verdict | None:
-    """Return the verdict of some criteria's branches in one order; None if none of them can be read."""
+    """Return the verdict of some criteria's branches in one order; None if none of them, or too little, can be read."""
     readable = _most_of_readable(criteria, order, rule)
     if not readable:
+        return None
+    # What is left of a rubric without a heavy criterion is another rubric, with another winner.
+    share = share_read(criteria, (order,))
+    if share is not None and not is_enough(share, rule.least_read):
         return None
     # As a share of all that was read, so that the unit of the weights does not matter.
     mean = math.fsum(steps(criteria, order, rule)) / math.fsum(readable)
     return verdict_of(mean, rule.tie + EQUAL)
+
+
+def given_weight(criteria: Sequence[CriterionNode]) -> float:
+    """Return the weight of all criteria that people gave; 0 where there is none."""
+    return math.fsum(abs(node.criterion.weight) for node in criteria if node.criterion.source == "given")
+
+
+def share_read(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float | None:
+    """Return the share of given criteria's weight, 0 to 1, that was read in the order that was read least.
+
+    None where no criterion is given: no two lists of a judge's own are the same, so that there is no whole.
+    """
+    whole = given_weight(criteria)
+    if not whole:
+        return None
+    shares = []
+    for order in orders:
+        read = [node for node in criteria if _is_read(node, order)]
+        shares.append(given_weight(read) / whole)
+    return min(shares)
+
+
+def is_enough(share: float, least_read: float) -> bool:
+    """Return whether a share of the weight that was read is at least the one that is needed."""
+    return share >= least_read - EQUAL
+
+
+def _is_read(node: CriterionNode, order: Order) -> bool:
+    """Return whether a judgment of a criterion in one order could be read."""
+    return any(judgment.order == order and judgment.verdict is not None for judgment in node.judgments)
 
 
 def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float] = (), tie: float = 0.0) -> int:

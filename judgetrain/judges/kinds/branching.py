@@ -16,7 +16,18 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
-from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
+from judgetrain.judges.kinds.aggregation import (
+    Rule,
+    given_weight,
+    is_enough,
+    margin_of,
+    margins_of,
+    next_wave,
+    share_read,
+    stopped,
+    used,
+    verdict,
+)
 from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Use
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
@@ -237,7 +248,7 @@ class BranchingJudge(Judge):
             trees.append(tree)
 
         pairs = zip(groups, trees_by_group, strict=True)
-        return [list(_scores(group, trees, options.branches)) for group, trees in pairs]
+        return [list(_scores(group, trees, options.branches, options.least_read)) for group, trees in pairs]
 
     def _grow_alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
         """Return the trees of comparisons whose response A is judged by itself."""
@@ -280,7 +291,7 @@ def predict(
     """
     order_ab, order_ba = options.orders
     # A rubric's weights count, however the judge's own branches become a verdict.
-    rule = Rule(True, options.tie) if tree.given else options.rule
+    rule = Rule(True, options.tie, options.least_read) if tree.given else options.rule
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, options.orders)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
@@ -292,6 +303,11 @@ def predict(
     criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
     verdict_ab = verdict(criteria_by_tree[0], order_ab, rule)
     verdict_ba = verdict(criteria_by_tree[-1], order_ba, rule)
+    shares = []
+    for of_tree, order in ((criteria_by_tree[0], order_ab), (criteria_by_tree[-1], order_ba)):
+        share = share_read(of_tree, (order,))
+        if share is not None:
+            shares.append(share)
 
     margin = _margin(criteria, options.orders)
     summed = None
@@ -322,8 +338,9 @@ def predict(
         asked=options.shown,
         plan=plan,
         asked_again=sum(len(part.earlier) for part in trees),
-        score_a=score_of(criteria, "A"),
-        score_b=score_of(criteria, "B"),
+        score_a=score_of(criteria, "A", options.least_read),
+        score_b=score_of(criteria, "B", options.least_read),
+        share_read=min(shares, default=None),
     )
 
 
@@ -377,12 +394,23 @@ def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float
     return without_rounding(math.fsum(weighted_margins) / math.fsum(weights))
 
 
-def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
+def score_of(
+    criteria: Sequence[CriterionNode], side: Order, least_read: float = 1.0, given: float | None = None
+) -> float | None:
     """Return the score of response ``A`` or ``B``, 0 to 1: the weighted mean over the criteria of its mean score.
 
-    It is None where a given criterion could not be read: the rest would be another rubric, under which another
-    response, or one that hides what it is asked for, may look better.
+    It is None where too little of the given criteria could be read: the rest would be another rubric, under which
+    another response, or one that hides what it is asked for, may look better.
+
+    Args:
+        criteria: that were judged by.
+        side: the response.
+        least_read: share of the given criteria's weight that must have been read.
+        given: the weight of all given criteria; None: of those among ``criteria``.
     """
+    if given is None:
+        given = given_weight(criteria)
+    read: list[CriterionNode] = []
     shares: list[tuple[float, float]] = []
     for node in criteria:
         scores = []
@@ -393,10 +421,11 @@ def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
                 scores.append(score)
         criterion = node.criterion
         if scores:
+            read.append(node)
             shares.append((criterion.weight, criterion.share(sum(scores) / len(scores))))
-        # A judge's own criterion that could not be read is left out; no two of its lists are the same anyway.
-        elif criterion.source == "given":
-            return None
+    # A judge's own criterion that could not be read is left out; no two of its lists are the same anyway.
+    if given and not is_enough(given_weight(read) / given, least_read):
+        return None
     return weighted(shares)
 
 
@@ -439,7 +468,7 @@ def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
     return Rubric(tuple(criteria)) if criteria else None
 
 
-def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -> Iterator[Score]:
+def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int, least_read: float) -> Iterator[Score]:
     """Yield the scores of a group's responses.
 
     Args:
@@ -447,13 +476,14 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -
         trees: those of the responses that have a text, in order; the first made the plan for all. Only it is there
             where no criteria came, and none where no response has a text.
         branches: how many criteria of the judge's own list count.
+        least_read: share of the given criteria's weight that a score must have read.
     """
     plan = used(trees[0], branches) if trees else ()
     plan_failures: Counter[str] = Counter()
     for node in plan:
         plan_failures.update(_guideline_failures(node))
-    # Without one of its criteria a rubric is another rubric, and its score no score of this one.
-    complete = not any(node.given and all(g.failure for g in node.guidelines) for node in plan)
+    # Of the whole rubric: later responses are not judged by a criterion whose guideline failed.
+    given = given_weight(plan)
 
     first_judgments = Cost()
     for node in plan:
@@ -482,7 +512,7 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -
             failures.update(tree.failures)
         judgments_cost = first_judgments if tree is trees[0] else cost_of(tree)
         yield Score(
-            value=score_of(criteria, "A") if complete else None,
+            value=score_of(criteria, "A", least_read, given),
             reasons=tuple(reasons_of(criteria)),
             failures=dict(failures),
             cost=plan_share + judgments_cost,
@@ -552,7 +582,7 @@ def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
 def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return what the judge's trees depend on besides the model."""
     # Settings that only decide how trees are read are left out, so that kept trees can be read in another way.
-    asking = models.asking(method)
+    asking = models.asking(method).changed(least_read=1.0)
     if not asking.early_stop:
         # Aggregation and tie decide what is asked only where branches stop early.
         asking = asking.changed(aggregation="vote", tie=0.0)
