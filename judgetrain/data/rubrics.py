@@ -15,6 +15,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "HealthBench": ("criterion", "points", "tags"),
     "AutoRubric": ("requirement", "name", "weight", "options", "scale_type"),
     "judgetrain": ("text", "name", "weight", "scale", "guideline", "source"),
+    "Prometheus": ("criteria", "score1_description", "score5_description"),
 }
 """The columns of a criterion in each published shape, the one with its text first."""
 _TEXTS = tuple(dict.fromkeys(columns[0] for columns in SHAPES.values()))
@@ -23,6 +24,12 @@ _COLUMNS = set().union(*SHAPES.values())
 """All columns of all shapes."""
 _LEVELS = ("scale", "choices", "options")
 """The columns that may hold a criterion's levels."""
+_RUBRICS = ("criteria", "rubrics", "rubric")
+"""The columns of a mapping that may hold the list of criteria, or the text of one."""
+_DESCRIPTION = re.compile(r"score_?(\d{1,2})_description")
+"""The columns that describe a response at a score, as Prometheus has them."""
+_CODE = re.compile(r"""\s*(?:\[\s*["'\[{]|\{\s*["'])""")
+"""The beginning of a list or an object in JSON or Python; ``[Safety] warns of ...`` is a text."""
 _MARK = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s")
 """The mark or number before a line of a list."""
 _MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response meets it"))
@@ -37,8 +44,17 @@ def rubric_of(raw: Any) -> Rubric:
             a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
 
     Raises:
-        DataError: there is no list, or a criterion is wrong; names its number and the column.
+        DataError: there is no list, a criterion is wrong (names its number and the column), or a mapping says more
+            than is read.
     """
+    try:
+        return _rubric_of(raw)
+    except RecursionError as error:
+        raise DataError("the criteria are nested too deeply to be a list of criteria") from error
+
+
+def _rubric_of(raw: Any) -> Rubric:
+    """Return the rubric that a value holds, as :func:`rubric_of` does, however deep it is nested."""
     if isinstance(raw, str):
         raw = _decoded(raw)
     if isinstance(raw, Mapping):
@@ -87,6 +103,8 @@ def read_rubric(path: str | Path) -> Rubric:
         content = yaml.safe_load(text)
         # YAML makes one line of a plain text, which has a criterion a line.
         return rubric_of(text) if isinstance(content, str) else rubric_of(content)
+    except RecursionError as error:
+        raise DataError(f"{file}: it is nested too deeply to be a list of criteria") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:
@@ -97,27 +115,59 @@ def read_rubric(path: str | Path) -> Rubric:
 
 
 def _criteria_in(raw: Mapping[str, Any]) -> Any:
-    """Return the criteria that a mapping holds, or a list of the mapping itself where it is one criterion."""
-    for name in ("criteria", "rubrics", "rubric"):
-        if name in raw:
-            return [raw] if raw[name] is None else raw[name]
-    return [raw]
+    """Return the criteria that a mapping holds, or a list of the mapping itself where it is one criterion.
+
+    What stands beside a list belongs to no criterion, and is refused. Beside a text it says more of this one criterion.
+    """
+    # Parquet fills the columns that a row lacks with None.
+    filled = {name: value for name, value in raw.items() if value is not None}
+    columns = [name for name in _RUBRICS if name in filled]
+    if not columns:
+        return [raw]
+    if len(columns) > 1:
+        raise DataError(f"two columns hold criteria: {' and '.join(columns)}; keep one of them")
+    column = columns[0]
+    criteria = filled.pop(column)
+    if not filled:
+        return criteria
+    if isinstance(criteria, str) and not _CODE.match(criteria):
+        return [{"criteria": criteria, **filled}]
+    unused = ", ".join(repr(str(name)) for name in filled)
+    raise DataError(f"{unused} beside the list {column!r}: nothing reads it; write what concerns a criterion into it")
 
 
 def _decoded(text: str) -> Any:
-    """Return the values of a text that begins like JSON, and any other text as it is."""
+    """Return the values of a text that is JSON, and any other text as it is.
+
+    Raises:
+        DataError: the text begins like code and is no JSON, as a list that was cut off.
+    """
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
         return json.loads(text)
     except ValueError as error:
+        if not _CODE.match(text):
+            return text
         raise DataError(f"expected a list of criteria as JSON, found {text[:40]!r} ({error})") from error
+
+
+def _decoded_criterion(text: str) -> Any:
+    """Return the mapping that a text holds as JSON, and any other text as it is."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        # A criterion may begin with a bracket, as "{name} is filled in".
+        return text
+    return value if isinstance(value, Mapping) else text
 
 
 def _criterion(raw: Any) -> Criterion:
     """Return a criterion from a text, a mapping in one of the :data:`SHAPES`, or the JSON text of one."""
     if isinstance(raw, str):
-        raw = _decoded(raw)
+        raw = _decoded_criterion(raw)
     if isinstance(raw, str):
         # A mere text gets the default scale and weight.
         return Criterion(text=raw.strip())
@@ -127,7 +177,7 @@ def _criterion(raw: Any) -> Criterion:
     # Parquet fills the columns that a row lacks with None.
     raw = {name: value for name, value in raw.items() if value is not None}
     for name in raw:
-        if name not in _COLUMNS:
+        if name not in _COLUMNS and not _DESCRIPTION.fullmatch(str(name)):
             raise DataError(f"unknown column {str(name)!r}; known: {', '.join(sorted(_COLUMNS))}")
     text_column = _first(raw, _TEXTS)
     if text_column is None:
@@ -149,12 +199,27 @@ def _criterion(raw: Any) -> Criterion:
 def _scale_of(raw: Mapping[str, Any], text_column: str) -> tuple[Level, ...]:
     """Return the scale of a criterion: its own levels, or those of its shape."""
     levels_column = _first(raw, _LEVELS)
+    described = _described(raw)
+    if described and levels_column is not None:
+        raise DataError(f"{levels_column}: a criterion whose scores are described one by one has no other scale")
+    if described:
+        return described
     if levels_column is not None:
         return _scale(raw[levels_column], levels_column)
     # A criterion of HealthBench, RaR or open-instruct is met or not.
     if text_column in ("criterion", "description"):
         return _MET
     return SCALE
+
+
+def _described(raw: Mapping[str, Any]) -> tuple[Level, ...]:
+    """Return the levels that columns such as ``score1_description`` describe, the lowest first; empty without any."""
+    levels = []
+    for name in raw:
+        match = _DESCRIPTION.fullmatch(str(name))
+        if match:
+            levels.append(Level(float(match[1]), _text(raw, name)))
+    return tuple(sorted(levels, key=lambda level: level.score))
 
 
 def _first(raw: Mapping[str, Any], columns: Sequence[str]) -> str | None:

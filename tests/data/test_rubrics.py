@@ -62,7 +62,18 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
         ([{"text": "t", "choices": ["yes", "no"]}], "criterion 1: choices: 'yes': say what the level counts"),
         ([{"text": "t", "wieght": 3}], "criterion 1: unknown column 'wieght'"),
         ([{"name": "t"}], "criterion 1: no column says what to look for"),
-        ("[1, ", "expected a list of criteria as JSON"),
+        ('["a", ', "expected a list of criteria as JSON"),
+        ("['a', 'b']", "expected a list of criteria as JSON"),
+        ({"criteria": ["a", "b"], "weights": [3, 1]}, "'weights' beside the list 'criteria': nothing reads it"),
+        ({"rubrics": [{"text": "a"}], "scale": {"no": 0, "yes": 1}}, "'scale' beside the list 'rubrics'"),
+        ({"criteria": '["a"]', "weight": 3}, "'weight' beside the list 'criteria'"),
+        ({"criteria": ["a"], "rubric": ["b"]}, "two columns hold criteria: criteria and rubric"),
+        ({"criteria": "a", "weights": [1]}, "criterion 1: unknown column 'weights'"),
+        ({"criteria": "a", "score1_description": "bad"}, "criterion 1: scale: expected two levels"),
+        (
+            {"criteria": "a", "score1_description": "x", "score2_description": "y", "scale": [1, 2]},
+            "criterion 1: scale: a criterion whose scores are described",
+        ),
     ],
 )  # fmt: skip
 def test_bad_rubrics_are_refused_by_criterion_and_column(raw: Any, told: str, tmp_path: Path) -> None:
@@ -116,3 +127,57 @@ def test_a_file_of_plain_lines_has_a_criterion_a_line(tmp_path: Path) -> None:
     assert [c.text for c in read_rubric(tmp_path / "rubric.txt").criteria] == ["is polite", "names a time"]
     with pytest.raises(ConfigError, match="there is no such file"):
         read_rubric("x" * 5000)
+
+
+DESCRIBED = {
+    "criteria": "Does it stay polite?",
+    "score1_description": "it insults",
+    "score3_description": "it is neutral",
+    "score5_description": "it is warm",
+}
+
+
+@pytest.mark.parametrize("raw", [DESCRIBED, [DESCRIBED], json.dumps(DESCRIBED), {"rubrics": [DESCRIBED]}])
+def test_what_each_score_means_is_the_guideline(raw: Any) -> None:
+    (criterion,) = rubric_of(raw).criteria
+    assert criterion.text == "Does it stay polite?"
+    assert criterion.stated_guideline == "5: it is warm\n3: it is neutral\n1: it insults"
+
+
+def test_what_stands_beside_the_text_of_a_criterion_is_read() -> None:
+    (criterion,) = rubric_of(
+        {"rubric": "Is it short?", "guideline": "5: a line", "weight": 3, "criteria": None}
+    ).criteria
+    assert (criterion.text, criterion.guideline, criterion.weight) == ("Is it short?", "5: a line", 3.0)
+    assert [c.text for c in rubric_of({"criteria": "- one\n- two", "name": None}).criteria] == ["one", "two"]
+    three = {f"score_{score}_description": f"at {score}" for score in (10, 0, 5)}
+    (criterion,) = rubric_of({"criteria": "x", **three}).criteria
+    assert [(level.score, level.text) for level in criterion.scale] == [(0, "at 0"), (5, "at 5"), (10, "at 10")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[Safety] warns of dangers", "{name} is filled in", "[1] is cited", "[1, 2] are both named", "{'a': 1} is parsed"],
+)
+def test_a_criterion_that_begins_with_a_bracket_is_a_text(text: str) -> None:
+    assert [c.text for c in rubric_of([text, "another"]).criteria] == [text, "another"]
+    if not text.startswith("{'"):
+        assert [c.text for c in rubric_of(f"{text}\nanother").criteria] == [text, "another"]
+
+
+@pytest.mark.parametrize("depth", [3_000, 100_000])
+def test_criteria_nested_thousands_deep_are_refused_in_a_sentence(depth: int, tmp_path: Path) -> None:
+    text = "[" * depth + "]" * depth
+    with pytest.raises(DataError, match="nested too deeply"):
+        rubric_of(text)
+    file = tmp_path / "deep.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"deep.yaml: it is nested too deeply"):
+        read_rubric(file)
+    nested: Any = "a"
+    for _ in range(depth):
+        nested = [nested]
+    with pytest.raises(DataError, match="expected a text or an object, found list"):
+        rubric_of([nested])
+    with pytest.raises(DataError, match="nested too deeply"):
+        rubric_of([{"text": "a", "weight": nested}])
