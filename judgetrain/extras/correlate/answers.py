@@ -29,7 +29,7 @@ value is the response's text."""
 
 
 @dataclass
-class Column:
+class RaterColumn:
     """Numbers of responses by one rater or score.
 
     Args:
@@ -118,12 +118,12 @@ def _answers(ids: Sequence[str], run: str) -> Iterator[Answer]:
         yield Answer(benchmark, run, local_id, turn)
 
 
-def scores_of(runs: Sequence[SelfevalRun]) -> list[Column]:
+def scores_of(runs: Sequence[SelfevalRun]) -> list[RaterColumn]:
     """Return every score of the runs; answers that could not be scored are not among a score's values."""
-    columns: dict[str, Column] = {}
+    columns: dict[str, RaterColumn] = {}
     for run in runs:
         for name, better in run.better.items():
-            column = columns.setdefault(name, Column(name, better))
+            column = columns.setdefault(name, RaterColumn(name, better))
             for answer, row in run.scores.items():
                 value = row["scores"][name]
                 # A text is the reason why there is no score.

@@ -8,11 +8,11 @@ from typing import Any
 
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.sources import read
-from judgetrain.extras.correlate.answers import Answer, Answers, Column
+from judgetrain.extras.correlate.answers import Answer, Answers, RaterColumn
 from judgetrain.extras.correlate.config import ColumnConfig
 
 
-def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) -> list[Column]:
+def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) -> list[RaterColumn]:
     """Return the columns that files hold; several entries with one name are one column.
 
     A row is about the answer that it holds (column ``response``) or, if it holds none, about its model's only one.
@@ -27,9 +27,9 @@ def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) ->
         DataError: a row without id, benchmark, model or number, one that is there twice, or one that may be about the
             answers of several runs; names file and line.
     """
-    columns: dict[str, Column] = {}
+    columns: dict[str, RaterColumn] = {}
     for number, config in enumerate(configs):
-        column = columns.setdefault(config.name, Column(config.name, 1))
+        column = columns.setdefault(config.name, RaterColumn(config.name, 1))
         for values in read(config.source, f"{key}[{number}].source", _row_reader(config, column, answers)):
             column.values.update(values)
     with_minus_one = {config.name for config in configs if config.keep_minus_one}
@@ -39,7 +39,7 @@ def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) ->
     return list(columns.values())
 
 
-def _leave_out_stand_ins(column: Column) -> None:
+def _leave_out_stand_ins(column: RaterColumn) -> None:
     """Take -1 out of a column in which no other value is negative: there it stands for none (FastChat)."""
     if any(value < 0 and value != -1 for value in column.values.values()):
         return
@@ -48,7 +48,9 @@ def _leave_out_stand_ins(column: Column) -> None:
     column.values = rated
 
 
-def _row_reader(config: ColumnConfig, column: Column, answers: Answers) -> Callable[[Any, int], dict[Answer, float]]:
+def _row_reader(
+    config: ColumnConfig, column: RaterColumn, answers: Answers
+) -> Callable[[Any, int], dict[Answer, float]]:
     """Return a function that reads one row's numbers, by answer; it counts in ``column`` what no run gave."""
 
     def read_row(row: Any, _number: int) -> dict[Answer, float]:

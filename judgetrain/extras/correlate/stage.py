@@ -14,7 +14,15 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import with_intervals
 from judgetrain.evaluate.report.report import write_report
-from judgetrain.extras.correlate.answers import Answer, Answers, Column, SelfevalRun, answers_of, read_runs, scores_of
+from judgetrain.extras.correlate.answers import (
+    Answer,
+    Answers,
+    RaterColumn,
+    SelfevalRun,
+    answers_of,
+    read_runs,
+    scores_of,
+)
 from judgetrain.extras.correlate.columns import read_columns
 from judgetrain.extras.correlate.report import KINDS, TITLE, Row, tables
 from judgetrain.extras.correlate.stages import CorrelateSettings
@@ -83,7 +91,7 @@ def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> lis
     return list(dict.fromkeys(path.resolve() for path in directories))
 
 
-def _log_left_out(column: Column, out: StageRun) -> None:
+def _log_left_out(column: RaterColumn, out: StageRun) -> None:
     """Log how many values of a column count for nothing, and why."""
     if column.stand_ins:
         out.log(f"correlate: {column.stand_ins} values of {column.name} are -1, for none: left out")
@@ -91,7 +99,7 @@ def _log_left_out(column: Column, out: StageRun) -> None:
         out.log(f"correlate: {column.elsewhere} values of {column.name} are of answers that no run gave: left out")
 
 
-def _first_answer(columns: Sequence[Column]) -> Answer | None:
+def _first_answer(columns: Sequence[RaterColumn]) -> Answer | None:
     """Return the first answer of the first column that has values."""
     for column in columns:
         for answer in column.values:
@@ -108,7 +116,7 @@ def _categories(runs: Sequence[SelfevalRun]) -> dict[Answer, str | None]:
     return categories
 
 
-def _confident(scores: Sequence[Column]) -> dict[Answer, bool]:
+def _confident(scores: Sequence[RaterColumn]) -> dict[Answer, bool]:
     """Return whether the discrepancy of each answer is at least the threshold, where score probdiff was computed."""
     for column in scores:
         if column.name == "probdiff":
@@ -129,7 +137,7 @@ def _dialogues(runs: Sequence[SelfevalRun], inputs: Mapping[str, Path]) -> dict[
     return dialogues
 
 
-def _ask_raters(answers: Answers, dialogues: Mapping[Answer, Dialogue], models: Models) -> list[Column]:
+def _ask_raters(answers: Answers, dialogues: Mapping[Answer, Dialogue], models: Models) -> list[RaterColumn]:
     """Return what each rater of ``correlate.raters`` gives every answer, and write it to ``ratings.jsonl``.
 
     Runs that gave the same answer share its rating, which is asked for once.
@@ -149,7 +157,7 @@ def _ask_raters(answers: Answers, dialogues: Mapping[Answer, Dialogue], models: 
     columns = []
     rows = []
     for method in methods:
-        column = Column(method.name, 1)
+        column = RaterColumn(method.name, 1)
         ratings = _rate(method, questions, models)
         for ((answer, text), run_answers), value in zip(sharing.items(), ratings, strict=True):
             if value is None:
@@ -188,8 +196,8 @@ def _rate(method: Method, questions: Sequence[Comparison], models: Models) -> li
 
 
 def correlate(
-    ratings: Sequence[Column],
-    scores: Sequence[Column],
+    ratings: Sequence[RaterColumn],
+    scores: Sequence[RaterColumn],
     published: Mapping[str, Sequence[float]],
     resamples: int,
     seed: int,
@@ -239,7 +247,7 @@ def _by_cell(published: Mapping[str, Sequence[float]]) -> dict[tuple[str, str, s
     return cells
 
 
-def _cells(rating: Column) -> dict[tuple[str, str], list[Answer]]:
+def _cells(rating: RaterColumn) -> dict[tuple[str, str], list[Answer]]:
     """Return the rated answers by benchmark and model."""
     cells: dict[tuple[str, str], list[Answer]] = {}
     for answer in rating.values:
@@ -248,7 +256,12 @@ def _cells(rating: Column) -> dict[tuple[str, str], list[Answer]]:
 
 
 def _correlation(
-    rating: Column, score: Column, answers: Sequence[Answer], printed: list[float] | None, resamples: int, seed: int
+    rating: RaterColumn,
+    score: RaterColumn,
+    answers: Sequence[Answer],
+    printed: list[float] | None,
+    resamples: int,
+    seed: int,
 ) -> Row:
     """Return one row of :func:`correlate`, over a model's answers on a benchmark."""
     scored = [answer for answer in answers if answer in score.values]
@@ -286,7 +299,7 @@ def _without_signs(figures: Mapping[str, float | None]) -> list[float | None]:
     return printed
 
 
-def _unmatched(rating: Column, benchmark: str, model: str, score: str, printed: list[float]) -> Row:
+def _unmatched(rating: RaterColumn, benchmark: str, model: str, score: str, printed: list[float]) -> Row:
     """Return the row of a published correlation whose score this run does not have."""
     intervals = [f"{kind}_ci" for kind in KINDS]
     return {
@@ -304,7 +317,7 @@ def _unmatched(rating: Column, benchmark: str, model: str, score: str, printed: 
 
 
 def means(
-    ratings: Sequence[Column], categories: Mapping[Answer, str | None], confident: Mapping[Answer, bool]
+    ratings: Sequence[RaterColumn], categories: Mapping[Answer, str | None], confident: Mapping[Answer, bool]
 ) -> Iterator[Row]:
     """Yield ratings and confidence side by side (ProbDiff paper, table 5): a row a benchmark, category and model.
 

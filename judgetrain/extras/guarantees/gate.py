@@ -53,7 +53,7 @@ class GateError(JudgetrainError):
 
 
 @dataclass(frozen=True)
-class Rule:
+class GateRule:
     """A rule of ``guarantees.required``: a judge beats another method, or matches it.
 
     Args:
@@ -128,7 +128,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
     methods = {method.name: method for method in map(Method.parse, evaluate.methods)}
     if evaluate.partial and config.required:
         raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
-    for rule in map(Rule.parse, config.required):
+    for rule in map(GateRule.parse, config.required):
         where = f"guarantees.required: {rule.text}:"
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{where} evaluate.methods has no baseline ({', '.join(BASELINES)})")
@@ -172,7 +172,7 @@ def gate_checks(
     verdicts = verdicts_of(results)
     test = PairedTest(benchmark, verdicts, config.margin, resamples, seed)
     checks = []
-    for rule in map(Rule.parse, config.required):
+    for rule in map(GateRule.parse, config.required):
         judge = key_of(verdicts, rule.judge, rule.branches)
         if judge is None:
             continue
@@ -192,7 +192,9 @@ def verdicts_of(results: Iterable[Sequence[Prediction]]) -> Verdicts:
     return verdicts
 
 
-def _opponents(rule: Rule, methods: Sequence[Method], verdicts: Verdicts, benchmark: Benchmark) -> Iterable[MethodKey]:
+def _opponents(
+    rule: GateRule, methods: Sequence[Method], verdicts: Verdicts, benchmark: Benchmark
+) -> Iterable[MethodKey]:
     """Return the methods that a rule's judge is compared with; empty where none is evaluated on the benchmark."""
     if rule.than == FLOORS:
         return [key for key in verdicts if key.method in BASELINES]
@@ -274,7 +276,7 @@ class PairedTest:
     resamples: int
     seed: int
 
-    def of(self, rule: Rule, first: MethodKey, second: MethodKey) -> Check | None:
+    def of(self, rule: GateRule, first: MethodKey, second: MethodKey) -> Check | None:
         """Return the test of a rule; None where no comparison has a label.
 
         Args:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Sections, Table, number, points
 from judgetrain.extras.guarantees.gate import Check
-from judgetrain.extras.guarantees.worth import Worth
+from judgetrain.extras.guarantees.worth import TrainingGain
 
 
-def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth]) -> Sections:
+def sections(rows: Sequence[MetricRow], records: Sequence[Check | TrainingGain]) -> Sections:
     """Return the report's sections on what training gained and on the gate."""
     said: Columns = {"in words": lambda w: w.told, "n": lambda w: w.n}
     columns: Columns = {
@@ -19,6 +19,6 @@ def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth]) -> Sec
         "p": lambda c: number(c.p, 3),
         "passed": lambda c: "yes" if c.passed else "no",
     }
-    paid = Table.of("Worth training", [r for r in records if isinstance(r, Worth)], said)
+    paid = Table.of("Worth training", [r for r in records if isinstance(r, TrainingGain)], said)
     gate = Table.of("Gate", [r for r in records if isinstance(r, Check)], columns, names=3)
     return Sections(first=[paid, gate])

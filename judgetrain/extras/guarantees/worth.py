@@ -25,7 +25,7 @@ DATA = ("dialogues", "cluster", "responses")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worth:
+class TrainingGain:
     """The last trained judge against the best method without training, on a benchmark.
 
     Args:
@@ -53,7 +53,7 @@ class Worth:
     told: str
 
 
-def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | None:
+def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> TrainingGain | None:
     """Return whether training paid, on the test split.
 
     The judge is the last one trained, in its plain form where that is evaluated. It is asked with the branches that a
@@ -79,7 +79,7 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Wort
     if judge is None or not untrained:
         return None
     best = untrained[0]
-    rule = gate.Rule.parse(f"{judge} beats {gate.UNTRAINED}")
+    rule = gate.GateRule.parse(f"{judge} beats {gate.UNTRAINED}")
     test = gate.PairedTest(benchmark, verdicts, settings.guarantees.margin, settings.evaluate.bootstrap, settings.seed)
     check = test.of(rule, judge, best)
     if check is None:
@@ -90,7 +90,7 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Wort
     rounded_share = None
     if share is not None:
         rounded_share = round(share, 6)
-    return Worth(
+    return TrainingGain(
         benchmark=benchmark.name,
         judge=str(judge),
         than=str(best),
@@ -116,7 +116,7 @@ def _last_trained(methods: Sequence[Method]) -> Method | None:
 def _named_branches(predicted: Predicted, name: str) -> int | None:
     """Return the branches with which a rule, or the objective, names a judge; None where neither does."""
     settings = predicted.settings
-    for rule in map(gate.Rule.parse, settings.guarantees.required):
+    for rule in map(gate.GateRule.parse, settings.guarantees.required):
         if rule.judge == name and rule.branches:
             return rule.branches
     if settings.objective:
@@ -199,7 +199,7 @@ def measure(predicted: Predicted) -> Measured:
     """Return the gate's checks, and whether training paid, out of an evaluation's predictions."""
     settings = predicted.settings
     on_test = [part_of(predicted.test, predictions) for predictions in predicted.results]
-    records: list[gate.Check | Worth] = []
+    records: list[gate.Check | TrainingGain] = []
     records += gate.gate_checks(
         predicted.test, settings.evaluated, on_test, settings.guarantees, settings.evaluate.bootstrap, settings.seed
     )
@@ -209,10 +209,10 @@ def measure(predicted: Predicted) -> Measured:
     return Measured(records=records)
 
 
-def write(records: Sequence[gate.Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
+def write(records: Sequence[gate.Check | TrainingGain], config: GuaranteesConfig, out: StageRun) -> None:
     """Write the gate's checks, and whether training paid."""
     gate.write_gate([record for record in records if isinstance(record, gate.Check)], config, out)
-    worths = [record for record in records if isinstance(record, Worth)]
+    worths = [record for record in records if isinstance(record, TrainingGain)]
     if worths:
         out.write_json(FILE.removesuffix(".json"), [asdict(record) for record in worths])
     for record in worths:

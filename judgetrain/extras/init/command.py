@@ -68,7 +68,7 @@ dialogues:
 """
 
 
-class Parts(NamedTuple):
+class DataFiles(NamedTuple):
     """The files to train on and to measure on.
 
     Args:
@@ -176,7 +176,7 @@ def default_base() -> str:
     return HUB_MODEL
 
 
-def divided(files: Sequence[FileContents]) -> Parts:
+def divided(files: Sequence[FileContents]) -> DataFiles:
     """Return what to train on and what to measure on.
 
     Raises:
@@ -203,18 +203,18 @@ def divided(files: Sequence[FileContents]) -> Parts:
             only_test = f"{test.path.name} is the only file, and is to measure on; "
         raise ConfigError(f"init: {only_test}there is nothing to learn from: {SEE_ROWS}")
     if any(file.labelled >= ENOUGH for file in train):
-        return Parts("labels", train, test, held)
+        return DataFiles("labels", train, test, held)
     if any(file.kinds["comparison"] for file in train):
-        return Parts("model", train, test, held)
+        return DataFiles("model", train, test, held)
     if any(file.references for file in train):
-        return Parts("dialogues", train, test, held)
+        return DataFiles("dialogues", train, test, held)
     raise ConfigError(
         f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
         f"{SEE_ROWS}"
     )
 
 
-def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
+def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> str:
     """Return the recipe's text.
 
     Args:
@@ -243,7 +243,7 @@ def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
     )
 
 
-def _benchmarks(parts: Parts) -> str:
+def _benchmarks(parts: DataFiles) -> str:
     """Return the recipe's lines on what to measure on."""
     test = parts.test
     if test is None:
@@ -286,7 +286,7 @@ def _source(file: FileContents, name: str, **more: Any) -> str:
     return _quoted(source).replace('"path": "DIR/', '"path": "${data_dir}/', 1)
 
 
-def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
+def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
     """Yield lines on what was decided, and on what to run next."""
     teacher, why, _ = WAYS[parts.way]
     names = " and ".join(file.path.name for file in parts.train)
@@ -316,7 +316,7 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     yield f"  {run} stage={target}"
 
 
-def _left_out(parts: Parts, test: FileContents) -> int:
+def _left_out(parts: DataFiles, test: FileContents) -> int:
     """Return how many rows to learn from hold a query that is measured on, or nearly."""
     measured = []
     for dialogue in test.dialogues[: parts.held]:

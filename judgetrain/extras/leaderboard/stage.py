@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.intervals import FEWEST
 from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Standing, leaderboard
+from judgetrain.extras.leaderboard.standings import Leaderboard, Rate, Standing, SystemPair, leaderboard
 
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
@@ -110,7 +110,7 @@ def page(board: Leaderboard, title: str) -> str:
     )
 
 
-def _cells(pair: Pair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
+def _cells(pair: SystemPair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
     """Return the two fields of a pair in the matrix: the row's win rate against the column, and if it is decided."""
     rate = pair.rate
     if rate is None:

@@ -28,7 +28,7 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rating:
+class SystemRating:
     """Rating points (mean 1000; 400 are odds of 10 to 1), their interval, and the rank that they give in a part."""
 
     rank: int
@@ -53,7 +53,7 @@ class Standing:
 
     system: str
     part: int | None
-    rating: Rating | None
+    rating: SystemRating | None
     ranks: tuple[int, int] | None
     bounded: bool
     win_rate: Rate | None
@@ -66,7 +66,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class SystemPair:
     """Two systems of one part, the better one first.
 
     Args:
@@ -104,7 +104,7 @@ class Leaderboard:
     """
 
     systems: list[Standing]
-    pairs: list[Pair]
+    pairs: list[SystemPair]
     separability: float | None
     outcomes: dict[str, int]
     comparisons: int
@@ -192,7 +192,7 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
     return Rate(share=share, interval=interval, games=len(prompts))
 
 
-def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[Pair]:
+def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[SystemPair]:
     """Yield every two systems of a part, the better one first."""
     for members in ratings.parts:
         best_first = sorted(members.tolist(), key=lambda system: -ratings.ratings[0, system])
@@ -202,7 +202,7 @@ def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[Pair]:
             interval = None
             if min(ratings.prompts_of(first), ratings.prompts_of(second)) >= FEWEST:
                 interval = (low, high)
-            yield Pair(
+            yield SystemPair(
                 first=names[first],
                 second=names[second],
                 difference=float(distances[0]),
@@ -212,7 +212,7 @@ def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[Pair]:
             )
 
 
-def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[Pair]) -> list[Standing]:
+def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[SystemPair]) -> list[Standing]:
     """Return the systems' rows: the largest part first, best first; then systems of which nothing could be read."""
     above = Counter(pair.second for pair in pairs if pair.decided)
     below = Counter(pair.first for pair in pairs if pair.decided)
@@ -251,7 +251,7 @@ def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[Pair]) -> lis
     return rows
 
 
-def _rating(system: int, ratings: Fit, members: Any) -> Rating | None:
+def _rating(system: int, ratings: Fit, members: Any) -> SystemRating | None:
     """Return a system's rating; None without a comparison.
 
     Args:
@@ -267,7 +267,7 @@ def _rating(system: int, ratings: Fit, members: Any) -> Rating | None:
     if ratings.prompts_of(system) >= FEWEST:
         low, high = map(float, ends(ratings.ratings[1:, system]))
         interval = (low, high)
-    return Rating(rank=rank, points=float(points), interval=interval)
+    return SystemRating(rank=rank, points=float(points), interval=interval)
 
 
 def _counts(name: str, comparisons: Battles) -> dict[str, int]:

@@ -11,7 +11,15 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
+from judgetrain.extras.guarantees.gate import (
+    Check,
+    GateError,
+    GateRule,
+    failures,
+    gate_checks,
+    gate_row,
+    require_passed,
+)
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
 from judgetrain.pipeline import cards, cli
@@ -106,9 +114,9 @@ def test_rules_that_cannot_be_tested_are_refused_before_anything_runs(required: 
     config.guarantees.required = [required]
     assert message in refused(config, "evaluate")
     rule = "dpo@10 matches sft@3"
-    assert Rule.parse(rule) == Rule(rule, "dpo", 10, False, "sft", 3)
+    assert GateRule.parse(rule) == GateRule(rule, "dpo", 10, False, "sft", 3)
     with pytest.raises(ConfigError, match="is no rule"):
-        Rule.parse(">dpo")
+        GateRule.parse(">dpo")
 
 
 def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(

@@ -14,7 +14,7 @@ from judgetrain.evaluate.hooks import Predicted
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import GateError, require_passed
-from judgetrain.extras.guarantees.worth import PARTS, Worth, worth
+from judgetrain.extras.guarantees.worth import PARTS, TrainingGain, worth
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
@@ -33,7 +33,7 @@ def found(
     objective: str | None = None,
     methods: tuple[str, ...] = (),
     **told: Any,
-) -> Worth | None:
+) -> TrainingGain | None:
     """``methods``: as the configuration writes them, where that is not as their results are called."""
     written = methods or tuple(dict.fromkeys(r[0].method for r in results))
     config = Config(
