@@ -5,14 +5,16 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
+from ipaddress import ip_address
 from itertools import combinations
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from fastapi import Body, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -62,10 +64,12 @@ class Admission:
         app: the application that answers.
         service: says whether it is shutting down, and counts open requests.
         token: what clients must send, if anything.
+        hosts: names that requests may be sent to; None: any.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, service: Service, token: str | None, hosts: frozenset[str] | None) -> None:
         self._app = app
+        self._hosts = hosts
         self._service = service
         self._limits = service.limits
         self._token = None
@@ -76,10 +80,17 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; connections of other kinds, and open paths, pass to the application as they are."""
-        if scope["type"] != "http" or scope["path"] in OPEN:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        stranger = self._stranger(headers)
+        if stranger is not None:
+            await stranger(scope, receive, send)
+            return
+        if scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
         body = b""
         refusal = self._late(scope)
         if not self._admits(headers.get(b"authorization", b"")):
@@ -128,6 +139,26 @@ class Admission:
         await asyncio.wait((answering,))
         if not answering.cancelled():
             answering.result()
+
+    def _stranger(self, headers: Mapping[bytes, bytes]) -> Response | None:
+        """Return the refusal of a request that some page on the web may have a browser send, else None.
+
+        Without a token, whoever reaches the server may ask it, and a browser on this machine does. A page of another
+        site says so by its Origin; or its name is made to point here (DNS rebinding), and stands in Host.
+        """
+        if self._hosts is None:
+            return None
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = _host_name(host)
+        if name not in self._hosts and not _is_address(name):
+            message = f"this server does not answer as {name[:100]!r}; serve.allowed_hosts lets further names in"
+            return error(421, message)
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if origin and urlsplit(origin).netloc != host and _host_name(urlsplit(origin).netloc) not in self._hosts:
+            return error(
+                403, "a page of another site may not ask this server; serve.allowed_hosts lets further ones in"
+            )
+        return None
 
     def _late(self, scope: Scope) -> Response | None:
         """Return the refusal of a request that comes after the signal to end, else None."""
@@ -184,15 +215,33 @@ class Admission:
         return bytes(body)
 
 
-def create_app(service: Service, token: str | None = None) -> FastAPI:
+def _host_name(host: str) -> str:
+    """Return the name in ``NAME:PORT``, as Host and Origin have it."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    """Return whether a host is an IP address, which no other site's name can be made to look like."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def create_app(service: Service, token: str | None = None, hosts: frozenset[str] | None = None) -> FastAPI:
     """Return the application that answers for a service.
 
     Args:
         service: has the judge and the limits.
         token: what clients must send; None: anybody is answered.
+        hosts: names that requests may be sent to, beside addresses; None: any.
     """
     app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
-    app.add_middleware(Admission, service=service, token=token)
+    app.add_middleware(Admission, service=service, token=token, hosts=hosts)
     _handle_errors(app)
     _add_judge(app, service)
     group_rewards = GroupRewards(service, ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"))
@@ -260,8 +309,16 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         most = min(service.limits.comparisons, service.limits.queue)
         if len(rows) > most:
             return error(422, f"comparisons: at most {most}, found {len(rows)}", "comparisons")
+        refusal = _too_many_criteria(service, "criteria", [row.criteria for row in rows])
+        if refusal is not None:
+            return refusal
+        places = [""]
+        if isinstance(request, schema.ComparisonsIn):
+            places = [f"comparisons[{number}]." for number in range(len(rows))]
         # Rubrics of many rows take a while to read, and others' requests are not to wait for it.
-        comparisons = await asyncio.to_thread(lambda: [row.asked() for row in rows])
+        comparisons = await asyncio.to_thread(
+            lambda: [row.asked(place) for row, place in zip(rows, places, strict=True)]
+        )
         seeds = []
         for row in rows:
             if row.seed is None:
@@ -377,14 +434,17 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         A reward is null where nothing could be read, and a pair that could not be read has no result.
         """
         refusal = _without_criteria(service, "principle", [request.principle])
+        if refusal is None:
+            refusal = _too_many_criteria(service, "principle", [request.principle])
         if refusal is not None:
             return refusal
+        rubric = await asyncio.to_thread(schema.rubric_in, request.principle, "principle")
         texts = [response.text for response in request.response_objs]
         prompt = [message.model_dump() for message in request.conversation_history]
         judged: list[Judged] = []
         rewards: list[Scalar] = []
         if texts:
-            rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], request.principle, judged)
+            rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], rubric, judged)
         unreadable = sum(soft_share(prediction) is None for _, prediction in judged)
         answer = {
             "rewards": rewards,
@@ -433,6 +493,15 @@ def _without_criteria(service: Service, field: str, criteria: Sequence[Any]) -> 
     return error(422, f"{field}: {service.judge.name} goes by no criteria; judges that branch do", field)
 
 
+def _too_many_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:
+    """Return the refusal of more criteria than a request may have; None where there are no more."""
+    number = sum(map(schema.number_of, criteria))
+    most = service.config.criteria
+    if number <= most:
+        return None
+    return error(422, f"{field}: at most {most} in one request (serve.criteria), found {number}", field)
+
+
 def _handle_errors(app: FastAPI) -> None:
     """Have every exception answered with a sentence."""
 
@@ -462,7 +531,10 @@ def _handle_errors(app: FastAPI) -> None:
         status = 500
         if isinstance(exception, (DataError, ConfigError)):
             status = 422
-        return error(status, str(exception))
+        field = None
+        if isinstance(exception, schema.CriteriaError):
+            field = exception.field
+        return error(status, str(exception), field)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, exception: Exception) -> Response:

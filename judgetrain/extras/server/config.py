@@ -21,6 +21,13 @@ class ServeConfig:
         "what /get_reward scores: pairs, or each response (score)",
         choices=("round_robin", "anchor", "score"),
     )
+    criteria: int = key(4096, "criteria in one request at most, all rows together", low=1, in_fingerprint=False)
+    allowed_hosts: list[str] = key(
+        [],
+        "without a token: further names by which clients may reach this server (a proxy's); it answers to those that "
+        "it listens as, and to addresses",
+        in_fingerprint=False,
+    )
     group: int = key(1, "/get_reward: responses to a prompt that are compared (OpenRLHF's n_samples_per_prompt)", low=1)
 
 

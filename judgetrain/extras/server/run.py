@@ -87,10 +87,16 @@ def bound(config: ServeConfig) -> socket.socket:
     return found
 
 
+def names_of(config: ServeConfig) -> frozenset[str]:
+    """Return the names by which this server is reached, in lower case: its own, this machine's, and what is allowed."""
+    names = ["localhost", config.host, socket.gethostname(), socket.getfqdn(), *config.allowed_hosts]
+    return frozenset(name.lower() for name in names if name)
+
+
 def run(service: Service, listener: socket.socket, token: str | None, console: Console) -> None:
     """Answer until a signal ends it."""
     settings = uvicorn.Config(
-        create_app(service, token),
+        create_app(service, token, None if token else names_of(service.config)),
         http=partial(Patient, service.limits.patience),  # type: ignore[arg-type]
         log_level="warning",
         access_log=False,

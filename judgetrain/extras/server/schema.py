@@ -23,19 +23,60 @@ def _writable(text: str) -> str:
     return text
 
 
-def _rubric(given: Any) -> Rubric | None:
+class CriteriaError(DataError):
+    """Criteria of a request that cannot be read; ``field`` says where they stand in it."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+def rubric_in(criteria: Any, field: str) -> Rubric | None:
+    """Return the rubric of a request's criteria; None without any.
+
+    Many criteria take a while to read, so that this is called outside the event loop.
+
+    Args:
+        criteria: as they were sent.
+        field: where they stand in the request.
+
+    Raises:
+        CriteriaError: they are no criteria.
+    """
+    if criteria is None:
+        return None
     try:
-        found = None if given is None or given == "" else rubric_of(given)
-    except DataError as error:
-        raise ValueError(str(error)) from error
-    if found is not None:
-        _writable(json.dumps(found.to_row(), ensure_ascii=False))
-    return found
+        rubric = rubric_of(criteria)
+        _writable(json.dumps(rubric.to_row(), ensure_ascii=False))
+    except (DataError, ValueError) as error:
+        raise CriteriaError(str(error), field) from error
+    return rubric
+
+
+def number_of(criteria: Any) -> int:
+    """Return how many criteria there are at most in what was sent, without reading them."""
+    if criteria is None:
+        return 0
+    if isinstance(criteria, str):
+        return criteria.count("\n") + 1
+    if isinstance(criteria, dict):
+        # The list may stand in a rubric's object.
+        return max((len(value) for value in criteria.values() if isinstance(value, list)), default=1)
+    if isinstance(criteria, list):
+        return len(criteria)
+    return 1
+
+
+def _none_if_empty(criteria: Any) -> Any:
+    """Return criteria as they were sent, and None for an empty text."""
+    if criteria == "":
+        return None
+    return criteria
 
 
 Text = Annotated[str, AfterValidator(_writable)]
-Criteria = Annotated[Any, AfterValidator(_rubric)]
-"""What to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md)."""
+Criteria = Annotated[Any, AfterValidator(_none_if_empty)]
+"""What to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md), not read yet."""
 
 
 class Strict(BaseModel):
@@ -71,14 +112,22 @@ class ComparisonIn(Strict):
             raise ValueError("messages: expected the last message to be the user's")
         return self
 
-    def asked(self) -> Comparison | Candidates:
-        """Return what the judge is asked about."""
+    def asked(self, place: str = "") -> Comparison | Candidates:
+        """Return what the judge is asked about.
+
+        Args:
+            place: of this row in the request, as ``comparisons[0].``; empty where it is the request.
+
+        Raises:
+            CriteriaError: its criteria cannot be read.
+        """
+        rubric = rubric_in(self.criteria, f"{place}criteria")
         prompt = self.prompt if self.messages is None else [m.model_dump() for m in self.messages]
         assert prompt is not None
         if self.response_b is None:
-            found = Candidates.of(prompt, [self.response_a], self.reference, self.criteria)
+            found = Candidates.of(prompt, [self.response_a], self.reference, rubric)
             return replace(found, id=self.id or found.id)
-        named = {"id": self.id, "rubric": self.criteria}
+        named = {"id": self.id, "rubric": rubric}
         return Comparison.of(prompt, self.response_a, self.response_b, self.reference, **named)
 
 

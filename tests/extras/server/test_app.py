@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
 from judgetrain.extras.server.openrlhf import NOTHING_READ
+from judgetrain.extras.server.run import names_of
 from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
@@ -89,7 +91,6 @@ def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient)
         ({"prompt": "p", "response_b": "a"}, "response_a", "Field required"),
         ({"prompt": "p", "response_a": "a"}, None, "longer compares two responses"),
         ({**ROW, "criteria": "it is short"}, "criteria", "longer goes by no criteria"),
-        ({**ROW, "criteria": [" "]}, "criteria", "expected what to look for"),
         ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
         ({**ROW, "sed": 3}, "sed", "not permitted"),
         ({**ROW, "seed": -1}, "seed", "greater than or equal to 0"),
@@ -115,7 +116,6 @@ def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str | N
     [
         (b"{", "application/json", "no JSON"),
         (b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', "application/json", "surrogate"),
-        (b'{"prompt": "p", "response_a": "a", "criteria": "\\ud800"}', "application/json", "surrogate"),
         (b"\xff", "application/json", "parsing the body"),
         (b"", "application/json", "Field required"),
         # As curl sends what follows -d.
@@ -125,6 +125,59 @@ def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str | N
 def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes, kind: str, message: str) -> None:
     answer = client.post("/v1/judge", content=body, headers={"content-type": kind})
     assert answer.status_code in (400, 422) and message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "message"),
+    [([" "], "expected what to look for"), ("\ud800", "surrogate"), ([3], ""), ({"criterium": "x"}, "")],
+)
+def test_criteria_that_cannot_be_read_are_named_by_their_row(criteria: Any, message: str) -> None:
+    body = json.dumps({"comparisons": [ROW, {**ROW, "criteria": criteria}]})
+    with client_of(world_judge()) as client:
+        answer = client.post("/v1/judge", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "comparisons[1].criteria")
+    assert message in answer.json()["error"]["message"]
+
+
+def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
+    """Reading a hundred thousand takes seconds, in which nobody else would be answered."""
+    many = {"comparisons": [{**ROW, "criteria": [f"c{i}" for i in range(3000)]}] * 2}
+    with client_of(world_judge()) as client:
+        started_at = time.monotonic()
+        for body in (many, {**ROW, "criteria": "a\n" * 100_000}, {**ROW, "criteria": {"criteria": ["a"] * 5000}}):
+            answer = client.post("/v1/judge", json=body)
+            assert (answer.status_code, answer.json()["error"]["field"]) == (422, "criteria")
+            assert "at most 4096 in one request (serve.criteria), found " in answer.json()["error"]["message"]
+        assert time.monotonic() - started_at < 5
+        history = {"conversation_history": [{"role": "user", "content": "Why?"}], "response_objs": []}
+        assert client.post("/compare", json=history | {"principle": "a\n" * 9999}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:8765", None, 200),
+        ("127.0.0.1:8765", "http://127.0.0.1:8765", 200),
+        ("[::1]:8765", "http://[::1]:8765", 200),
+        ("judge.example:80", "https://judge.example", 200),
+        ("evil.example:8765", None, 421),
+        ("localhost:8765", "https://evil.example", 403),
+        ("127.0.0.1:8765", "http://10.0.0.7", 403),
+        ("localhost:8765", "null", 403),
+        ("[", None, 421),
+    ],
+)
+def test_without_a_token_pages_of_other_sites_are_not_answered(host: str, origin: str | None, status: int) -> None:
+    names = names_of(ServeConfig(allowed_hosts=["judge.example"]))
+    headers = {"host": host} | ({"origin": origin} if origin else {})
+    with TestClient(create_app(Service(LongerJudge(), ServeConfig(), 0), None, names)) as client:
+        assert client.post("/v1/judge", json=ROW, headers=headers).status_code == status
+        assert client.get("/health", headers=headers).status_code == status
+
+
+def test_the_page_links_to_what_is_there(client: TestClient) -> None:
+    links = re.findall(r'href="([^"#]+)"', client.get("/").text)
+    assert links and all(client.get(f"/{link}").status_code == 200 for link in links)
 
 
 def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording) -> None:
