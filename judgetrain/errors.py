@@ -1,6 +1,29 @@
 """Errors that a user can act on: printed as one message without a traceback, exit code 2."""
 
+import sys
 from collections.abc import Iterable, Mapping
+
+_CONTROLS = {
+    # Line feeds and tabs are layout, and harmless.
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: "\u2421",
+    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
+}
+"""Control characters, and the visible ones that stand for them."""
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are shown and not obeyed.
+
+    Names and texts of data and models are printed, too. An escape sequence in one could rename the terminal's window,
+    hide what stands before it, or have the terminal type.
+    """
+    return text.translate(_CONTROLS)
+
+
+def say_error(message: object) -> None:
+    """Print the message with which the command ends on standard error."""
+    print(f"judgetrain: {printable(str(message))}", file=sys.stderr)
 
 
 class JudgetrainError(Exception):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from judgetrain.errors import printable
+
 VERBOSE = "JUDGETRAIN_VERBOSE"
 """The environment variable that carries ``-v`` to every process."""
 EVERY = 30.0
@@ -30,7 +32,7 @@ class Console:
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
         if not self.silent:
-            print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, and return what was printed, without colours.
@@ -38,9 +40,19 @@ class Console:
         Where output is no terminal, lines are wide enough for a table.
         """
         from rich.console import Console as RichConsole
+        from rich.console import ConsoleOptions, RenderableType
+        from rich.segment import Segment
+
+        class Shown(RichConsole):
+            """A console whose escape sequences are its own, whatever stands in the texts."""
+
+            def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+                """Yield the segments of a renderable with printable texts."""
+                for segment in super().render(renderable, options):
+                    yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
         width = None if self.terminal else 140
-        console = RichConsole(width=width, record=True)
+        console = Shown(width=width, record=True)
         for part in parts:
             console.print(part)
         return console.export_text()

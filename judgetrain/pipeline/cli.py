@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, say_error
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
 TIDYING = 30.0
@@ -59,7 +59,7 @@ def main() -> int:
         rooms.rooms()
         return _main()
     except ConfigError as error:
-        print(f"judgetrain: {error}", file=sys.stderr)
+        say_error(error)
         return EXIT_ERROR
     except KeyboardInterrupt:
         _show(lambda: print("judgetrain: interrupted; what is finished is kept: run again to go on", file=sys.stderr))

@@ -25,7 +25,7 @@ from judgetrain.artifacts.console import Console, LogLines
 from judgetrain.artifacts.executor import share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.tracker import unless_set
-from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.errors import ConfigError, JudgetrainError, say_error
 from judgetrain.pipeline import CONF, EXIT_ERROR
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
@@ -221,7 +221,7 @@ def guarded(work: Callable[[], None]) -> int:
         message = _explained(error)
         if _show_traceback or not message:
             raise
-        print(f"judgetrain: {message}", file=sys.stderr)
+        say_error(message)
         return EXIT_ERROR
     finally:
         # Also after an interrupt: the jobs that are done have results to show.
@@ -247,4 +247,4 @@ def _explained(error: Exception) -> str | None:
 def _report(error: BaseException) -> None:
     """Print an error's message, and remember that the command has failed."""
     _errors.append(error)
-    print(f"judgetrain: {sentence(error)}", file=sys.stderr)
+    say_error(sentence(error))

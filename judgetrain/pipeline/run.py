@@ -21,7 +21,7 @@ from judgetrain.artifacts.shards import SECONDS, TOLD, seconds_so_far, shard_pro
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
-from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError, printable
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
@@ -344,7 +344,7 @@ class Pipeline:
         name = plan.stage.name
         printed = plan.directory / PRINTED
         if printed.is_file():
-            print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
+            print(printable(printed.read_text(encoding="utf-8").rstrip("\n")), flush=True)
         if plan.manifest:
             self.console.line(f"{name}: {_summary(plan.manifest)}")
         self.console.line(f"{name}: nothing to do, everything is there: {plan.directory}")

@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.data.duplicates import BenchmarkQueries, asked
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, printable
 from judgetrain.extras.init.look import MOST, SUFFIXES, FileContents, look
 from judgetrain.keys import PACKAGE
 from judgetrain.pipeline.config import Config
@@ -110,11 +110,11 @@ def init(pipeline: Pipeline) -> None:
         fields = config.dialogues.sources[0].fields
     files = [look(path, fields) for path in paths]
     for contents in files:
-        print("\n".join(contents.lines()))
+        print(printable("\n".join(contents.lines())))
     parts = divided(files)
     base, encoder = _models(config)
     write_text_atomic(recipe, text_of(parts, directory.resolve(), base, encoder))
-    print("\n".join(advice(parts, recipe, base)))
+    print(printable("\n".join(advice(parts, recipe, base))))
 
 
 def _models(config: Config) -> tuple[str, str]:
