@@ -8,6 +8,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.intervals import FEWEST, bootstrap_interval
+from judgetrain.data.rows import Asked, asked_in, clusters
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
@@ -18,6 +20,9 @@ from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]
 T = TypeVar("T")
+
+RESAMPLES = 2000
+"""Resamples of the interval of agreement, as many as in stage evaluate by default."""
 
 # The names of the rows of comparisons and of responses.
 VERDICTS = "verdicts"
@@ -184,8 +189,10 @@ def summary_of(
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
     (``judge.aggregation=fitted``); None where there is none. ``failures`` counts rows by their ``failure``,
-    ``unreadable`` judgments by reason. ``partly_read`` are comparisons without a verdict of which some of the given
-    criteria were read (``judge.least_read``). Of the ``labelled`` rows ``agreed`` have the label as their verdict.
+    ``unreadable`` judgments by reason. ``agreement_ci`` is the 95% interval of the agreement over prompts, of which
+    ``labelled_prompts`` have labels; None where they are too few. ``partly_read`` are comparisons without a verdict of
+    which some of the given criteria were read (``judge.least_read``). Of the ``labelled`` rows ``agreed`` have the
+    label as their verdict.
 
     Args:
         rows: of ``verdicts.jsonl``.
@@ -199,8 +206,8 @@ def summary_of(
     failures: Counter[str] = Counter()
     unreadable: Counter[str] = Counter()
     total = 0
-    labelled = 0
-    agreed = 0
+    agreed: list[bool] = []
+    prompts: list[Asked] = []
     in_both_orders = 0
     consistent = 0
     partly_read = 0
@@ -208,8 +215,9 @@ def summary_of(
         total += 1
         unreadable.update(row["failures"])
         if row["label"] is not None:
-            labelled += 1
-            agreed += row["label"] == row["verdict"]
+            agreed.append(row["label"] == row["verdict"])
+            # A row that does not tell its prompt counts as one of its own.
+            prompts.append(asked_in(row) or ("row", str(total)))
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1
             continue
@@ -226,8 +234,9 @@ def summary_of(
         "judge": judge,
         "consistency": consistency,
         "rows": total,
-        "labelled": labelled,
-        "agreed": agreed,
+        "labelled": len(agreed),
+        "agreed": sum(agreed),
+        **_agreement(agreed, prompts),
         "calls": calls,
         "verdicts": verdicts,
         "tokens": tokens,
@@ -236,6 +245,16 @@ def summary_of(
         "partly_read": partly_read,
         "unreadable": dict(unreadable.most_common()),
     }
+
+
+def _agreement(agreed: Sequence[bool], prompts: Sequence[Asked]) -> dict[str, Any]:
+    """Return the interval of the agreement, as stage evaluate computes it, and the number of labelled prompts."""
+    # Rows on one prompt, as several annotators' on one comparison, say less than as many prompts.
+    by_prompt = clusters(prompts)
+    interval = None
+    if agreed:
+        interval = bootstrap_interval(agreed, RESAMPLES, 0, by_prompt)
+    return {"agreement_ci": interval, "labelled_prompts": len(set(by_prompt))}
 
 
 _LONG_NAMES = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
@@ -258,7 +277,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         share = 100 * summary["consistency"]
         yield f"consistency: {share:.1f}% of the readable verdicts are the same in both orders"
     if summary["labelled"]:
-        yield _agreement_line(summary["agreed"], summary["labelled"])
+        yield _agreement_line(summary)
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         hint = too_long_hint(summary["unreadable"])
@@ -281,14 +300,16 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"sent to the paid model: {listed(summary['spent'])}"
 
 
-def _agreement_line(agreed: int, labelled: int) -> str:
-    """Return the line of the agreement with labels, with its 95% interval (Wilson)."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(agreed, labelled).proportion_ci(method="wilson")
-    low = 100 * interval.low
-    high = 100 * interval.high
-    return f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%} (95%: {low:.0f} to {high:.0f})"
+def _agreement_line(summary: Mapping[str, Any]) -> str:
+    """Return the line of the agreement with labels, with its 95% interval over prompts where there is one."""
+    agreed = summary["agreed"]
+    labelled = summary["labelled"]
+    prompts = summary["labelled_prompts"]
+    line = f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%}"
+    if summary["agreement_ci"] is None:
+        return f"{line} (no interval: {prompts} prompts, and {FEWEST} are needed)"
+    low, high = summary["agreement_ci"]
+    return f"{line} (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
 
 
 def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:

@@ -31,12 +31,13 @@ from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.duplicates import normalised
+from judgetrain.data.intervals import wilson_interval
 from judgetrain.data.rows import clusters
 from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
-from judgetrain.evaluate.metrics.intervals import resampled_interval, wilson_interval
+from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.extras.calibrate.fit import FEWEST, fit
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.label.examples import sft_row

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import bootstrap_interval
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import (
     length_balanced,
@@ -18,7 +19,7 @@ from judgetrain.evaluate.metrics.groups import (
     length_correlation,
     length_correlation_interval,
 )
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
+from judgetrain.evaluate.metrics.intervals import paired_difference, with_intervals
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message

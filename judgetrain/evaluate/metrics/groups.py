@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.evaluate.metrics.intervals import Clusters, Floats, Interval, resampled_interval
+from judgetrain.data.intervals import Clusters, Floats, Interval
+from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, merged, unreadable, without_ties
 
 

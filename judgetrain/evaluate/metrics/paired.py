@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import Interval
 from judgetrain.errors import DataError
-from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
+from judgetrain.evaluate.metrics.intervals import paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction

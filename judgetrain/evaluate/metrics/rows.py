@@ -15,11 +15,12 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import Interval, bootstrap_interval, wilson_interval
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
 from judgetrain.evaluate.metrics import intervals, verdicts
 from judgetrain.evaluate.metrics.groups import GroupAgreement, mean
-from judgetrain.evaluate.metrics.intervals import Correlations, Interval, bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import Correlations
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
 from judgetrain.judges.base import Prediction
 
@@ -285,7 +286,7 @@ def _position_interval(ab: Verdicts, ba: Verdicts, prompts: Sequence[str]) -> In
             clusters.append(prompt)
     # Where no prompt comes twice, items are independent.
     has_repeats = len(set(clusters)) < len(clusters)
-    return intervals.wilson_interval(first_wins, clusters if has_repeats else None)
+    return wilson_interval(first_wins, clusters if has_repeats else None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from judgetrain.data.intervals import Interval
 from judgetrain.evaluate.metrics.groups import GroupAgreement
-from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
 

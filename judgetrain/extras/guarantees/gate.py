@@ -14,10 +14,11 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import Interval
 from judgetrain.engines.hub import hub_id
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.intervals import Difference, Interval, paired_difference
+from judgetrain.evaluate.metrics.intervals import Difference, paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.evaluate.report.table import signed, within

@@ -8,8 +8,8 @@ from pathlib import Path
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.intervals import Interval
 from judgetrain.evaluate.hooks import Measured, Predicted
-from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.paired import part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.objective import parse_objective

@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.evaluate.metrics.intervals import FEWEST
+from judgetrain.data.intervals import FEWEST
 from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
 from judgetrain.extras.leaderboard.standings import Leaderboard, Rate, Standing, SystemPair, leaderboard

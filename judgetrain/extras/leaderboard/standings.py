@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.data.intervals import FEWEST, Interval
 from judgetrain.errors import DataError
-from judgetrain.evaluate.metrics.intervals import FEWEST, Interval
 from judgetrain.extras.leaderboard.ratings import Battle, Battles, Fit, Floats, Games, ends, fit
 
 RESAMPLES = 1000

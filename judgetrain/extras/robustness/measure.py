@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from judgetrain.data.intervals import Interval, wilson_interval
 from judgetrain.evaluate.hooks import Measured, Predicted
-from judgetrain.evaluate.metrics.intervals import Interval, wilson_interval
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.extras.robustness.attack_suite import AttackSuite, Case

@@ -11,10 +11,10 @@ from scipy.stats import binomtest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import wilson_interval
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.intervals import wilson_interval
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.extras.robustness.attack_suite import AttackSuite, attack_suite
