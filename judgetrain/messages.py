@@ -72,13 +72,29 @@ def replied(response: Any) -> Any:
         return response
 
     reply: list[str] = []
-    for role, text in reversed(said(turns)):
+    for role, text in reversed(said(with_empty_end(turns))):
         if role != "assistant":
             break
         reply.insert(0, text)
     if not reply:
         return response
     return "\n\n".join(reply)
+
+
+def with_empty_end(turns: Sequence[Any]) -> list[Any]:
+    """Return messages whose last one, where it is an answer whose content is null, has an empty text.
+
+    Servers write null for an answer in which the model said nothing.
+    """
+    *earlier, last = turns
+    if not isinstance(last, Mapping):
+        return list(turns)
+    role = _first_value(last, SPEAKER)
+    is_answer = isinstance(role, str) and ROLES.get(role) == "assistant"
+    names = [name for name in TEXT if name in last]
+    if is_answer and names and _first_value(last, TEXT) is None:
+        last = {**last, names[0]: ""}
+    return [*earlier, last]
 
 
 def text_of(content: Any) -> Any:

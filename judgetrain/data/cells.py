@@ -1,6 +1,7 @@
 """Labels, ratings and lists in a row's cells, majorities of votes, and the error of a row that cannot be used."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -40,6 +41,18 @@ def label_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+_WHOLE = re.compile(r"-?\d+\.0")
+"""A whole number as data frames write it whose column has empty cells."""
+
+
+def id_text(value: Any) -> str:
+    """Return an id as text: 3, 3.0, "3", "3.0" and " 3 " are one id, which a data frame may write in any of these."""
+    text = label_text(value).strip()
+    if _WHOLE.fullmatch(text):
+        return text.removesuffix(".0")
+    return text
 
 
 def majority(votes: Iterable[T]) -> T | None:

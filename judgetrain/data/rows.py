@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any, cast
 
-from judgetrain.data.cells import SILENCE, RowError, label_text, list_in, score_of
+from judgetrain.data.cells import SILENCE, RowError, id_text, label_text, list_in, score_of
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
@@ -143,8 +143,11 @@ class RowReader:
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
         """Return the source's name and the row's id, or its number where it has no id."""
-        local_id = self._optional_text(row, "id") or f"{number:07d}"
-        return f"{self._source.name}:{local_id}"
+        written = self._value(row, "id")
+        local_id = ""
+        if written is not None:
+            local_id = id_text(written)
+        return f"{self._source.name}:{local_id or f'{number:07d}'}"
 
     def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
         """Return the comparison of a row.
@@ -308,14 +311,14 @@ class RowReader:
         return value
 
     def _response(self, row: Mapping[str, Any], field: str) -> str:
-        """Return the text of a response; an empty cell of a table is a response without text."""
+        """Return the text of a response; a cell that is there and holds nothing is a response without text."""
         reply = self._reply(self._value(row, field))
         if isinstance(reply, str):
             return reply
-        # A table (CSV, TSV) has no other way to write a response without text; None stands for its empty cell.
-        is_table = self._source.path.removesuffix(".gz").endswith((".csv", ".tsv"))
-        columns = (self._source.fields.get(field), *DEFAULT_FIELDS[field])
-        if reply is None and is_table and any(column in row for column in columns):
+        # Whoever was asked and gave nothing loses as with an empty text; only a column that is missing is a fault.
+        column = self._source.fields.get(field)
+        columns = [column] if column else list(DEFAULT_FIELDS[field])
+        if reply is None and any(_has_column(row, name) for name in columns):
             return ""
         return self._text(row, field)
 
@@ -561,7 +564,7 @@ def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
     id_columns = (column,) if column else IDS
     prompt_id = first_of(row, id_columns)
     if prompt_id is not None:
-        return (str(prompt_id),)
+        return (id_text(prompt_id),)
     if column:
         return None
 

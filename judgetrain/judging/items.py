@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data import world
-from judgetrain.data.cells import RowError
+from judgetrain.data.cells import RowError, id_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.rows import DEFAULT_FIELDS, IDS, RowReader, first_of
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.messages import said
+from judgetrain.messages import said, with_empty_end
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
 # Configuration keys, for messages.
@@ -132,13 +132,19 @@ class _Answers:
             RowError: the row holds no prompt and answer.
         """
         system = self._first_text(row, MODELS)
-        prompt = self._first_text(row, IDS)
+        written_id = self._first(row, IDS)
+        prompt = None
+        if written_id is not None:
+            prompt = id_text(written_id)
         group = self._first_text(row, GROUPS)
         if isinstance(row.get("messages"), list):
             messages, text = _conversation(row["messages"])
         else:
             query = self._required(row, "prompts", DEFAULT_FIELDS["query"], missing)
             text = self._required(row, "answers", RESPONSES, missing)
+            if text is None:
+                # The system was asked and said nothing: an answer that is null loses as an empty one does.
+                text = ""
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
             # alpaca_eval's rows may hold the text that an instruction is about.
@@ -227,6 +233,12 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     else:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
 
+    for name in names:
+        answered = sum(name in by_system for by_system in answers.by_prompt.values())
+        total = len(answers.by_prompt)
+        if answered < total:
+            say(f"systems: {name} has no row for {total - answered} of {total} prompts, which it is not judged on")
+
     items = list(answers.unread)
     for number, (prompt, by_system) in enumerate(answers.by_prompt.items(), 1):
         # Systems that were asked something else under this id differ from the first one.
@@ -285,8 +297,10 @@ def _conversation(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
             if isinstance(content, Mapping):
                 message["content"] = content.get("answer")
         turns.append(message)
+    if not turns:
+        raise RowError("no_answer", "expected messages that end with the system's answer, found none")
     try:
-        *prompt, (role, text) = said(turns)
+        *prompt, (role, text) = said(with_empty_end(turns))
         if not prompt or role != "assistant":
             raise RowError("no_answer", "expected messages that end with the system's answer")
         return messages_of([Message(*turn) for turn in prompt]), text

@@ -47,18 +47,18 @@ def file_of(directory: Path, count: int = 3) -> str:
 def test_a_file_comes_out_as_verdicts_in_its_order_and_a_row_that_cannot_be_judged_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"id": i, **GOOD, **more} for i, more in enumerate(({}, {"response_a": ""}, {"response_b": None}, {}))]
+    rows = [{"id": i, **GOOD, **more} for i, more in enumerate(({}, {"response_a": ""}, {"response_b": 3}, {}))]
     path = lines(tmp_path / "mine.jsonl", rows)
     directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", "verdicts.shard_size=1")
     found = list(read_rows(directory, "verdicts"))
     assert [tuple(row) for row in found] == [FIELDS] * 4
     assert [(row["id"], row["verdict"], (row["failure"] or "").partition(":")[0]) for row in found] == [
-        *(("mine:0", "A", ""), ("mine:1", "B", ""), ("mine:2", None, "missing_field"), ("mine:3", "A", ""))
+        *(("mine:0", "A", ""), ("mine:1", "B", ""), ("mine:2", None, "wrong_type"), ("mine:3", "A", ""))
     ]
     assert found[0]["messages"] == [{"role": "user", "content": GOOD["query"]}] and found[0]["judge"] == "longer"
     manifest, summary = (json.loads((directory / f"{name}.json").read_text()) for name in ("manifest", "summary"))
-    assert manifest["counts"] == {"in": 4, "out": 3, "dropped": {"missing_field": 1}}
-    assert summary["failures"] == {"missing_field": 1}
+    assert manifest["counts"] == {"in": 4, "out": 3, "dropped": {"wrong_type": 1}}
+    assert summary["failures"] == {"wrong_type": 1}
     said = capsys.readouterr().out
     assert "1 comparisons hold an empty response, which loses" in said and str(directory / "verdicts.jsonl") in said
 

@@ -61,7 +61,7 @@ def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line
 
 def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_path: Path) -> None:
     good = {"query": "Why?", "response_a": "yes", "response_b": "no"}
-    rows = [good, {**good, "response_b": " "}, {**good, "response_a": None}, {"query": "x"}]
+    rows = [good, {**good, "response_b": " "}, {**good, "query": None}, {"query": "x"}]
     path = lines(tmp_path / "a.jsonl", rows)
     with path.open("a") as file:
         file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
@@ -126,7 +126,7 @@ def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str
         ("a.jsonl", '{"query": "q", "response_a": "a", "response_a": "c"}', "'response_a' stands tw"),
         ("a.json", '[{"query": "q", "query": "b"}]', r"a\.json.*'query' stands twice"),
         ("a.csv", 'query,response_a,response_b\n"[""a"",""b""]","[""c"", null]","[""e"",""f""]"\n', "lists of 2 turns"),
-        ("a.jsonl", '{"query": ["a"], "response_a": [null], "response_b": ["b"]}', "response_a, found nothing"),
+        ("a.jsonl", '{"query": [null], "response_a": ["a"], "response_b": ["b"]}', "query, found nothing"),
     ],
 )
 def test_what_may_be_meant_in_two_ways_is_refused(name: str, text: str, told: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
-from judgetrain.data.cells import RowError, label_text, majority
+from judgetrain.data.cells import RowError, id_text, label_text, majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.rows import Asked, RowReader, clusters
 from judgetrain.data.sources import read
@@ -153,7 +153,7 @@ class CaseReader:
         """
         if not self.adapter.key:
             row_id = self.adapter.value(row, "id", required=False)
-            return f"{number:07d}" if row_id is None else str(row_id), False
+            return f"{number:07d}" if row_id is None else id_text(row_id), False
 
         models = [str(self.adapter.value(row, f"model_{side}")) for side in "ab"]
         model_columns = []
@@ -200,7 +200,7 @@ class CaseReader:
         """Return the conversation of one side of a vote, from the file of answers or from the row itself."""
         if self._answers is not None:
             question_id = row.get("question_id")
-            answers = self._answers.get((str(question_id), model))
+            answers = self._answers.get((id_text(question_id), model))
             if answers is None:
                 raise RowError("no_answer", f"no answer of {model!r} to question {question_id!r} (answers)")
             return answers
@@ -312,7 +312,7 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
     def take(row: Any, number: int) -> None:
         if not isinstance(row, Mapping) or not {"question_id", "model", "questions", "answers"} <= set(row):
             raise RowError("missing_field", "expected the columns question_id, model, questions and answers")
-        place = (str(row["question_id"]), str(row["model"]))
+        place = (id_text(row["question_id"]), str(row["model"]))
         answers[place] = ModelAnswers(row["questions"], row["answers"], row.get("category"))
 
     source = SourceConfig(name="answers", path=benchmark.answers or "")

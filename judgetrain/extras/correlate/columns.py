@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from judgetrain.data.cells import RowError, label_text
+from judgetrain.data.cells import RowError, id_text, label_text
 from judgetrain.data.sources import read
 from judgetrain.extras.correlate.answers import Answer, Answers, RaterColumn
 from judgetrain.extras.correlate.config import ColumnConfig
@@ -71,7 +71,7 @@ def _row_reader(
         for turn, value in enumerate(numbers, start=first_turn):
             if not _is_number(value):
                 continue
-            answer = Answer(str(benchmark), str(model), label_text(row[config.id]), turn)
+            answer = Answer(str(benchmark), str(model), id_text(row[config.id]), turn)
             runs_answers = _runs_answers(answer, row.get("response"), answers)
             if not runs_answers:
                 column.elsewhere += 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
-from judgetrain.data.cells import RowError, label_text
+from judgetrain.data.cells import RowError, id_text, label_text
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.sources import read
 from judgetrain.data.stages import check_names
@@ -122,7 +122,7 @@ def stored_predictions(
             local_id, is_reversed = reader.identity(row, number)
         else:
             column = benchmark.source.fields.get("id", "id")
-            local_id = str(row.get(column, f"{number:07d}"))
+            local_id = id_text(row.get(column, f"{number:07d}"))
         verdict_ab, verdict_ba = _verdicts(row, stored)
         if is_reversed:
             verdict_ab = mirrored(verdict_ab)

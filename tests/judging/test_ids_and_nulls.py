@@ -1,0 +1,90 @@
+"""One id for one thing, and answers that are null, in files, systems' answers and verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data.cells import id_text
+from judgetrain.data.rows import asked_in
+from judgetrain.judging.items import JudgedRow, pairs_of, read_items
+from tests.builders.judging import lines
+from tests.builders.pipeline import configured
+
+SPELLINGS = [3, 3.0, "3", "3.0", " 3 ", "3 "]
+
+
+def test_spellings_of_one_id_are_one_id() -> None:
+    assert {id_text(spelling) for spelling in SPELLINGS} == {"3"}
+    assert len({id_text(other) for other in (3, 30, "03", "3.5", 3.5, "3.0.0", "v3.0", "-3", "3.00")}) == 8
+    assert {asked_in({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
+    assert {asked_in({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
+
+
+def paired(
+    folder: Path, first: list[dict[str, Any]], second: list[dict[str, Any]]
+) -> tuple[list[JudgedRow], list[str]]:
+    """The pairs of two systems, ``one`` and ``two``, and what was said of them."""
+    paths = [lines(folder / "one.jsonl", first), lines(folder / "two.jsonl", second)]
+    told: list[str] = []
+    return pairs_of([str(path) for path in paths], None, told.append), told
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_systems_meet_under_one_id_however_it_is_written(spelling: Any, tmp_path: Path) -> None:
+    first = [{"question_id": 3, "instruction": "q", "output": "a"}]
+    second = [{"question_id": spelling, "instruction": "q", "output": "b"}]
+    (item,) = paired(tmp_path, first, second)[0]
+    assert (item.failure, item.comparison.response_a, item.comparison.response_b) == (None, "a", "b")
+
+
+def source_items(path: Path) -> list[JudgedRow]:
+    return read_items(configured("recipe=debug", f"verdicts.source.path={path}").verdicts, None, 1)
+
+
+def test_a_row_has_the_id_of_its_cell_in_any_spelling(tmp_path: Path) -> None:
+    rows = [{"id": spelling, "query": "q", "response_a": "a", "response_b": "b"} for spelling in SPELLINGS[:2]]
+    items = source_items(lines(tmp_path / "f.jsonl", rows))
+    assert [item.comparison.id for item in items] == ["f:3", "f:3#2"]
+    blank = source_items(lines(tmp_path / "g.jsonl", [{**rows[0], "id": " "}]))
+    assert blank[0].comparison.id == "g:0000001", "blanks are no id"
+
+
+@pytest.mark.parametrize("silence", [None, ""])
+def test_an_answer_that_is_null_is_an_empty_one(silence: str | None, tmp_path: Path) -> None:
+    first = [{"instruction": f"q{i}", "output": "a"} for i in range(3)]
+    second = [{"instruction": f"q{i}", "output": silence if i else "b"} for i in range(3)]
+    items, told = paired(tmp_path, first, second)
+    assert [item.failure for item in items] == [None] * 3 and told == []
+    assert [item.comparison.forfeit for item in items] == [None, "A", "A"]
+
+
+@pytest.mark.parametrize("content", [None, "", {"answer": None}])
+def test_an_answer_that_is_null_at_the_end_of_a_conversation_is_an_empty_one(content: Any, tmp_path: Path) -> None:
+    def conversation(answer: Any) -> list[dict[str, Any]]:
+        return [{"uid": 1, "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]}]
+
+    (item,) = paired(tmp_path, conversation("a"), conversation(content))[0]
+    assert (item.failure, item.comparison.forfeit) == (None, "A")
+
+
+def test_a_response_that_is_null_loses_and_a_column_that_is_missing_is_a_fault(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"query": "q", "response_a": "a", "response_b": "b"},
+        {"query": "q", "response_a": None, "response_b": "b"},
+        {"query": "q", "response_a": "a", "response_b": [{"role": "assistant", "content": None}]},
+        {"query": "q", "response_a": "a"},
+        {"query": None, "response_a": "a", "response_b": "b"},
+    ]
+    items = source_items(lines(tmp_path / "f.jsonl", rows))
+    assert [item.comparison.forfeit for item in items[:3]] == [None, "B", "A"]
+    assert [bool(item.failure) for item in items] == [False, False, False, True, True]
+    assert all("missing_field" in str(item.failure) for item in items[3:])
+
+
+def test_a_system_without_a_row_is_named(tmp_path: Path) -> None:
+    first = [{"instruction": f"q{i}", "output": "a"} for i in range(3)]
+    _, told = paired(tmp_path, first, first[:1])
+    assert told == ["systems: two has no row for 2 of 3 prompts, which it is not judged on"]
