@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from judgetrain.data.cells import RowError
 from judgetrain.data.rows import Asked, asked_in, clusters
+from judgetrain.extras.leaderboard.repeats import NO_KEY, Repeats, key_of, repeats_of
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
 
@@ -272,6 +273,8 @@ def ends(values: Floats) -> Floats:
 
 Outcome = BothOrders | Literal["missing"]
 """The verdict of both orders together; ``missing``: the row has no verdict at all."""
+OUTCOMES: tuple[Outcome, ...] = (*get_args(BothOrders), "missing")
+"""All outcomes; comparisons are kept with an outcome's place here."""
 WINNERS: dict[str, Outcome] = {
     **{name: cast("Outcome", name) for name in get_args(BothOrders)},
     **dict.fromkeys(("a", "model_a", "left"), "A"),
@@ -296,6 +299,7 @@ class Battle:
         system_b: likewise.
         outcome: of both orders.
         judge: who judged, if the row says so.
+        key: of the comparison, whoever judged it (:func:`~judgetrain.extras.leaderboard.repeats.key_of`).
     """
 
     prompt: Asked | None
@@ -303,10 +307,11 @@ class Battle:
     system_b: str
     outcome: Outcome
     judge: str | None = None
+    key: int = NO_KEY
 
 
 class Battles:
-    """Comparisons, read one by one and kept as numbers.
+    """Comparisons, read one by one and kept as numbers; what one judge says of a comparison again counts once.
 
     Args:
         battles: gone through once.
@@ -322,54 +327,63 @@ class Battles:
     """Numbers of comparisons by their two systems and outcome."""
     unnamed: int
     """Number of comparisons that do not say their prompt."""
+    repeats: Repeats
+    """Comparisons that were judged more than once."""
 
     def __init__(self, battles: Iterable[Battle]) -> None:
-        self.outcomes = Counter()
-        self.unnamed = 0
-        judges: set[str] = set()
-        numbers: dict[str, int] = {}
+        judges: dict[str | None, int] = {}
+        systems: dict[str, int] = {}
         prompts: dict[Asked, int] = {}
-        # Four numbers a comparison, one after the other: a list of rows would take ten times the memory.
-        columns = array("d")
+        # Numbers, one array a column: a list of rows would take ten times the memory.
+        keys = array("Q")
+        columns = array("l")
         for battle in battles:
-            self.outcomes[battle.system_a, battle.system_b, battle.outcome] += 1
-            if battle.judge:
-                judges.add(battle.judge)
-            next_number = len(prompts) + self.unnamed
-            if battle.prompt is None:
-                prompt = next_number
-                self.unnamed += 1
-            else:
-                prompt = prompts.setdefault(battle.prompt, next_number)
-            if battle.outcome in COUNTED:
-                first = numbers.setdefault(battle.system_a, len(numbers))
-                second = numbers.setdefault(battle.system_b, len(numbers))
-                columns.extend((first, second, prompt, COUNTED[battle.outcome]))
-        self.judges = sorted(judges)
-        names: set[str] = set()
-        for system_a, system_b, _ in self.outcomes:
-            names |= {system_a, system_b}
-        self.names = sorted(names - {""})
-        self.games = self._games(numbers, prompts, columns)
+            prompt = -1
+            if battle.prompt is not None:
+                prompt = prompts.setdefault(battle.prompt, len(prompts))
+            keys.append(battle.key)
+            judge = judges.setdefault(battle.judge, len(judges))
+            system_a = systems.setdefault(battle.system_a, len(systems))
+            system_b = systems.setdefault(battle.system_b, len(systems))
+            columns.extend((judge, system_a, system_b, prompt, OUTCOMES.index(battle.outcome)))
 
-    def _games(self, numbers: Mapping[str, int], prompts: Mapping[Asked, int], columns: "array[float]") -> Games:
+        rows = np.reshape(columns, (-1, 5)).astype(np.intp)
+        counts = np.isin(rows[:, 4], [OUTCOMES.index(name) for name in COUNTED])
+        self.repeats = repeats_of(np.array(keys, dtype=np.uint64), rows[:, 0], rows[:, 4], counts)
+        rows = rows[self.repeats.kept]
+        counts = counts[self.repeats.kept]
+        self.judges = sorted(judge for judge in judges if judge)
+        self.unnamed = int((rows[:, 3] < 0).sum())
+
+        names = list(systems)
+        self.outcomes = Counter()
+        of_pairs, numbers_of_rows = np.unique(rows[:, [1, 2, 4]], axis=0, return_counts=True)
+        for (system_a, system_b, outcome), number in zip(of_pairs.tolist(), numbers_of_rows.tolist(), strict=True):
+            self.outcomes[names[system_a], names[system_b], OUTCOMES[outcome]] += number
+        self.names = sorted(set(names) - {""})
+        self.games = self._games(names, prompts, rows[counts])
+
+    def _games(self, names: Sequence[str], prompts: Mapping[Asked, int], rows: Ints) -> Games:
         """Return the comparisons that count.
 
         Args:
-            numbers: of the systems, in the order in which they first counted.
+            names: of the systems, by number.
             prompts: numbers of the prompts that rows name.
-            columns: numbers of both systems and of the prompt, and the first system's share, of each comparison.
+            rows: judge, both systems, prompt (-1: it names none) and outcome of each comparison, as numbers [rows, 5].
         """
         # Turns of a conversation stand and fall together, so they count as one prompt.
-        same_as = np.arange(len(prompts) + self.unnamed)
+        same_as = np.arange(len(prompts) + len(rows))
         same_as[[*prompts.values()]] = [prompts[first] for first in clusters([*prompts])]
-        place = np.array([self.names.index(name) for name in numbers], dtype=np.intp)
-        a, b, prompt = np.reshape(columns, (-1, 4)).T[:3].astype(np.intp)
+        # A comparison that names no prompt has one of its own.
+        prompt = np.where(rows[:, 3] < 0, len(prompts) + np.arange(len(rows)), rows[:, 3])
+        # The empty name is that of rows that could not be read, none of which counts.
+        places = {name: place for place, name in enumerate(self.names)}
+        place = np.array([places.get(name, -1) for name in names], dtype=np.intp)
         # Prompts are numbered in the order in which they first count.
         _, first_at, number = np.unique(same_as[prompt], return_index=True, return_inverse=True)
         rank = first_at.argsort().argsort()
-        share = np.array(columns[3::4])
-        return Games(place[a], place[b], rank[number], share, len(self.names))
+        shares = np.array([COUNTED.get(name, np.nan) for name in OUTCOMES])
+        return Games(place[rows[:, 1]], place[rows[:, 2]], rank[number], shares[rows[:, 4]], len(self.names))
 
 
 def read_battles(files: Sequence[str | Path], column: str | None = None) -> Iterator[Battle]:
@@ -404,12 +418,14 @@ def battle_of(row: Any, column: str | None = None) -> Battle:
     if outcome in COUNTED and not has_systems:
         # Whatever it says, the row could not be read.
         outcome = "missing"
+    prompt = asked_in(row, column)
     return Battle(
-        prompt=asked_in(row, column),
+        prompt=prompt,
         system_a=system_a,
         system_b=system_b,
         outcome=outcome,
         judge=_text(row, "judge") or None,
+        key=key_of(row, prompt),
     )
 
 

@@ -70,6 +70,16 @@ def remarks(board: Leaderboard) -> list[str]:
     """Return sentences on what a reader of the ranks must know."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in board.outcomes.items())
     sentences = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
+    if board.repeated:
+        sentences.append(
+            f"{board.repeated} verdicts repeat a comparison that the same judge judged before: the last one counts; "
+            f"on {board.changed} comparisons it is another one."
+        )
+    if len(board.judges) > 1:
+        sentence = f"{len(board.judges)} judges are mixed: {', '.join(board.judges)}"
+        if board.shared:
+            sentence += f"; they agree on {board.agreed} of the {board.shared} comparisons that several of them judged"
+        sentences.append(f"{sentence}. Name one judge's files in leaderboard.files to rank by it alone.")
     if board.separability is not None:
         sentences.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
     uncertain = [row.system for row in board.systems if row.rating and row.rating.interval is None]

@@ -100,6 +100,10 @@ class Leaderboard:
         prompts: number of prompts.
         unnamed: number of comparisons that do not say which prompt they are about.
         judges: who judged.
+        repeated: number of verdicts that a later one of the same judge on the same comparison replaces.
+        changed: number of comparisons on which one judge gave different verdicts.
+        shared: number of comparisons that several judges gave a verdict on.
+        agreed: number of those on which all of them say the same.
         parts: systems that are linked by comparisons.
     """
 
@@ -112,6 +116,10 @@ class Leaderboard:
     prompts: int
     unnamed: int
     judges: list[str]
+    repeated: int
+    changed: int
+    shared: int
+    agreed: int
     parts: list[list[str]]
 
 
@@ -148,6 +156,10 @@ def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES
         prompts=ratings.games.prompts,
         unnamed=comparisons.unnamed,
         judges=comparisons.judges,
+        repeated=comparisons.repeats.repeated,
+        changed=comparisons.repeats.changed,
+        shared=comparisons.repeats.shared,
+        agreed=comparisons.repeats.agreed,
         parts=parts,
     )
 

@@ -1,0 +1,79 @@
+"""Comparisons that were judged twice, by one judge or by several, count once and are said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.extras.leaderboard.ratings import Battles, battle_of, read_battles
+from judgetrain.extras.leaderboard.stage import remarks
+from judgetrain.extras.leaderboard.standings import Leaderboard, leaderboard
+from tests.builders.judging import lines
+
+
+def row(number: int, verdict: str | None, judge: str = "first", **more: Any) -> dict[str, Any]:
+    """The verdict on the number-th comparison of two systems."""
+    ids = {"id": f"mine:{number}", "question_id": f"p{number}"}
+    return {**ids, "model_a": "x", "model_b": "y", "verdict": verdict, "judge": judge, **more}
+
+
+def board(*files: list[dict[str, Any]], folder: Path) -> Leaderboard:
+    """The leaderboard of some files."""
+    paths = [lines(folder / f"{number}.jsonl", rows) for number, rows in enumerate(files)]
+    return leaderboard(read_battles(paths), 0, 20)
+
+
+FIRST = [row(i, "A" if i < 12 else "B") for i in range(20)]
+
+
+def test_the_last_verdict_of_a_judge_on_a_comparison_counts(tmp_path: Path) -> None:
+    repaired = [row(i, "A") for i in range(10, 20)]
+    found = board([*FIRST, *repaired], folder=tmp_path)
+    assert (found.counted, found.comparisons, found.outcomes) == (20, 20, {"A": 20})
+    assert (found.repeated, found.changed) == (10, 8)
+    assert "10 verdicts repeat a comparison" in " ".join(remarks(found))
+    twice = board(FIRST, FIRST, folder=tmp_path)
+    assert (twice.outcomes, twice.repeated, twice.changed) == ({"A": 12, "B": 8}, 20, 0)
+    assert twice.systems == board(FIRST, folder=tmp_path).systems
+
+
+def test_a_later_row_without_a_verdict_replaces_none(tmp_path: Path) -> None:
+    lost: list[dict[str, Any]] = [row(0, None, failure="too_long: x"), row(1, "unreadable"), row(2, "B"), row(2, None)]
+    found = board([*FIRST, *lost], folder=tmp_path)
+    assert found.outcomes == {"A": 11, "B": 9}
+    assert (found.repeated, found.changed) == (4, 1)
+    # The other way round the verdict that came later counts.
+    repaired = board([row(0, None), row(1, "A"), row(0, "B")], folder=tmp_path)
+    assert repaired.outcomes == {"A": 1, "B": 1}
+
+
+def test_several_judges_are_named_with_how_often_they_agree(tmp_path: Path) -> None:
+    second = [row(i, "A", judge="second") for i in range(15)]
+    found = board(FIRST, second, folder=tmp_path)
+    assert (found.judges, found.counted, found.repeated) == (["first", "second"], 35, 0)
+    assert (found.shared, found.agreed) == (15, 12)
+    (sentence,) = [line for line in remarks(found) if "judges are mixed" in line]
+    assert "first, second; they agree on 12 of the 15 comparisons" in sentence
+    assert not any("mixed" in line for line in remarks(board(FIRST, folder=tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"question_id": "another"}, {"response_a": "another answer"}, {"model_a": "z"}, {"id": "mine:1"}, {"id": None}],
+)
+def test_what_differs_in_content_is_another_comparison(other: dict[str, Any]) -> None:
+    once = Battles([battle_of(row(0, "A")), battle_of({**row(0, "B"), **other})])
+    assert (once.repeats.repeated, len(once.games.share)) == (0, 2)
+
+
+def test_an_id_that_is_written_otherwise_is_the_same(tmp_path: Path) -> None:
+    spellings = [row(0, "A", id=3, question_id=3), row(0, "A", id=3.0, question_id="3")]
+    found = Battles(map(battle_of, spellings))
+    assert (found.repeats.repeated, found.games.prompts) == (1, 1)
+
+
+def test_rows_without_an_id_all_count(tmp_path: Path) -> None:
+    found = Battles(battle_of({"model_a": "x", "model_b": "y", "winner": "A", "question_id": 1}) for _ in range(5))
+    assert (found.repeats.repeated, len(found.games.share), found.unnamed) == (0, 5, 0)
