@@ -403,6 +403,8 @@ def _saved(directory: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: it is nested too deeply to be a judge's settings") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: expected an object, found {type(settings).__name__}")
 

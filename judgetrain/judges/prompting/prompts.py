@@ -330,6 +330,8 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
         raw = yaml.safe_load(source)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: it is nested too deeply to be a prompt set") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
 
