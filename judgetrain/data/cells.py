@@ -1,5 +1,6 @@
 """Labels, ratings and lists in a row's cells, majorities of votes, and the error of a row that cannot be used."""
 
+import ast
 import json
 import re
 from collections import Counter
@@ -67,13 +68,25 @@ def majority(votes: Iterable[T]) -> T | None:
 
 
 def list_in(cell: Any) -> list[Any] | None:
-    """Return the list that a cell holds, also as JSON text; None for anything else."""
+    """Return the list that a cell holds, also as text of JSON or as Python writes it; None for anything else."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             cell = json.loads(cell)
-        except ValueError:
-            return None
+        except (ValueError, RecursionError):
+            return _python_list(cell)
     return cell if isinstance(cell, list) else None
+
+
+def _python_list(text: str) -> list[Any] | None:
+    """Return the list that a text is as Python writes it, which is how data frames put lists into CSV; else None."""
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    # NumPy writes arrays without commas, which Python would read as one long text.
+    if isinstance(value, list) and repr(value) == text.strip():
+        return value
+    return None
 
 
 WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "correct": 1.0, "incorrect": 0.0}

@@ -358,6 +358,9 @@ class RowReader:
             texts = list_in(row.get(column)) if column else None
             if column is None or texts is None:
                 return row
+            # A response may be a conversation, of which the last reply is judged.
+            if field != "query" and texts and are_messages(texts):
+                texts = [self._reply(texts)]
             if not all(text is None or isinstance(text, str) for text in texts):
                 return row
             lists[column] = texts
