@@ -301,8 +301,9 @@ def continuation(
     """Return the token ids of ``text`` as a continuation of ``prompt``.
 
     Both are tokenised as one text. If its first tokens are the prompt's, the others are the continuation's. If a token
-    spans the boundary, the continuation is tokenised alone: a model that has read the prompt's tokens could not have
-    written that token.
+    spans the boundary, the continuation is tokenised apart: a model that has read the prompt's tokens could not have
+    written that token. Apart, SentencePiece puts a blank before every text. Behind a prompt that ends in a blank there
+    would be two, so that the tokens are taken which stand for the text itself (:func:`_apart`).
 
     Args:
         tokenizer: the model's.
@@ -314,7 +315,40 @@ def continuation(
     length = len(prompt_ids)
     if whole[:length] == prompt_ids and len(whole) > length:
         return whole[length:]
-    return token_ids(tokenizer, text)
+    return _apart(tokenizer, prompt_ids, text)
+
+
+_ANCHORS = ("\n", ".", ":", "a")
+"""Texts that a continuation is put behind, where tokenised alone it gets a blank before it."""
+_TAIL = 8
+"""Tokens of a prompt that its continuation is decoded with."""
+
+
+def _apart(tokenizer: PreTrainedTokenizerBase, prompt_ids: tuple[int, ...], text: str) -> tuple[int, ...]:
+    """Return the token ids of a text that follows a prompt and shares no token with it.
+
+    They are those which, decoded behind the prompt, give back the text as it is. Where no ids do, as with a tokenizer
+    that drops characters, they are the ids of the text alone.
+    """
+    alone = token_ids(tokenizer, text)
+    tail = list(prompt_ids[-_TAIL:])
+    expected = _decoded(tokenizer, tail) + text
+    if _decoded(tokenizer, [*tail, *alone]) == expected:
+        return alone
+    for anchor in _ANCHORS:
+        anchor_ids = token_ids(tokenizer, anchor)
+        behind_anchor = token_ids(tokenizer, anchor + text)
+        ids = behind_anchor[len(anchor_ids) :]
+        # Else a token spans this boundary, too.
+        starts_with_anchor = behind_anchor[: len(anchor_ids)] == anchor_ids
+        if starts_with_anchor and _decoded(tokenizer, [*tail, *ids]) == expected:
+            return ids
+    return alone
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    """Return the text of token ids with its special tokens, as it is."""
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 NO_ANSWER = "no_answer"
