@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from judgetrain import messages
 from judgetrain.engines.config import ModelConfig
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Text = str | Sequence[Mapping[str, Any]]
-"""A prompt or completion as TRL hands it over: text, or chat messages (a call of a tool has no ``content``)."""
+"""A prompt or completion as TRL hands it over: text, or chat messages.
+
+The content of a message may be a list of parts of text. A call of a tool has none.
+"""
 
 
 class ScorerReward:
@@ -71,6 +75,7 @@ class ScorerReward:
         """Return one reward for each completion. Of ``columns`` only ``reference`` is read.
 
         Raises:
+            DataError: a message of a prompt or completion is no text.
             EngineError: the model cannot be loaded or read.
         """
         # TRL hands over all columns of the data set; this is the only one that scores read.
@@ -89,14 +94,22 @@ class ScorerReward:
 
 
 def _chat(prompt: Text) -> Messages:
-    """Return a prompt as messages; a text is the user's."""
+    """Return a prompt as messages of text; a text is the user's.
+
+    Raises:
+        DataError: a message has no text, as a picture has none.
+    """
     if isinstance(prompt, str):
         return ({"role": "user", "content": prompt},)
-    return tuple(prompt)
+    return tuple({"role": role, "content": text} for role, text in messages.said(prompt))
 
 
 def text_of(completion: Text) -> str:
-    """Return the text of a completion; of several messages, all texts joined."""
+    """Return the text of a completion; of several messages, all texts joined.
+
+    Raises:
+        DataError: a message holds a part that is no text.
+    """
     if isinstance(completion, str):
         return completion
-    return "".join(message.get("content") or "" for message in completion)
+    return "".join(messages.text_of(message.get("content")) or "" for message in completion)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
 from judgetrain.scorers.rewards import ScorerReward
@@ -52,3 +52,32 @@ def test_references_come_from_a_column(scorer: TokenScorer) -> None:
 def test_a_scorer_of_prompts_is_no_reward(scorer: TokenScorer) -> None:
     with pytest.raises(ConfigError, match="decensem_var"):
         ScorerReward("decensem_var", scorer)
+
+
+def in_parts(role: str, *texts: str) -> list[dict[str, object]]:
+    return [{"role": role, "content": [{"type": "text", "text": text} for text in texts]}]
+
+
+def test_parts_of_text_are_scored_as_the_text_they_make(scorer: TokenScorer) -> None:
+    reward = ScorerReward("sentprob_mean", scorer)
+    (plain,) = reward([CHAT], [said("the dog sat")])
+    assert reward([CHAT], [in_parts("assistant", "the dog sat")]) == [plain]
+    assert reward([in_parts("user", "the cat")], [said("the dog sat")]) == [plain]
+    joined = reward([[{"role": "user", "content": "the cat\nfast"}]], [said("the dog\nsat")])
+    assert reward([in_parts("user", "the cat", "fast")], [in_parts("assistant", "the dog", "sat")]) == joined
+
+
+def test_a_prompt_with_a_call_of_a_tool_is_read_as_dialogues_are(scorer: TokenScorer) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    result = {"role": "tool", "name": "f", "content": "the mat"}
+    read = {"role": "assistant", "content": "Call of f: {}\n\nResult of f: the mat"}
+    reward = ScorerReward("sentprob_mean", scorer)
+    assert reward([[*CHAT, call, result]], [said("the dog")]) == reward([[*CHAT, read]], [said("the dog")])
+
+
+def test_a_picture_is_no_text_to_score(scorer: TokenScorer) -> None:
+    picture = [{"role": "user", "content": [{"type": "image", "image": "cat.png"}]}]
+    with pytest.raises(DataError, match="found parts of type image"):
+        ScorerReward("sentprob_mean", scorer)([picture], [said("the dog")])
+    with pytest.raises(DataError, match="found parts of type image"):
+        ScorerReward("sentprob_mean", scorer)([CHAT], [picture])

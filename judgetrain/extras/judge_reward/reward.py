@@ -256,5 +256,5 @@ def best_of_n(
 def _conversation(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:
     """Return the messages up to the user's query, and the response; a prompt that begins it is a part of it."""
     if not isinstance(prompt, str) and prompt and prompt[-1].get("role") == "assistant":
-        return messages_of(prompt[:-1]), f"{prompt[-1]['content']}{response}"
+        return messages_of(prompt[:-1]), f"{text_of(prompt[-1:])}{response}"
     return messages_of(prompt), response

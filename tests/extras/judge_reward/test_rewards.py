@@ -126,6 +126,11 @@ def test_conversations_and_strings_are_rewarded_alike() -> None:
     JudgeReward(judge)([begun] * 2, [said("a"), said("bb")])
     last = judge.calls[-1][0]
     assert {last.response_a, last.response_b} == {"Well, a", "Well, bb"} and last.dialogue.query == "q"
+    begun[-1] = {"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}
+    in_parts = [{"role": "assistant", "content": [{"type": "text", "text": "ccc"}]}]
+    JudgeReward(judge)([begun] * 2, [said("a"), in_parts])  # type: ignore[list-item]
+    last = judge.calls[-1][0]
+    assert {last.response_a, last.response_b} == {"Well, a", "Well, ccc"}
     with pytest.raises(DataError, match="last message"):
         JudgeReward(judge)([[]], ["a"])  # type: ignore[list-item]
 
