@@ -278,8 +278,17 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
             try:
                 ids.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
-                ids.append(load_config(config, path).get_text_config().eos_token_id)
+                ids += config_ends(load_config(config, path))
     return flat_ids(ids)
+
+
+def config_ends(model_config: PretrainedConfig) -> list[Any]:
+    """Return the settings of a model's end tokens: its own, and those of its text model.
+
+    A composite configuration, as of a model that also reads pictures, may have either or both.
+    """
+    parts = (model_config, model_config.get_text_config())
+    return [getattr(part, "eos_token_id", None) for part in parts]
 
 
 def flat_ids(settings: Iterable[Any]) -> frozenset[int]:

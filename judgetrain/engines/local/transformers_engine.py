@@ -12,7 +12,7 @@ import torch
 
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
-from judgetrain.engines.loading import best_device, context_length, flat_ids, load_model, load_tokenizer
+from judgetrain.engines.loading import best_device, config_ends, context_length, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder, families
@@ -71,8 +71,9 @@ class TransformersEngine:
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         # The token ids that write each candidate, by the candidates of a request.
         self._spellings: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
-        with_ends: tuple[Any, ...] = (self.model.generation_config, self.model.config, self.tokenizer)
-        self._ends = flat_ids(settings.eos_token_id for settings in with_ends)
+        generation: Any = self.model.generation_config
+        ends = [generation.eos_token_id, self.tokenizer.eos_token_id, *config_ends(self.model.config)]
+        self._ends = flat_ids(ends)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
         pad = int(self.tokenizer.pad_token_id)
