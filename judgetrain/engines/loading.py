@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json, settle, write_text_atomic
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
+from judgetrain.engines.adapters import check_method, merge
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
 from judgetrain.engines.hub import looks_local
 from judgetrain.engines.template_check import check_template
@@ -478,7 +479,7 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
 
     Adapters that bring embeddings for more tokens resize the base.
     """
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel
     from safetensors import safe_open
 
     file = Path(path) / "adapter_model.safetensors"
@@ -493,7 +494,8 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
             if tensor_name in tensors.keys():  # noqa: SIM118
                 rows = tensors.get_slice(tensor_name).get_shape()[0]
                 base.resize_token_embeddings(rows, mean_resizing=False)
-        merged: PreTrainedModel = PeftModel.from_pretrained(base, path).merge_and_unload()
+        check_method(path, PeftConfig.from_pretrained(path))
+        merged = merge(path, PeftModel.from_pretrained(base, path))
         return merged.requires_grad_(True).train(False)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.fingerprint import check_package
+from judgetrain.engines.adapters import check_mergeable
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
@@ -39,9 +40,12 @@ def _check(config: ModelConfig) -> None:
                 raise EngineError(f"{directory / gguf} is no GGUF file")
         check_package("gguf", "GGUF weights")
         return
-    if base := adapted(config):
+    base = adapted(config)
+    if base is not None:
         _check(base)
-        load_tokenizer(config)  # which is the adapters' own
+        _check_adapters(config)
+        # It is the adapters' own.
+        load_tokenizer(config)
         return
     local = directory.is_dir()
     names = [p.name for p in directory.iterdir()] if local else check_on_hub(path, config.revision, "config.json")
@@ -55,6 +59,51 @@ def _check(config: ModelConfig) -> None:
     tokenizer = load_tokenizer(config)
     _check_kind(config, path, max(tokenizer.get_vocab().values()))
     render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
+
+
+def _check_adapters(config: ModelConfig) -> None:
+    """Check that adapters can be merged into their base (EngineError), whose own files were looked at before."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    directory, _ = resolve_path(config)
+    root = config
+    below = adapted(root)
+    while below is not None:
+        root = below
+        below = adapted(root)
+    path, gguf = resolve_path(root)
+    if gguf:
+        return
+    found = load_config(root, path)
+    # A model whose code comes with it is looked at when it is loaded.
+    if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        check_mergeable(directory, found, MODEL_FOR_CAUSAL_LM_MAPPING[type(found)])
+
+
+def check_trainable(config: ModelConfig, named: str) -> None:
+    """Check that the weights of a base are ordinary ones, which training can change and write.
+
+    Raises:
+        ConfigError: they are stored quantised; ``named``, a key and its value, and the remedy.
+    """
+    try:
+        path, gguf = resolve_path(config)
+        # GGUF is unpacked, and adapters were looked at with their base.
+        if gguf or adapted(config) is not None:
+            return
+        found = load_config(config, path)
+    except EngineError as error:
+        raise ConfigError(f"{named}: {error}") from error
+    quantization = getattr(found, "quantization_config", None)
+    if quantization is None:
+        return
+    if not isinstance(quantization, dict):
+        quantization = quantization.to_dict()
+    method = quantization.get("quant_method", "unknown")
+    raise ConfigError(
+        f"{named}: its weights are stored quantised ({method}), and a judge trained on them could not be written: take "
+        f"the same base in 16 bits (with train=qlora it is trained on in 4 bits all the same)"
+    )
 
 
 def _check_kind(config: ModelConfig, path: str, last: int) -> None:

@@ -324,7 +324,11 @@ def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], 
     """
 
     def check_here(values: JudgeTrainingSettings) -> None:
+        from judgetrain.engines.model_check import check_trainable
+
         check_trainer(settings.key(), values.train, kind)
+        if values.base.path:
+            check_trainable(values.base, f"train.base.path={values.base.path}")
 
     return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **options)
 

@@ -1,16 +1,19 @@
 """QLoRA, where bitsandbytes is installed: it also computes on a CPU, slowly, which is enough to see that all fits."""
 
+import json
 import math
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.stages import check_stage
+from judgetrain.train.stages import INITIAL, InitialSettings, check_stage
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, run_reference, sft_rows, weights
 
 
@@ -43,3 +46,23 @@ def test_what_cannot_be_in_four_bits_is_refused(tmp_path: Path) -> None:
     (gguf := tmp_path / "model.gguf").touch()
     with pytest.raises(EngineError, match=r"gguf holds GGUF weights, .*: leave out four_bit"):
         load_model(ModelConfig(path=str(gguf)), four_bit=True)
+
+
+@pytest.mark.parametrize("stored", [{"quant_method": "bitsandbytes", "load_in_4bit": True}, {"quant_method": "mxfp4"}])
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_base_that_is_stored_quantised_is_refused_before_anything_runs(
+    stored: dict[str, Any], lora: bool, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(WORLD_BASE, tmp_path / "base"))
+    settings = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(settings | {"quantization_config": stored}))
+    run = config(max_steps=2, lora=lora)
+    run.train.base.path = str(base)
+    method = stored["quant_method"]
+    with pytest.raises(ConfigError, match=rf"train\.base\.path=.*base: .*quantised \({method}\).*base in 16 bits"):
+        INITIAL.check_here(InitialSettings.of(run))
+    # Nor is it trained on where nobody looked before.
+    with pytest.raises(ConfigError, match=r"train\.initial starts from .*base: its weights are stored quantised"):
+        run_initial(tmp_path, run, sft_rows(12))
+    run.train.base.path = "world"
+    INITIAL.check_here(InitialSettings.of(run))
