@@ -351,7 +351,7 @@ class CostProbe(EngineConfig):
     name: str = ""
     costs: Costs = field(default_factory=lambda: defaultdict(Counter), metadata={"in_fingerprint": False})
 
-    makes = "judgetrain.engines.answers:Estimator"
+    makes = "judgetrain.engines.answers:CostEstimator"
 
 
 class CostEstimator:
