@@ -362,6 +362,11 @@ def _write(
             model = _merged(model, job)
             state = model.state_dict()
         model.generation_config = neutral_generation(job.start, tokenizer)
+        # TRL has experts say how they are chosen, for a loss that balances them. A judge that is sampled from would
+        # compute that loss, over a mask of another length.
+        text_config = model.config.get_text_config()
+        if hasattr(text_config, "output_router_logits"):
+            text_config.output_router_logits = False
         contiguous = {name: weight.contiguous() for name, weight in state.items()}
         model.save_pretrained(temporary, state_dict=contiguous)
         # Judges are asked in batches, whose prompts have to end together.

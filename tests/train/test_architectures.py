@@ -48,6 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "granite": TEXT,
     "llama": TEXT,
     "mistral": TEXT | {"sliding_window": 64},
+    "mixtral": TEXT | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "olmo2": TEXT,
     "phi3": TEXT,
     "qwen3": TEXT,
