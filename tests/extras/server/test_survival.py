@@ -85,7 +85,7 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
         server.process.kill()
 
 
-HEAD = b"POST /v1/judge HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @contextlib.contextmanager
