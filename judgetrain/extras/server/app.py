@@ -154,7 +154,9 @@ class Admission:
             message = f"this server does not answer as {name[:100]!r}; serve.allowed_hosts lets further names in"
             return error(421, message)
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if origin and urlsplit(origin).netloc != host and _host_name(urlsplit(origin).netloc) not in self._hosts:
+        # "null", of a page without a place, has none.
+        origin_host = origin.partition("://")[2]
+        if origin and origin_host != host and _host_name(origin_host) not in self._hosts:
             return error(
                 403, "a page of another site may not ask this server; serve.allowed_hosts lets further ones in"
             )

@@ -164,6 +164,7 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
         ("localhost:8765", "https://evil.example", 403),
         ("127.0.0.1:8765", "http://10.0.0.7", 403),
         ("localhost:8765", "null", 403),
+        ("localhost:8765", "http://[", 403),
         ("[", None, 421),
     ],
 )
