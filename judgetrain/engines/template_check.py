@@ -14,7 +14,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 from judgetrain.errors import EngineError
 
@@ -99,13 +101,10 @@ def _limit_this_process() -> None:
     """Limit the memory and the processor time of this process, which has imported all that it needs."""
     import resource
 
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            pages = int(statm.read().split()[0])
+    # Only Linux says, and limits, how much memory a process has; elsewhere time is the limit.
+    with suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
-    except (OSError, ValueError):
-        # Only Linux says, and limits, how much memory a process has; elsewhere time is the limit.
-        pass
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS,) * 2)
 
