@@ -4,7 +4,7 @@ For every kind of query two properties count, the primary one twice as much as t
 counts for nothing and is what an annotator thinks of first. The three are drawn for each kind by itself, so that every
 seed is another world and no setting can be chosen on the worlds that are reported.
 
-Responses give nothing away:
+No response gives its label away:
 
 - A property that counts is shown as often, and as strongly, as one that does not. What is missing is not replaced.
 - Small talk is drawn by itself. A text is longer only where it shows more.
