@@ -6,17 +6,37 @@ No model and no training. Every rule is another world. Agreement in % with the t
 deviation over rules. What is fitted is fitted to other comparisons than those that are counted, but for `surface`:
 a logistic regression on words and lengths, cross-validated on the counted ones' own labels, over all kinds of query
 and for each kind by itself.
+
+A second table shows how what learns gets better with the number of comparisons that it may look at, with labels and
+without.
 """
 
 from statistics import mean, stdev
+from typing import TYPE_CHECKING
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.data.world.floors import agreement, all_floors, read
+from judgetrain.data.world.floors import (
+    UNLABELLED,
+    agreement,
+    all_floors,
+    by_agreement,
+    by_agreement_and_vote,
+    by_raw_texts,
+    other_comparisons,
+    read,
+    with_labels,
+)
 from judgetrain.data.world.rule import load_world
 from judgetrain.judges.kinds.baselines import SurfaceJudge
 from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of
+
+if TYPE_CHECKING:
+    from judgetrain.data.world.floors import Floats
+
+NUMBERS = (30, 70, 200, 500, 1000, 2200)
+"""Comparisons that what learns may look at."""
 
 
 def of_rule(rule: int, n: int, surface: bool = False) -> dict[str, dict[str, float]]:
@@ -24,14 +44,41 @@ def of_rule(rule: int, n: int, surface: bool = False) -> dict[str, dict[str, flo
     world = load_world(rule)
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=n, rule=rule), rule)
     tested = read(world, comparisons)
-    found: dict[str, dict[str, float]] = {}
+    agreements: dict[str, dict[str, float]] = {}
     for needs, floors in all_floors(world, comparisons, rule).items():
-        found[needs] = {name: agreement(leads, tested) for name, leads in floors.items()}
+        agreements[needs] = {name: agreement(leads, tested) for name, leads in floors.items()}
     if surface:
         kinds = [[c for c in comparisons if c.group == kind] for kind in world.deciding]
         right_by_kind = [_surface(of_kind) * len(of_kind) for of_kind in kinds]
-        found["their own labels"] = {"surface": _surface(comparisons), "surface_by_kind": sum(right_by_kind) / n}
-    return found
+        by_kind = sum(right_by_kind) / n
+        agreements["their own labels"] = {"surface": _surface(comparisons), "surface_by_kind": by_kind}
+    return agreements
+
+
+def by_number(rule: int, n: int) -> dict[str, dict[int, float]]:
+    """Return the agreement of what learns from other comparisons, by its name and the number of comparisons."""
+    world = load_world(rule)
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=n, rule=rule), rule)
+    tested = read(world, comparisons)
+    others = other_comparisons(world, rule, UNLABELLED)
+    seen = read(world, others)
+    agreements: dict[str, dict[int, float]] = {}
+
+    def add(name: str, number: int, leads: "Floats") -> None:
+        agreements.setdefault(name, {})[number] = agreement(leads, tested)
+
+    for number in NUMBERS:
+        some = read(world, others[:number])
+        labelled = with_labels(tested, some)
+        add("agreement, no label", number, by_agreement(tested, some))
+        raw = by_raw_texts(comparisons, tested.kinds, others[:number], some.kinds)
+        add("agreement_of_raw_texts, no label", number, raw)
+        add("sparse_vote_by_kind, labels", number, labelled["sparse_vote_by_kind"])
+        add("ridge_by_kind, labels", number, labelled["ridge_by_kind"])
+        add(
+            f"agreement_and_vote, labels beside {UNLABELLED} without", number, by_agreement_and_vote(tested, seen, some)
+        )
+    return agreements
 
 
 def _surface(comparisons: list[Comparison]) -> float:
@@ -46,14 +93,28 @@ def main() -> None:
     parser.add_argument("--rules", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--n", type=int, default=300)
     options = parser.parse_args()
-    found = [of_rule(rule, options.n, surface=True) for rule in options.rules]
-    print(f"| needs | rule | agreement %, rules {', '.join(map(str, options.rules))}, n = {options.n} each |")
+    rules = ", ".join(map(str, options.rules))
+    by_rule = [of_rule(rule, options.n, surface=True) for rule in options.rules]
+    print(f"| needs | rule | agreement %, rules {rules}, n = {options.n} each |")
     print("| --- | --- | --- |")
-    for needs, floors in found[0].items():
-        rows = {name: [100 * by_rule[needs][name] for by_rule in found] for name in floors}
+    for needs, floors in by_rule[0].items():
+        rows = {name: [agreements[needs][name] for agreements in by_rule] for name in floors}
         for name, values in sorted(rows.items(), key=lambda row: -mean(row[1])):
-            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-            print(f"| {needs} | {name} | {mean(values):.1f}{spread} |")
+            print(f"| {needs} | {name} | {_spread(values)} |")
+    numbers = [by_number(rule, options.n) for rule in options.rules]
+    print(f"\n| rule, what it learns from | {' | '.join(map(str, NUMBERS))} |")
+    print(f"| --- |{' --- |' * len(NUMBERS)}")
+    for name in numbers[0]:
+        cells = [_spread([agreements[name][number] for agreements in numbers]) for number in NUMBERS]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _spread(shares: list[float]) -> str:
+    """Return the mean of shares in %, with their standard deviation where there are several."""
+    percents = [100 * share for share in shares]
+    if len(percents) < 2:
+        return f"{mean(percents):.1f}"
+    return f"{mean(percents):.1f} ± {stdev(percents):.1f}"
 
 
 if __name__ == "__main__":

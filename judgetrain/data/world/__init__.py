@@ -21,8 +21,14 @@ from judgetrain.schema import Comparison, Dialogue, Message
 
 Split = Literal["pretrain", "train", "heldout"]
 
-WRITER_SKILLS = {"careful": 0.7, "steady": 0.5, "hasty": 0.3}
-"""The writers whose responses the held-out comparisons pair, and the share of responses that each writes with care."""
+WRITERS = ("ann", "ben", "cora")
+"""The writers whose responses the held-out comparisons pair."""
+SKILL = 0.5
+"""The share of its responses that each of them writes with care.
+
+All are alike. Were one more careful than another, counting what the two differ in would tell what counts without any
+judging: with shares of 0.7, 0.5 and 0.3 that rule has 96% (docs/world.md).
+"""
 PRETRAINING_SHARE = 0.3
 """The share of the first queries that the shipped base was pretrained on, by their hash."""
 
@@ -149,9 +155,9 @@ def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:
 
 def labelled_comparison(world: World, query: str, identifier: str, rng: random.Random) -> Comparison:
     """Return two of the world's writers' responses to a query, with the truth; ``group`` is the query's kind."""
-    model_a, model_b = rng.sample(list(WRITER_SKILLS), 2)
-    response_a = world.respond(query, WRITER_SKILLS[model_a], rng)
-    response_b = world.respond(query, WRITER_SKILLS[model_b], rng)
+    model_a, model_b = rng.sample(WRITERS, 2)
+    response_a = world.respond(query, SKILL, rng)
+    response_b = world.respond(query, SKILL, rng)
     dialogue = _dialogue(world.language, query, identifier)
     return Comparison(
         id=identifier,

@@ -8,14 +8,15 @@ does, but from perfect readings.
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.data.world import labelled_comparison, queries
+from judgetrain.data.world import counting, labelled_comparison, queries
 from judgetrain.data.world.engine import Annotator, criterion_name
 from judgetrain.data.world.rule import World, load_world
 from judgetrain.schema import Comparison, Verdict
@@ -36,6 +37,8 @@ UNLABELLED = 2200
 NO_LABEL = "no label"
 FEW_LABELS = f"{LABELS} labels"
 BOUND = f"{UNLABELLED} comparisons without a label"
+BOTH = f"{UNLABELLED} comparisons, {LABELS} with a label"
+FORM = f"{LABELS} labels and the rule's form"
 ALL_LABELS = f"{UNLABELLED} labels"
 THE_RULE = "the rule"
 """The names of what floors, bounds and ceilings need."""
@@ -45,6 +48,12 @@ RIDGE = 3.0
 """The penalty of the regressions on labels."""
 ROUNDING = 1e-9
 """A lead up to this is a tie: the sums of floats that are equal may differ so much."""
+CONFIDENCE = 3.0
+"""By how much, on the scale of logarithms, a label that a rule gets right speaks for it in the vote of rules."""
+SPARSENESS = 1.5
+"""By how much, on the same scale, each property that a rule counts speaks against it."""
+MOST_COUNTED = 4
+"""The most properties that a rule of the sparse vote counts."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,8 @@ def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
     """Return comparisons of training queries by the world's writers, as stage responses makes them, with the truth."""
     rng = random.Random(f"floors {seed}")
     comparisons = []
-    for number, query in enumerate(rng.sample(queries("train"), count)):
+    # The first of many are the same as few, so that figures by number of comparisons differ in nothing else.
+    for number, query in enumerate(rng.sample(queries("train"), UNLABELLED)[:count]):
         comparisons.append(labelled_comparison(world, query, f"world-floor:{number:05d}", rng))
     return comparisons
 
@@ -112,12 +122,35 @@ def all_floors(world: World, comparisons: Sequence[Comparison], seed: int) -> di
     tested = read(world, comparisons)
     others = other_comparisons(world, seed, UNLABELLED)
     seen = read(world, others)
+    labelled = read(world, others[:LABELS])
+    count = len(world.language.properties)
     return {
         NO_LABEL: without_labels(world, tested, seen, seed),
-        FEW_LABELS: with_labels(tested, read(world, others[:LABELS])),
-        BOUND: {"agreement": by_agreement(tested, seen)},
+        FEW_LABELS: with_labels(tested, labelled),
+        BOUND: without_reading(comparisons, tested, others, seen),
+        BOTH: {"agreement_and_vote": by_agreement_and_vote(tested, seen, labelled)},
+        FORM: {
+            "vote_of_pairs_by_kind": by_vote(tested, labelled, _ordered_pairs(count), np.zeros(count * (count - 1)))
+        },
         ALL_LABELS: with_labels(tested, seen),
         THE_RULE: ceilings(world, tested),
+    }
+
+
+def without_reading(
+    comparisons: Sequence[Comparison], tested: PerfectReading, others: Sequence[Comparison], seen: PerfectReading
+) -> dict[str, "Floats"]:
+    """Return the leads of what learns without labels what goes together, by name.
+
+    Args:
+        comparisons: the comparisons to give verdicts on.
+        tested: the same, read perfectly.
+        others: comparisons that may be looked at, without their labels.
+        seen: the same, read perfectly.
+    """
+    return {
+        "agreement": by_agreement(tested, seen),
+        "agreement_of_raw_texts": by_raw_texts(comparisons, tested.kinds, others, seen.kinds),
     }
 
 
@@ -130,7 +163,9 @@ def floor_names() -> dict[str, list[str]]:
     return {
         NO_LABEL: list(without_labels(world, reading, reading, 0)),
         FEW_LABELS: list(with_labels(reading, reading)),
-        BOUND: ["agreement"],
+        BOUND: list(without_reading(comparisons, reading, comparisons, reading)),
+        BOTH: ["agreement_and_vote"],
+        FORM: ["vote_of_pairs_by_kind"],
         ALL_LABELS: list(with_labels(reading, reading)),
         THE_RULE: list(ceilings(world, reading)),
     }
@@ -142,20 +177,90 @@ def by_agreement(reading: PerfectReading, seen: PerfectReading) -> "Floats":
     This is what the method learns without labels, from judgments that are never wrong: the two properties of a kind
     that the leading eigenvector of the covariances without their diagonal holds most.
     """
+    return _some(reading, _going_together(seen, set(reading.kinds)), 2)
+
+
+def _going_together(seen: PerfectReading, kinds: Collection[str]) -> dict[str, "Floats"]:
+    """Return how much each property goes together with the others, by kind: the leading eigenvector [property]."""
     where = np.array(seen.kinds)
     together: dict[str, Floats] = {}
+    for kind in kinds:
+        together[kind] = leading_eigenvector(seen.leads[where == kind])
+    return together
+
+
+def leading_eigenvector(leads: "Floats") -> "Floats":
+    """Return the leading eigenvector [column] of the correlations between columns, without their diagonal.
+
+    Args:
+        leads: [comparison, column].
+    """
+    if len(leads) < 2:
+        # Nothing goes together in one comparison.
+        return np.ones(leads.shape[1])
+    # A column that never differs has no correlation with any other.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        between = np.atleast_2d(np.nan_to_num(np.corrcoef(leads.T)))
+    # Without the diagonal: a property never vouches for itself.
+    np.fill_diagonal(between, 0.0)
+    weights = np.ones(len(between))
+    for _ in range(ROUNDS):
+        weights = np.maximum(between @ weights, 0.0)
+        # All weights may fall to 0 where properties go together nowhere.
+        weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
+    return weights
+
+
+def by_agreement_and_vote(reading: PerfectReading, seen: PerfectReading, labelled: PerfectReading) -> "Floats":
+    """Return the leads of a perfect reader who takes what counts from what goes together, and the order from labels.
+
+    This is what the method can learn from many comparisons of which some have a label. Of the two properties of a kind
+    that go together most, the labels of the kind say which counts twice; without any, both count alike.
+    """
+    together = _going_together(seen, set(reading.kinds))
+    leads = np.zeros(len(reading.kinds))
     for kind in set(reading.kinds):
-        leads = seen.leads[where == kind]
-        between = np.corrcoef(leads.T)
-        # Without the diagonal: a property never vouches for itself.
-        np.fill_diagonal(between, 0.0)
-        weights = np.ones(len(between))
-        for _ in range(ROUNDS):
-            weights = np.maximum(between @ weights, 0.0)
-            # All weights may fall to 0 where properties go together nowhere.
-            weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
-        together[kind] = weights
-    return _some(reading, together, 2)
+        first, second = np.argsort(-together[kind], kind="stable")[:2]
+        rules = np.zeros((3, reading.leads.shape[1]))
+        rules[0, [first, second]] = (2.0, 1.0)
+        rules[1, [first, second]] = (1.0, 2.0)
+        rules[2, [first, second]] = (1.0, 1.0)
+        inside = np.array(reading.kinds) == kind
+        labels_of_kind = _labelled_of(labelled, kind)
+        leads[inside] = _vote(rules, np.zeros(len(rules)), reading.leads[inside], *labels_of_kind)
+    return leads
+
+
+def by_raw_texts(
+    comparisons: Sequence[Comparison], kinds: Sequence[str], others: Sequence[Comparison], kinds_seen: Sequence[str]
+) -> "Floats":
+    """Return the leads of counting alone: no label, no reading, not even the vocabulary (:mod:`.counting`).
+
+    Args:
+        comparisons: to give verdicts on.
+        kinds: the kind of each of their queries, as a clustering of queries would find it.
+        others: comparisons whose texts are counted.
+        kinds_seen: the kind of each of their queries.
+    """
+    texts = [text for comparison in others for text in (comparison.response_a, comparison.response_b)]
+    counted = counting.exclusive_groups(texts)
+    seen = _group_leads(counted, others)
+    tested = _group_leads(counted, comparisons)
+    where = np.array(kinds_seen)
+    leads = np.zeros(len(comparisons))
+    for kind in set(kinds):
+        weights = leading_eigenvector(seen[where == kind])
+        best = np.argsort(-weights, kind="stable")[:2]
+        inside = np.array(kinds) == kind
+        leads[inside] = tested[inside][:, best].sum(axis=1)
+    return leads
+
+
+def _group_leads(groups: Sequence[frozenset[str]], comparisons: Sequence[Comparison]) -> "Floats":
+    """Return which groups of phrases A shows and B does not: 1, 0 or -1 [comparison, group]."""
+    shown_a = counting.shown(groups, [comparison.response_a for comparison in comparisons])
+    shown_b = counting.shown(groups, [comparison.response_b for comparison in comparisons])
+    return shown_a - shown_b
 
 
 def verdicts(leads: "Floats") -> list[Verdict]:
@@ -200,7 +305,10 @@ def without_labels(world: World, reading: PerfectReading, seen: PerfectReading, 
         "sum_of_all": reading.leads.sum(axis=1),
         "decoy": reading.leads[np.arange(count), decoys],
         "better_writer": _by_writer(seen, reading),
+        "writers_differ_in": _by_differences_of_writers(seen, reading),
     }
+    how_many = floors["how_many_shown"]
+    floors["two_more_shown"] = np.where(np.abs(how_many) <= 1, 0.0, how_many)
     for rule, by_kind in (("named", named), ("shown", shown), ("moved", moved)):
         most = _some(reading, by_kind, FEW)
         least = _some(reading, {kind: -values for kind, values in by_kind.items()}, FEW)
@@ -231,8 +339,79 @@ def with_labels(reading: PerfectReading, labelled: PerfectReading) -> dict[str, 
         "ridge": _decided(reading.leads @ pooled),
         "ridge_by_kind": _decided(np.array(ridge_by_kind)),
         "best_property_by_kind": np.array(best_by_kind),
+        "sparse_vote_by_kind": by_vote(reading, labelled, *_sparse_rules(reading.leads.shape[1])),
         "length": longer * reading.longer,
     }
+
+
+def _ordered_pairs(count: int) -> "Floats":
+    """Return the weights of all rules of the world's shape [rule, property]: one property counts 2, another 1."""
+    rules = []
+    for primary, secondary in permutations(range(count), 2):
+        weights = np.zeros(count)
+        weights[primary] = 2.0
+        weights[secondary] = 1.0
+        rules.append(weights)
+    return np.array(rules)
+
+
+@cache
+def _sparse_rules(count: int) -> tuple["Floats", "Floats"]:
+    """Return rules that count up to :data:`MOST_COUNTED` properties once or twice, and what speaks for each at first.
+
+    Nothing here knows how many properties count in this world, nor how much.
+    """
+    rules = []
+    expected = []
+    for counted in range(1, MOST_COUNTED + 1):
+        for chosen in combinations(range(count), counted):
+            for values in product((1.0, 2.0), repeat=counted):
+                weights = np.zeros(count)
+                weights[list(chosen)] = values
+                rules.append(weights)
+                expected.append(-SPARSENESS * counted)
+    return np.array(rules), np.array(expected)
+
+
+def by_vote(reading: PerfectReading, labelled: PerfectReading, rules: "Floats", expected: "Floats") -> "Floats":
+    """Return verdicts [comparison] by a vote of rules for each kind, fitted to the kind's own labels.
+
+    Args:
+        reading: the comparisons to give verdicts on.
+        labelled: the comparisons whose labels weigh the rules.
+        rules: weights [rule, property].
+        expected: what speaks for each rule before any label, as a logarithm [rule].
+    """
+    leads = np.zeros(len(reading.kinds))
+    for kind in set(reading.kinds):
+        inside = np.array(reading.kinds) == kind
+        leads[inside] = _vote(rules, expected, reading.leads[inside], *_labelled_of(labelled, kind))
+    return leads
+
+
+def _labelled_of(labelled: PerfectReading, kind: str) -> tuple["Floats", "Floats"]:
+    """Return the leads and the labels of the labelled comparisons of a kind."""
+    inside = np.array(labelled.kinds) == kind
+    return labelled.leads[inside], labelled.labels[inside]
+
+
+def _vote(rules: "Floats", expected: "Floats", leads: "Floats", labelled_leads: "Floats", labels: "Floats") -> "Floats":
+    """Return verdicts [comparison] by the vote of rules, each weighed by how many labels it gets right.
+
+    Args:
+        rules: weights [rule, property].
+        expected: what speaks for each rule before any label, as a logarithm [rule].
+        leads: [comparison, property].
+        labelled_leads: [labelled comparison, property].
+        labels: [labelled comparison].
+    """
+    right = (_signs(labelled_leads @ rules.T) == labels[:, None]).sum(axis=0)
+    belief = expected + CONFIDENCE * right
+    weights = np.exp(belief - belief.max())
+    by_rule = _signs(leads @ rules.T)
+    verdicts_of_sign = np.array([-1.0, 0.0, 1.0])
+    votes = np.stack([(by_rule == sign) @ weights for sign in verdicts_of_sign], axis=1)
+    return verdicts_of_sign[votes.argmax(axis=1)]
 
 
 def ceilings(world: World, reading: PerfectReading) -> dict[str, "Floats"]:
@@ -285,6 +464,25 @@ def _by_writer(seen: PerfectReading, reading: PerfectReading) -> "Floats":
         wins[writer_a] += sign
         wins[writer_b] -= sign
     return np.array([float(wins[writer_a] - wins[writer_b]) for writer_a, writer_b in reading.writers])
+
+
+def _by_differences_of_writers(seen: PerfectReading, reading: PerfectReading) -> "Floats":
+    """Return the leads by the two properties of a kind that the better writers show more than the worse ones.
+
+    Who is better is taken from who shows more over all comparisons.
+    """
+    wins = Counter[str]()
+    for (writer_a, writer_b), lead in zip(seen.writers, seen.leads.sum(axis=1), strict=True):
+        wins[writer_a] += lead
+        wins[writer_b] -= lead
+    ranks = {writer: rank for rank, (writer, _) in enumerate(reversed(wins.most_common()))}
+    better = np.array([float(ranks[writer_a] - ranks[writer_b]) for writer_a, writer_b in seen.writers])
+    where = np.array(seen.kinds)
+    differences = {}
+    for kind in set(seen.kinds):
+        inside = where == kind
+        differences[kind] = better[inside] @ seen.leads[inside]
+    return _some(reading, differences, 2)
 
 
 def _ridge(leads: "Floats", labels: "Floats", expected: "Floats") -> "Floats":

@@ -9,8 +9,8 @@ No response gives its label away:
 - A property that counts is shown as often, and as strongly, as one that does not. What is missing is not replaced.
 - Small talk is drawn by itself. A text is longer only where it shows more.
 - A response is written with care or in haste. What counts follows the writer's care closely, what does not follows it
-  a little (:data:`HALO`). So without labels what counts can be told by two things alone: properties that count go
-  together, and writers of unlike skill differ in them most. Which of the two counts twice cannot be told at all.
+  a little (:data:`HALO`). So without labels what counts can be told by one thing alone: properties that count go
+  together. Which of the two counts twice cannot be told at all.
 """
 
 import functools

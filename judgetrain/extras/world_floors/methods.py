@@ -9,8 +9,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.world import of_source, world_of
 from judgetrain.data.world.floors import (
+    BOTH,
     BOUND,
     FEW_LABELS,
+    FORM,
     NO_LABEL,
     THE_RULE,
     PerfectReading,
@@ -32,7 +34,7 @@ Computed = tuple[Mapping[str, Mapping[str, Any]], PerfectReading]
 """The leads of all rules, by what they need and by name, and what the comparisons show."""
 HIGHEST = "highest"
 """The floor that is highest of its kind on the comparisons themselves."""
-GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND, THE_RULE)}
+GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND, BOTH, FORM, THE_RULE)}
 """By kind of method, what its rules need."""
 
 
