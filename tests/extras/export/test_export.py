@@ -17,7 +17,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.extras.export import stage as export
-from judgetrain.extras.export.stage import begun, filled
+from judgetrain.extras.export.stage import fill_slots, score_place
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
@@ -81,7 +81,7 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     tokenizer: Any = AutoTokenizer.from_pretrained(place)
     template, (criterion,) = (place / "template.txt").read_text(), RUBRIC.criteria
     slots = {"criterion": criterion.line, "guideline": str(criterion.guideline)}
-    shown = [filled(template, query=g.dialogue.query, response=r, **slots) for g in groups for r in g.responses]
+    shown = [fill_slots(template, query=g.dialogue.query, response=r, **slots) for g in groups for r in g.responses]
     batch = tokenizer(shown, add_special_tokens=False, padding=True, return_tensors="pt")
     with torch.no_grad():
         levels = model(**batch).logits.softmax(-1).tolist()
@@ -113,9 +113,11 @@ def test_what_cannot_be_exported_exactly_is_refused_by_name(trained: Path, tmp_p
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     analysis = replace(WORDING, frames={**WORDING.frames, "score": r"Analysis: [^\n]{1,{width}}\nScore: [1-5]"})
     with pytest.raises(EngineError, match="has text before the score"):
-        begun(analysis, tokenizer, "mine")
+        score_place(analysis, tokenizer, "mine")
     words = replace(WORDING, frames={**WORDING.frames, "score": r"Zzyzx: [1-5]"})
-    assert begun(words, tokenizer, "mine")[1] == begun(WORDING, tokenizer, "mine")[1], "the levels' tokens stay"
+    assert score_place(words, tokenizer, "mine")[1] == score_place(WORDING, tokenizer, "mine")[1], (
+        "the levels' tokens stay"
+    )
 
 
 def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -136,8 +138,10 @@ def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_pat
         patch.setattr(export, "load_model", capped)
         with pytest.raises(EngineError, match="the llama model does more after its head: its levels by"):
             export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", tmp_path / "ranker", "mine")
-    own = export.at_end
+    own = export.logits_at_end
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "at_end", lambda m, ids: own(m, ids) * (float("nan") if m.config.num_labels == 1 else 1))
+        patch.setattr(
+            export, "logits_at_end", lambda m, ids: own(m, ids) * (float("nan") if m.config.num_labels == 1 else 1)
+        )
         with pytest.raises(EngineError, match="its score by nan"):
             export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "nan", tmp_path / "nan-ranker", "mine")

@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.extras.export.stage import filled
+from judgetrain.extras.export.stage import fill_slots
 from judgetrain.judges import load_judge
 from judgetrain.schema import Candidates
 from tests.builders.served import free_port, served
@@ -66,7 +66,7 @@ def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candida
     template = (place / "template.txt").read_text()
     with asking(place) as ask:
         for group, own in rows:
-            shown = [filled(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
+            shown = [fill_slots(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
             answer = ask("/classify", input=shown, add_special_tokens=False)["data"]
             found = [sum((i + 1) * p for i, p in enumerate(each["probs"])) for each in answer]
             assert found == pytest.approx(own, abs=2e-3)
