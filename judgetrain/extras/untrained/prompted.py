@@ -44,8 +44,10 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     The criteria are the configuration's, else one sentence. ``trees-BENCHMARK-METHOD`` shards keep trees of one branch
     with several judgments.
     """
-    settings, options = evaluation.settings, evaluation.models.options(method.asked_as)
-    rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
+    path = evaluation.settings.rubric
+    rubric = read_rubric(path) if path else DEFAULT
+    options = evaluation.models.options(method.asked_as)
+    # The mean of all eight judgments decides, however judge.* asks the run's own judges.
     options = replace(options, aggregation="mean", fitted=None, early_stop=False)
     return judge_by(rubric, method, evaluation, options, SHAPE)
 
@@ -58,25 +60,39 @@ def judge_by(
     shape: Shape,
     load: Callable[[], Any] | None = None,
 ) -> Iterator[tuple[Benchmark, list[Result]]]:
-    """Yield every benchmark judged by a rubric; the larger mean of scores wins. ``load``: a model that is there."""
-    models, by = evaluation.models, method.asked_as
+    """Yield every benchmark judged by a rubric; of two responses the one with the larger mean of scores wins.
 
-    def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
-        shown = [replace(c, rubric=rubric) for c in items]
-        return shard_of(grow(shown, judge.engine, judge.prompts, shape, options.steps, seed))
+    Args:
+        rubric: the criteria that every comparison is judged by.
+        method: names the results.
+        evaluation: that goes on.
+        options: how the judge is asked.
+        shape: how many judgments each comparison gets.
+        load: returns the judge where it is loaded already; None: it is loaded here.
+    """
+    models = evaluation.models
+    by = method.asked_as
+
+    def process(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
+        with_rubric = [replace(comparison, rubric=rubric) for comparison in comparisons]
+        return shard_of(grow(with_rubric, judge.engine, judge.prompts, shape, options.steps, seed))
 
     depends = depends_on(method, evaluation, options) | {"rubric": rubric.to_row()}
-    how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(by)}
     load = load or (lambda: models.judge(by))
-    for benchmark, rows, seconds in evaluation.kept("trees", method.name, load, process, **how):
-        trees = [trees_on(row, comparison)[0] for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
-        predictions = [replace(predict(tree, 1, options, method.name), branches=0) for tree in trees]
+    kept = evaluation.kept("trees", method.name, load, process, depends=depends, gpus=models.gpus(by))
+    for benchmark, rows, seconds in kept:
+        predictions = []
+        for row, comparison in zip(rows, benchmark.comparisons, strict=True):
+            tree = trees_on(row, comparison)[0]
+            # The criteria are given, so that tables show no number of branches.
+            predictions.append(replace(predict(tree, 1, options, method.name), branches=0))
         yield benchmark, [(predictions, round(seconds / len(rows), 6))]
 
 
 def depends_on(method: Method, evaluation: Evaluation, options: JudgeOptions) -> dict[str, Any]:
     """Return what judgments depend on besides the rubric."""
-    models, by = evaluation.models, method.asked_as
+    models = evaluation.models
+    by = method.asked_as
     return {
         "method": method.kind,
         "judge": models.identity(by, evaluation.hashes),

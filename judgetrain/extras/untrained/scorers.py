@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import ScorerConfig, check_scorer, load_scorer, scored_model
-from judgetrain.scorers.encode import Sample, Usage, sample_of
-from judgetrain.scorers.estimator import Scores, value_of
+from judgetrain.scorers.encode import Sample, Unscored, Usage, sample_of
+from judgetrain.scorers.estimator import Scores, Value, value_of
 from judgetrain.scorers.methods import (
     BY_NAME,
     COMBINED,
@@ -57,49 +58,80 @@ class ScorerJudge(Judge):
 
     def __init__(self, scorer: TokenScorer, method: str = "sentprob", settings: ScorerConfig | None = None) -> None:
         check_scorers([method], OF_RESPONSES)
-        self.scorer, self.method, self.name = scorer, method, f"scorer:{method}"
+        self.scorer = scorer
+        self.method = method
+        self.name = f"scorer:{method}"
         self.settings = settings or ScorerConfig()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
-        before = self.scorer.usage
+        # A scorer counts what it has used since it was loaded.
+        usage_before = self.scorer.usage
         scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]
-        return predictions(comparisons, scores, self.name, self.scorer.usage - before)
+        return predictions(comparisons, scores, self.name, self.scorer.usage - usage_before)
 
     def close(self) -> None:
+        """Free the model."""
         self.scorer.close()
 
 
 def samples_of(comparisons: Sequence[Comparison]) -> list[Sample]:
     """Return the two responses of every comparison, A then B."""
-    return [sample_of(c.dialogue, response) for c in comparisons for response in (c.response_a, c.response_b)]
+    samples = []
+    for comparison in comparisons:
+        samples.append(sample_of(comparison.dialogue, comparison.response_a))
+        samples.append(sample_of(comparison.dialogue, comparison.response_b))
+    return samples
 
 
 def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, usage: Usage) -> list[Prediction]:
-    """Predictions from the scores of :func:`samples_of`; ``usage`` is shared evenly among the comparisons."""
+    """Return the predictions that scores make.
+
+    Args:
+        comparisons: what was judged.
+        scores: of :func:`samples_of` the comparisons.
+        name: the method's.
+        usage: of all scores together, which is shared evenly among the comparisons.
+    """
+    # Turned so that higher is better, whatever the score.
     oriented = scores.oriented
-    share = max(1, len(comparisons))
-    cost = Cost(usage.prompt_tokens / share, usage.generated_tokens / share, usage.calls / share)
-    result = []
-    for i, comparison in enumerate(comparisons):
-        a, b = oriented[2 * i : 2 * i + 2]
-        margin = None if a is None or b is None else a - b
-        gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
-        said = {"margin": margin, "cost": cost, "judgments": 2, "failures": dict(gone)}
-        result.append(Prediction.of(comparison, name, verdict_of(margin), verdict_of(margin), **said))
-    return result
+    count = max(1, len(comparisons))
+    cost = Cost(usage.prompt_tokens / count, usage.generated_tokens / count, usage.calls / count)
+    made = []
+    for index, comparison in enumerate(comparisons):
+        score_a, score_b = oriented[2 * index : 2 * index + 2]
+        margin = None
+        if score_a is not None and score_b is not None:
+            margin = score_a - score_b
+        # No order is shown, so that both have the same verdict.
+        verdict = verdict_of(margin)
+        failures = Counter[str]()
+        for value in scores.values[2 * index : 2 * index + 2]:
+            if isinstance(value, Unscored):
+                failures[value.reason] += 1
+        made.append(
+            Prediction.of(
+                comparison, name, verdict, verdict, margin=margin, cost=cost, judgments=2, failures=dict(failures)
+            )
+        )
+    return made
 
 
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
     """Refuse (ConfigError) a name that is no scorer of responses, or cannot be used there, and a model that is not."""
-    key = f"{use.key}: {method.text!r}" if use.labelled else use.key
+    key = use.key
+    if use.labelled:
+        # There it is one of a list of methods.
+        key = f"{use.key}: {method.text!r}"
     check_scorers([method.target], OF_RESPONSES, key)
     if method.target in COMBINED and not use.labelled:
         allowed = ", ".join(name for name in OF_RESPONSES if name not in COMBINED)
         raise ConfigError(f"{key}={method.text!r}: it compares all items with each other; choose one of {allowed}")
+    # A run has the settings of scorers where one of its methods is a scorer.
     assert settings.scorer is not None
     check_scorer(settings.scorer, settings.base)
-    if use.alone and BY_NAME[method.target.partition("+")[0]] is not SINGLE_PASS:
+    name_without_variants = method.target.partition("+")[0]
+    if use.alone and BY_NAME[name_without_variants] is not SINGLE_PASS:
         served = ", ".join(SINGLE_PASS.names)
         raise ConfigError(
             f"{key}={method.text!r}: what it samples depends on what is judged with it; scorers that can be served are "
@@ -134,50 +166,74 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
 
     The scores are kept as ``scores-BENCHMARK-GROUP`` shards; one model computes those of all scorers of a run.
     """
-    scorers = [m for m in evaluation.methods if m.kind == method.kind]
+    scorers = [candidate for candidate in evaluation.methods if candidate.kind == method.kind]
     if method == scorers[0]:
-        _score_all([m.target for m in scorers], evaluation)
+        _score_all([scorer.target for scorer in scorers], evaluation)
     for benchmark in evaluation.benchmarks:
         yield benchmark, [_read(method, benchmark, evaluation)]
 
 
 def _score_all(names: Sequence[str], evaluation: Evaluation) -> None:
+    """Fill the shards of all scores that these scorers need, group by group."""
     settings = evaluation.settings.scorer
     assert settings is not None
     model = scored_model(settings, evaluation.settings.base)
     with loaded_once(lambda: load_scorer(model)) as scorer:
         for group, members in groups(names).items():
-
-            def process(
-                ready: Any, items: Sequence[Comparison], seed: int, members: Sequence[str] = members
-            ) -> ShardResult:
-                before = ready.usage
-                found = score(ready, samples_of(items), members, settings, seed)
-                usage = ready.usage - before
-                rows = [
-                    {"id": c.id, **{m: [s.plain(2 * i), s.plain(2 * i + 1)] for m, s in found.items()}}
-                    for i, c in enumerate(items)
-                ]
-                facts, missing = {"calls": usage.calls}, found[members[0]].unscored
-                return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts=facts)
-
+            process = partial(_score_shard, members=members, settings=settings)
             depends = {"members": list(members), "scorer": settings, "model": model}
-            how: dict[str, Any] = {"depends": depends, "size": settings.shard_size, "gpus": model.gpus}
-            list(evaluation.kept("scores", group, scorer, process, **how))
+            kept = evaluation.kept(
+                "scores", group, scorer, process, depends=depends, size=settings.shard_size, gpus=model.gpus
+            )
+            # Shards are filled while the iterator runs; what they hold is read method by method.
+            for _ in kept:
+                pass
+
+
+def _score_shard(
+    scorer: TokenScorer, comparisons: Sequence[Comparison], seed: int, members: Sequence[str], settings: ScorerConfig
+) -> ShardResult:
+    """Return the scores of comparisons by one group of scorers as a finished shard.
+
+    Args:
+        scorer: the model whose probabilities are read.
+        comparisons: what to score.
+        seed: of what is sampled.
+        members: the scores of the group.
+        settings: how scores are computed.
+    """
+    usage_before = scorer.usage
+    scores = score(scorer, samples_of(comparisons), members, settings, seed)
+    usage = scorer.usage - usage_before
+    rows = []
+    for index, comparison in enumerate(comparisons):
+        row: dict[str, Any] = {"id": comparison.id}
+        for member, of_member in scores.items():
+            row[member] = [of_member.plain(2 * index), of_member.plain(2 * index + 1)]
+        rows.append(row)
+    # The scores of a group are missing together.
+    missing = scores[members[0]].unscored
+    return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts={"calls": usage.calls})
 
 
 def _read(method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
-    """Return the predictions of one scorer, and seconds of a verdict: those of its group's passes."""
-    out, found = evaluation.out, dict[str, Scores]()
-    usage, seconds = Usage(), 0.0
+    """Return the predictions of one scorer, and seconds of a verdict: those of its groups' passes."""
+    directory = evaluation.out.directory
+    scores: dict[str, Scores] = {}
+    usage = Usage()
+    seconds = 0.0
     for group, members in groups([method.target]).items():
         shards = shards_of("scores", benchmark, group)
-        rows = list(read_rows(out.directory, shards))
+        rows = list(read_rows(directory, shards))
         for member in members:
-            found[member] = Scores(member, [value_of(v) for row in rows for v in row[member]], better(member))
-        for marker in markers_of(out.directory, shards):
-            tokens, seconds = marker["tokens"], seconds + marker["seconds"]
+            values: list[Value] = []
+            for row in rows:
+                values.extend(value_of(written) for written in row[member])
+            scores[member] = Scores(member, values, better(member))
+        for marker in markers_of(directory, shards):
+            tokens = marker["tokens"]
             usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
-    scores = replace(assemble(found, method.target), method=method.name)
-    done = predictions(benchmark.comparisons, scores, method.name, usage)
-    return done, round(seconds / len(done), 6)
+            seconds += marker["seconds"]
+    of_method = replace(assemble(scores, method.target), method=method.name)
+    made = predictions(benchmark.comparisons, of_method, method.name, usage)
+    return made, round(seconds / len(made), 6)
