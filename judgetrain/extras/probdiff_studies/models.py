@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from judgetrain.artifacts.files import named
 from judgetrain.artifacts.integrity import checked
@@ -13,15 +13,22 @@ from judgetrain.evaluate.report.naming import told_apart
 from judgetrain.extras.selfeval.stages import finished_settings, model_of
 
 ALL = "all"
+"""The name of the group of all prompts."""
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
 class SelfEvaluated:
     """One model over its prompts; every mapping is by prompt id, in the stage's order.
 
-    ``d``: ProbDiff's discrepancy, None where there is none.
-    ``answers`` and ``revisions`` (only of prompts with a discrepancy): texts.
-    ``categories``: the prompts'. ``settings``: what stage selfeval was made with.
+    Args:
+        model: its name.
+        d: ProbDiff's discrepancy, None where there is none.
+        answers: texts.
+        revisions: texts, of prompts with a discrepancy alone.
+        categories: the prompts'.
+        settings: those that stage selfeval was made with.
     """
 
     model: str
@@ -33,9 +40,18 @@ class SelfEvaluated:
 
     def only(self, ids: Set[str]) -> "SelfEvaluated":
         """Return the same model over some prompts alone."""
-        by_prompt = {name: part for name, part in vars(self).items() if name not in ("model", "settings")}
-        chosen: dict[str, Any] = {n: {i: v for i, v in part.items() if i in ids} for n, part in by_prompt.items()}
-        return replace(self, **chosen)
+        return replace(
+            self,
+            d=_only(self.d, ids),
+            answers=_only(self.answers, ids),
+            revisions=_only(self.revisions, ids),
+            categories=_only(self.categories, ids),
+        )
+
+
+def _only(by_prompt: Mapping[str, V], ids: Set[str]) -> dict[str, V]:
+    """Return the entries of some prompts, in their order."""
+    return {prompt: value for prompt, value in by_prompt.items() if prompt in ids}
 
 
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
@@ -45,56 +61,91 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
         DataError: the directory holds no finished selfeval, or none with ProbDiff.
     """
     directory = Path(directory).expanduser()
-    made = finished_settings(directory)
+    settings = finished_settings(directory)
     scores = list(read_rows(directory, "scores"))
     if not all("probdiff" in row["scores"] for row in scores):
         raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
-    ids = [row["id"] for row in scores]
-    revised = list(read_rows(directory, "scores-probdiff"))
-    values = [row["scores"]["probdiff"] for row in scores]
-    d = [None if isinstance(value, str) else float(value) for value in values]
-    return SelfEvaluated(
-        model_of(made),
-        dict(zip(ids, d, strict=True)),
-        {row["id"]: row["response"] for row in scores},
-        {i: row["revision"] for i, row in zip(ids, revised, strict=True) if "revision" in row},
-        {row["id"]: row.get("category") for row in scores},
-        made,
-    )
+    revision_rows = list(read_rows(directory, "scores-probdiff"))
+    discrepancies: dict[str, float | None] = {}
+    answers = {}
+    revisions = {}
+    categories = {}
+    for row, revision_row in zip(scores, revision_rows, strict=True):
+        prompt = row["id"]
+        score = row["scores"]["probdiff"]
+        # A text is the reason why there is no score.
+        discrepancies[prompt] = None if isinstance(score, str) else float(score)
+        answers[prompt] = row["response"]
+        categories[prompt] = row.get("category")
+        if "revision" in revision_row:
+            revisions[prompt] = revision_row["revision"]
+    return SelfEvaluated(model_of(settings), discrepancies, answers, revisions, categories, settings)
 
 
 def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
     """Return this run's model and the others by name, over the prompts that all of them have.
 
-    Raises DataError if a directory that is named is none, or they have no prompt in common.
+    Runs of one model are told apart by the settings that differ.
 
-    ``patterns``: directories of finished stages selfeval, or globs of them, of which those without ProbDiff or without
-    a prompt in common are left out; this run's own among them is read once. Those of one model are told apart by the
-    settings that differ.
+    Args:
+        own: the directory of this run's stage selfeval.
+        patterns: directories of finished stages selfeval, or globs of them. Of what a glob matches, directories without
+            ProbDiff or without a prompt in common are left out. This run's own is read once, however often it matches.
+
+    Raises:
+        DataError: a directory that is named is none, or they have no prompt in common.
     """
-    models = {own.resolve(): read_selfeval(own)}
+    own = own.resolve()
+    models = {own: read_selfeval(own)}
     for pattern in patterns:
-        alone = Path(pattern).expanduser().is_dir()
-        if not (found := named(pattern)):
+        directories = named(pattern)
+        if not directories:
             raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
-        for path in (path.resolve() for path in found):
-            if path not in models and (alone or (checked(path) and any(path.glob("scores-probdiff-*.jsonl")))):
-                models[path] = read_selfeval(path)
-                if not alone and not models[path].d.keys() & models[own.resolve()].d.keys():
-                    del models[path]
-    every = list(models.values())
-    shared = set(every[0].d).intersection(*(model.d for model in every))
+        is_glob = not Path(pattern).expanduser().is_dir()
+        for directory in directories:
+            directory = directory.resolve()
+            if directory in models:
+                continue
+            if is_glob and not _has_probdiff(directory):
+                continue
+            model = read_selfeval(directory)
+            if is_glob and model.d.keys().isdisjoint(models[own].d):
+                continue
+            models[directory] = model
+    runs = list(models.values())
+    shared = set(runs[0].d).intersection(*(run.d for run in runs))
     if not shared:
         raise DataError("studies.against: no prompt in common; run stage=selfeval over the same dialogues and limit")
-    names = told_apart([model.model for model in every], [model.settings for model in every])
-    return {name: model.only(shared) for name, model in zip(names, every, strict=True)}
+    names = told_apart([run.model for run in runs], [run.settings for run in runs])
+    return {name: run.only(shared) for name, run in zip(names, runs, strict=True)}
+
+
+def _has_probdiff(directory: Path) -> bool:
+    """Return whether a directory is an undamaged stage that has scored revisions."""
+    return bool(checked(directory)) and any(directory.glob("scores-probdiff-*.jsonl"))
 
 
 def groups_of(ids: Iterable[str], categories: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """Prompts by group: all of them, those of each source where there are several, and those of each category."""
-    known = list(ids)
-    groups = {ALL: known}
-    for names in ({i: i.partition(":")[0] for i in known}, {i: c for i in known if (c := categories.get(i))}):
-        if len(distinct := sorted(set(names.values()))) > 1:
-            groups |= {group: [i for i in known if names.get(i) == group] for group in distinct}
+    """Return prompts by group: all of them, those of each source and those of each category.
+
+    There is no group of a source where all prompts have one source; likewise of a category.
+
+    Args:
+        ids: of the prompts, which begin with their source and a colon.
+        categories: by prompt; prompts without one are in no group of a category.
+    """
+    prompts = list(ids)
+    sources = {prompt: prompt.partition(":")[0] for prompt in prompts}
+    of_category = {}
+    for prompt in prompts:
+        category = categories.get(prompt)
+        if category:
+            of_category[prompt] = category
+    groups = {ALL: prompts}
+    for group_of in (sources, of_category):
+        names = sorted(set(group_of.values()))
+        if len(names) < 2:
+            continue
+        for name in names:
+            groups[name] = [prompt for prompt in prompts if group_of.get(prompt) == name]
     return groups

@@ -38,36 +38,47 @@ class StudiesSettings(ModelSettings):
     @property
     def methods(self) -> Sequence[Method]:
         """The judges of revisions and of answers, if there are some."""
-        return [Method.parse(text) for text in dict.fromkeys((self.studies.judge, self.studies.duels)) if text]
+        # One judge may be named for both.
+        names = dict.fromkeys((self.studies.judge, self.studies.duels))
+        return [Method.parse(name) for name in names if name]
 
 
-def _check(found: StudiesSettings) -> None:
-    settings = found.studies
-    if settings.engine:
-        settings.engine.check("studies.engine")
+def _check(settings: StudiesSettings) -> None:
+    """Refuse (ConfigError) what the stage cannot do."""
+    studies = settings.studies
+    if studies.engine:
+        # It is asked for repeated answers alone, so that nothing else is needed.
+        studies.engine.check("studies.engine")
         return
-    if "probdiff" not in found.selfeval.methods:
+    if "probdiff" not in settings.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
-    check_scorer(found.scorer, found.base)
-    if settings.duels and not settings.against:
+    check_scorer(settings.scorer, settings.base)
+    if studies.duels and not studies.against:
         raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
-    for method in found.methods:
-        key = "studies.judge" if method.text == settings.judge else "studies.duels"
+    for method in settings.methods:
+        key = "studies.judge" if method.text == studies.judge else "studies.duels"
         kind = find_kind(method.kind)
         asks_model = kind is not None and kind.model and kind.build is not None
+        # A judge of this run's stages is no input of this stage.
         if method.target in JUDGE_STAGES or not asks_model:
             raise ConfigError(f"{key}={method.text!r}: allowed are base, teacher, external or a judge's ./DIRECTORY")
         if method.goes_by_criteria:
-            check_branches(found.branches or (), found.criteria or 0)
-        check_judge(found, method.text, key)
+            check_branches(settings.branches or (), settings.criteria or 0)
+        check_judge(settings, method.text, key)
 
 
 def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
-    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator`` (DataError: a
-    malformed row, or one about no prompt of the run; names file and line).
+    """Return verdicts of people or of another judge, by annotator and prompt id.
 
-    By annotator, ``file`` where rows name none. ``ids`` are those of the run's prompts; None: they are not known yet,
-    and any will do.
+    A row has ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator``, which is ``file`` where rows name none.
+
+    Args:
+        path: of the file.
+        key: the configuration key that names it, for messages.
+        ids: of the run's prompts; None: they are not known yet, and any will do.
+
+    Raises:
+        DataError: a malformed row, or one about no prompt of the run; names file and line.
     """
 
     def take(row: Any, number: int) -> tuple[str, str, int]:
@@ -77,18 +88,22 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> 
             raise RowError("unknown_id", f"no prompt of this run (scores.jsonl) has the id {row['id']!r}")
         return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
 
-    found: dict[str, dict[str, int]] = {}
-    for who, i, given in read(SourceConfig(name=key, path=path), key, take):
-        if i in found.setdefault(who, {}):
-            raise DataError(f"{path}: id {i!r} has several verdicts of {who}; name each one's annotator, or give one")
-        found[who][i] = given
-    return found
+    verdicts: dict[str, dict[str, int]] = {}
+    for annotator, prompt, verdict in read(SourceConfig(name=key, path=path), key, take):
+        of_annotator = verdicts.setdefault(annotator, {})
+        if prompt in of_annotator:
+            raise DataError(
+                f"{path}: id {prompt!r} has several verdicts of {annotator}; name each one's annotator, or give one"
+            )
+        of_annotator[prompt] = verdict
+    return verdicts
 
 
-def _check_here(found: StudiesSettings) -> None:
-    if found.studies.verdicts:
-        read_verdicts(found.studies.verdicts, "studies.verdicts")
-    check_directories(found.engine, found.methods, "studies.judge")
+def _check_here(settings: StudiesSettings) -> None:
+    """Refuse (JudgetrainError) files and directories that cannot be used on this machine."""
+    if settings.studies.verdicts:
+        read_verdicts(settings.studies.verdicts, "studies.verdicts")
+    check_directories(settings.engine, settings.methods, "studies.judge")
 
 
 STUDIES = Stage(
