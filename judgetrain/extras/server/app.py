@@ -319,7 +319,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             places = [f"comparisons[{number}]." for number in range(len(rows))]
         # Rubrics of many rows take a while to read, and others' requests are not to wait for it.
         comparisons = await asyncio.to_thread(
-            lambda: [row.asked(place) for row, place in zip(rows, places, strict=True)]
+            lambda: [row.judged(place) for row, place in zip(rows, places, strict=True)]
         )
         seeds = []
         for row in rows:

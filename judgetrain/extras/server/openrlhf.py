@@ -25,27 +25,38 @@ _TURNS = (
     re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL),
     re.compile(r"<start_of_turn>(\w+)\n(.*?)(?:<end_of_turn>\n?|\Z)", re.DOTALL),
 )
-"""Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content."""
+"""Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content.
+
+The end of the text ends a turn, too: the last one is opened for the response and not closed.
+"""
 _ENDS = re.compile(
     r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|<\|begin_of_text\|>|</?s>|<[be]os>"
     r"|<pad>|\s)++"
 )
 """Runs of tokens that begin, pad and end texts, and of blanks, each matched once as a whole."""
 _ROLES = {"model": "assistant"}
-
+"""Roles that a template calls otherwise: Gemma's."""
 
 Key = tuple[str, str | None]
 """What responses that are compared with one another have in common: the rendered prompt, and the reference if any."""
 
 
 def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
-    """Return the responses of a request by their places; ``references``: labels that are text are compared with."""
-    found: dict[Key, dict[int, str]] = {}
+    """Return the responses of a request by their places, in groups that are compared with one another.
+
+    Args:
+        request: prompts and responses.
+        references: whether labels that are text are reference answers.
+    """
+    groups: dict[Key, dict[int, str]] = {}
     labels = request.labels or [None] * len(request.query)
     for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
-        reference = label if references and isinstance(label, str) and label else None
-        found.setdefault((prompt, reference), {})[place] = response_of(query, prompt)
-    return found
+        reference = None
+        if references and isinstance(label, str) and label:
+            reference = label
+        group = groups.setdefault((prompt, reference), {})
+        group[place] = response_of(query, prompt)
+    return groups
 
 
 def response_of(query: str, prompt: str) -> str:
@@ -54,10 +65,15 @@ def response_of(query: str, prompt: str) -> str:
     Raises:
         DataError: the query is not the prompt, behind padding at most, with a response.
     """
-    before, _, text = query.partition(prompt) if prompt else ("", "", query)
-    if len(before) == len(query) != 0 or (before and not _ENDS.fullmatch(before)):
-        raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")
+    padding = ""
+    text = query
+    if prompt:
+        padding, found_prompt, text = query.partition(prompt)
+        is_padding = not padding or _ENDS.fullmatch(padding) is not None
+        if (query and not found_prompt) or not is_padding:
+            raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")
     for run in _ENDS.finditer(text):
+        # Blanks alone at the end are the response's own.
         if run.end() == len(text) and run[0].strip():
             return text[: run.start()]
     return text
@@ -65,18 +81,28 @@ def response_of(query: str, prompt: str) -> str:
 
 def prompt_of(rendered: str) -> Prompt:
     """Return the messages of a rendered prompt in one of the known chat templates; another text is the query."""
-    for turns in _TURNS:
-        found = [Message(_ROLES.get(role, role), text.strip()) for role, text in turns.findall(rendered)]
-        if found and found[-1].role == "assistant" and not found[-1].content:
-            found.pop()  # which opens the response
-        if found and found[-1].role == "user":
-            return found
+    for pattern in _TURNS:
+        messages = []
+        for role, text in pattern.findall(rendered):
+            messages.append(Message(_ROLES.get(role, role), text.strip()))
+        if messages and messages[-1].role == "assistant" and not messages[-1].content:
+            # The empty turn that opens the response.
+            messages.pop()
+        if messages and messages[-1].role == "user":
+            return messages
     return rendered
 
 
 @dataclass
 class _Open:
-    """A group that others may still join, and how many requests wait for it."""
+    """A group that others may still join.
+
+    Args:
+        responses: those that have come.
+        full: is set when the group is whole, or waits no longer.
+        scalars: the judging of the group; None before the first request.
+        waiting: requests that wait for the result.
+    """
 
     responses: list[str] = field(default_factory=list)
     full: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,42 +120,52 @@ class Gathering:
     """
 
     def __init__(self, size: int, wait: float, judge: Callable[[Group], Awaitable[list[Scalar]]]) -> None:
-        self._size, self._wait, self._judge = size, wait, judge
+        self._size = size
+        self._wait = wait
+        self._judge = judge
         self._open: dict[Key, _Open] = {}
 
     async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
         """Return the scalars of responses to one prompt, each by comparison with all of its group."""
         if len(responses) >= self._size:
+            # A whole group in one request, as OpenRLHF up to 0.8 sends it.
             return await self._judge(await asyncio.to_thread(_group, key, responses))
         group = self._open.setdefault(key, _Open())
         first = len(group.responses)
         group.responses += responses
         group.waiting += 1
-        group.scalars = group.scalars or asyncio.create_task(self._of(key, group))
+        if group.scalars is None:
+            group.scalars = asyncio.create_task(self._judge_when_full(key, group))
         if len(group.responses) >= self._size:
             self._close(key, group)
         try:
-            found = await asyncio.shield(group.scalars)
+            # Shielded: a request that is given up must not end what others of its group wait for.
+            scalars = await asyncio.shield(group.scalars)
         except asyncio.CancelledError:
             group.waiting -= 1
-            if not group.waiting:  # all who asked are gone
+            if not group.waiting:
+                # Nobody waits for the group any more.
                 self._close(key, group)
                 group.scalars.cancel()
             raise
-        return found[first : first + len(responses)]
+        return scalars[first : first + len(responses)]
 
     def _close(self, key: Key, group: _Open) -> None:
+        """Let nobody else join a group: the next response to its prompt opens another."""
         group.full.set()
         if self._open.get(key) is group:
             del self._open[key]
 
-    async def _of(self, key: Key, group: _Open) -> list[Scalar]:
+    async def _judge_when_full(self, key: Key, group: _Open) -> list[Scalar]:
+        """Return the scalars of a group, once it is whole or has waited long enough."""
         with suppress(TimeoutError):
             await asyncio.wait_for(group.full.wait(), self._wait)
         self._close(key, group)
+        # In a thread, since long prompts take a while to be taken apart.
         return await self._judge(await asyncio.to_thread(_group, key, group.responses))
 
 
 def _group(key: Key, responses: Sequence[str]) -> Group:
+    """Return the group of responses to one rendered prompt."""
     prompt, reference = key
     return Group(prompt_of(prompt), responses, reference)

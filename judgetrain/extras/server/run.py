@@ -33,12 +33,14 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note a signal. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
-        if self._service.draining:
-            self.should_exit = self.force_exit = True
+        is_second = self._service.draining
         self._service.draining = True
+        if is_second:
+            self.should_exit = True
+            self.force_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second; gives whether to end."""
+        """Return whether to end; uvicorn asks ten times a second."""
         if self._service.draining and not self._service.open_requests:
             self.should_exit = True
         return await super().on_tick(counter)
@@ -56,16 +58,17 @@ class Patient(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Some came."""
+        """Read what came, and wait no longer once it begins a request that uvicorn answers."""
         super().data_received(data)
         self._watch()
 
     def _watch(self) -> None:
+        """Set the deadline while a request's headers are not there, and lift it when they are."""
         if self.conn.their_state is not h11.IDLE:
             if self._deadline:
                 self._deadline.cancel()
@@ -75,16 +78,23 @@ class Patient(H11Protocol):
 
 
 def bound(config: ServeConfig) -> socket.socket:
-    """Return a socket at the address; nobody is answered before the judge is loaded (ConfigError: no such address)."""
+    """Return a socket at the address; nobody is answered before the judge is loaded.
+
+    Raises:
+        ConfigError: no such address, or it is in use.
+    """
     try:
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        listener = socket.socket(family)
+        # Else the port of a server that has just ended is not free for a minute.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except OSError as error:
-        told = f"serve.host={config.host!r}, serve.port={config.port}: cannot listen there ({error.strerror})"
-        raise ConfigError(f"{told}; choose another, or serve.port=0 for a free one") from error
-    return found
+        raise ConfigError(
+            f"serve.host={config.host!r}, serve.port={config.port}: cannot listen there ({error.strerror}); choose "
+            "another, or serve.port=0 for a free one"
+        ) from error
+    return listener
 
 
 def names_of(config: ServeConfig) -> frozenset[str]:
@@ -94,9 +104,24 @@ def names_of(config: ServeConfig) -> frozenset[str]:
 
 
 def run(service: Service, listener: socket.socket, token: str | None, console: Console) -> None:
-    """Answer until a signal ends it."""
+    """Answer until a signal ends it.
+
+    Args:
+        service: judges what is asked.
+        listener: as :func:`bound` gives it.
+        token: that clients have to send; None: none, and the server then answers under its own names alone.
+        console: for messages.
+    """
+    host, port = listener.getsockname()[:2]
+    # The address of IPv6 stands in brackets in a URL.
+    url_host = f"[{host}]" if ":" in host else host
+    secured = "" if token else ", without a token"
+    is_local = urlsplit(f"//{url_host}").hostname in ("127.0.0.1", "::1")
+    if token is None and not is_local:
+        console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
+    allowed_names = None if token else names_of(service.config)
     settings = uvicorn.Config(
-        create_app(service, token, None if token else names_of(service.config)),
+        create_app(service, token, allowed_names),
         http=partial(Patient, service.limits.patience),  # type: ignore[arg-type]
         log_level="warning",
         access_log=False,
@@ -104,13 +129,11 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
         timeout_graceful_shutdown=GRACE,
         lifespan="off",
     )
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    secured = "" if token else ", without a token"
-    if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
-        console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
-    listener.listen(settings.backlog)  # so that who reads this line can connect
-    console.line(f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (a page, and POST /v1/judge)")
+    # Who reads the line below can connect.
+    listener.listen(settings.backlog)
+    console.line(
+        f"serve: {service.judge.name} answers at http://{url_host}:{port}{secured} (a page, and POST /v1/judge)"
+    )
     server = Server(settings, service)
     server.run([listener])
     if server.force_exit:

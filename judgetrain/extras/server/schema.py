@@ -15,7 +15,11 @@ from judgetrain.schema import Candidates, Comparison
 
 
 def _writable(text: str) -> str:
-    """Return the text (ValueError: it holds half of a surrogate pair, as JSON can, which no tokenizer reads)."""
+    """Return the text.
+
+    Raises:
+        ValueError: it holds half of a surrogate pair, as JSON can, which no tokenizer reads.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -106,14 +110,15 @@ class ComparisonIn(Strict):
 
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
+        """Return the comparison (ValueError: no prompt, two of them, or one that does not end with the user)."""
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("expected either prompt or messages")
         if self.messages and self.messages[-1].role != "user":
             raise ValueError("messages: expected the last message to be the user's")
         return self
 
-    def asked(self, place: str = "") -> Comparison | Candidates:
-        """Return what the judge is asked about.
+    def judged(self, place: str = "") -> Comparison | Candidates:
+        """Return the comparison that is judged, or the one response that is scored.
 
         Args:
             place: of this row in the request, as ``comparisons[0].``; empty where it is the request.
@@ -122,13 +127,13 @@ class ComparisonIn(Strict):
             CriteriaError: its criteria cannot be read.
         """
         rubric = rubric_in(self.criteria, f"{place}criteria")
-        prompt = self.prompt if self.messages is None else [m.model_dump() for m in self.messages]
-        assert prompt is not None
+        prompt: Any = self.prompt
+        if self.messages is not None:
+            prompt = [message.model_dump() for message in self.messages]
         if self.response_b is None:
-            found = Candidates.of(prompt, [self.response_a], self.reference, rubric)
-            return replace(found, id=self.id or found.id)
-        named = {"id": self.id, "rubric": rubric}
-        return Comparison.of(prompt, self.response_a, self.response_b, self.reference, **named)
+            candidates = Candidates.of(prompt, [self.response_a], self.reference, rubric)
+            return replace(candidates, id=self.id or candidates.id)
+        return Comparison.of(prompt, self.response_a, self.response_b, self.reference, id=self.id, rubric=rubric)
 
 
 class ComparisonsIn(Strict):
@@ -137,10 +142,15 @@ class ComparisonsIn(Strict):
     comparisons: Annotated[list[ComparisonIn], Field(min_length=1, max_length=LIMITS.comparisons)]
 
 
-JudgeIn = Annotated[
-    Annotated[ComparisonIn, Tag("one")] | Annotated[ComparisonsIn, Tag("many")],
-    Discriminator(lambda body: "many" if isinstance(body, dict) and "comparisons" in body else "one"),
-]
+def _form(body: Any) -> str:
+    """Return ``many`` for a request with a list of comparisons, else ``one``."""
+    if isinstance(body, dict) and "comparisons" in body:
+        return "many"
+    return "one"
+
+
+# Told apart before they are validated, so that an error is about the form that was meant, and not about both.
+JudgeIn = Annotated[Annotated[ComparisonIn, Tag("one")] | Annotated[ComparisonsIn, Tag("many")], Discriminator(_form)]
 """One comparison, or ``{"comparisons": [...]}``."""
 
 
@@ -154,16 +164,26 @@ class CostOut(BaseModel):
     calls: float | None
 
 
-_SAID = get_type_hints(Prediction)
+def _verdict_fields() -> dict[str, Any]:
+    """Return the fields of a verdict as Pydantic defines them: those of :class:`Prediction`, two by shorter names."""
+    types = get_type_hints(Prediction)
+    fields: dict[str, Any] = {
+        "id": (types.pop("comparison_id"), Field(validation_alias="comparison_id")),
+        "judge": (types.pop("method"), Field(validation_alias="method")),
+        # Properties of a prediction, which are none of its fields.
+        "verdict": (BothOrders, ...),
+        "consistent": (bool | None, Field(description="null where one of the orders could not be read")),
+    }
+    for name, kind in types.items():
+        fields[name] = (CostOut if name == "cost" else kind, ...)
+    return fields
+
+
 VerdictOut: Any = create_model(  # type: ignore[call-overload]
     "VerdictOut",
     __config__=ConfigDict(from_attributes=True, populate_by_name=True),
     __doc__="The verdict on one comparison, in the comparison's own order: a Prediction (docs/using.md).",
-    id=(_SAID.pop("comparison_id"), Field(validation_alias="comparison_id")),
-    judge=(_SAID.pop("method"), Field(validation_alias="method")),
-    verdict=(BothOrders, ...),
-    consistent=(bool | None, Field(description="null where one of the orders could not be read")),
-    **{name: (CostOut if name == "cost" else kind, ...) for name, kind in _SAID.items()},
+    **_verdict_fields(),
 )
 
 
@@ -193,6 +213,7 @@ class RewardIn(BaseModel):
 
     @model_validator(mode="after")
     def _as_long(self) -> Self:
+        """Return the request (ValueError: its lists are not equally long)."""
         for name in ("prompts", "labels"):
             rows = getattr(self, name)
             if rows is not None and len(rows) != len(self.query):
@@ -229,9 +250,15 @@ class ResponseObject(BaseModel):
 
     @property
     def text(self) -> str:
-        """The answer in it."""
-        parts = [part for item in self.output if item.type == "message" for part in item.content or ()]
-        return "".join(part.text or "" for part in parts if part.type == "output_text")
+        """Return the answer in it: the text of its messages, without reasoning and calls of tools."""
+        texts = []
+        for item in self.output:
+            if item.type != "message":
+                continue
+            for part in item.content or ():
+                if part.type == "output_text":
+                    texts.append(part.text or "")
+        return "".join(texts)
 
 
 class CompareIn(BaseModel):

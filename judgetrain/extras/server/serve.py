@@ -21,9 +21,12 @@ from judgetrain.pipeline.run import Pipeline
 
 
 def serve(pipeline: Pipeline) -> None:
-    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge`` (ConfigError: a judge that is
-    not there, or an address that cannot be had)."""
-    config, home = pipeline.config, Path(pipeline.config.output_dir)
+    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
+
+    Raises:
+        ConfigError: a judge that is not there, or an address that cannot be had.
+    """
+    config = pipeline.config
     for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")
     from judgetrain.extras.server.run import bound, run
@@ -32,8 +35,12 @@ def serve(pipeline: Pipeline) -> None:
     pipeline.console.line(f"serve: loading {config.serve.judge}")
     settings = _settings(config)
     inputs = _inputs(pipeline, settings)
-    token, listener = os.environ.get(TOKEN, "").strip() or None, bound(config.serve)
-    models = Models(settings, inputs, StageRun(home / "served", "serve", config.seed, pipeline.console, home=home))
+    token = os.environ.get(TOKEN, "").strip() or None
+    # Before the model is loaded, which takes minutes: an address that is in use ends it at once.
+    listener = bound(config.serve)
+    home = Path(config.output_dir)
+    stage_run = StageRun(home / "served", "serve", config.seed, pipeline.console, home=home)
+    models = Models(settings, inputs, stage_run)
     with using(home), judge_of(models, settings) as judge:
         run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)
 
@@ -46,19 +53,23 @@ def _settings(config: Config) -> JudgeSettings:
     check_judge(settings, served.judge, "serve.judge", alone=True)
     method = settings.method
     if served.reward == "score" and not kind_of(method).scores(settings, method):
-        told = f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked"
-        raise ConfigError(f"{told}: set judge.reads=one, with a branching judge")
+        raise ConfigError(
+            f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked: set "
+            "judge.reads=one, with a branching judge"
+        )
     check_directories(settings.engine, [method], "serve.judge")
     return settings
 
 
 def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
     """Return the directories of this run's judges that are named; they must be there, since serving makes nothing."""
-    found = {}
+    directories = {}
     for stage in settings.judges:
         plan = pipeline.plan(stage)
         if not plan.finished:
-            told = f"serve.judge={settings.verdicts.judge!r}: none in {pipeline.root / stage} has these settings"
-            raise ConfigError(f"{told}: run `judgetrain stage={stage}` with them, or name a judge's directory")
-        found[stage] = plan.directory
-    return found
+            raise ConfigError(
+                f"serve.judge={settings.verdicts.judge!r}: none in {pipeline.root / stage} has these settings: run "
+                f"`judgetrain stage={stage}` with them, or name a judge's directory"
+            )
+        directories[stage] = plan.directory
+    return directories
