@@ -26,7 +26,7 @@ class CorrectSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The judge, and who rates."""
+        """The judge, and the rater if there is one."""
         return [Method.parse(text) for text in (self.correct.judge, self.correct.rater) if text]
 
     @property
@@ -35,31 +35,40 @@ class CorrectSettings(ModelSettings):
         return self.correct.source.type == "world"
 
 
-def _check(found: CorrectSettings) -> None:
-    settings, method = found.correct, Method.parse(found.correct.judge)
-    if settings.source.type != "world" and not settings.source.path:
+def _check(settings: CorrectSettings) -> None:
+    """Refuse (ConfigError) what the stage cannot do."""
+    correct = settings.correct
+    if correct.source.type != "world" and not correct.source.path:
         raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
-    settings.source.check("correct.source")
-    if not method.goes_by_criteria:
-        allowed = f"allowed are {', '.join(TARGETS)} or a judge's directory (./NAME)"
-        raise ConfigError(f"correct.judge={settings.judge!r}: a judge that grows branches is needed; {allowed}")
-    check_model(found, method, "correct.judge")
-    if settings.rater:
-        check_judge(found, settings.rater, "correct.rater")
-        if not kind_of(Method.parse(settings.rater)).rates:
-            allowed = "allowed are pointwise:external, pointwise:DIRECTORY, ..."
-            raise ConfigError(f"correct.rater={settings.rater!r}: it does not rate one response; {allowed}")
-    if settings.engine is not None:
-        settings.engine.check("correct.engine")
-    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+    correct.source.check("correct.source")
+    judge = Method.parse(correct.judge)
+    if not judge.goes_by_criteria:
+        allowed = ", ".join(TARGETS)
+        raise ConfigError(
+            f"correct.judge={correct.judge!r}: a judge that grows branches is needed; allowed are {allowed} or a "
+            "judge's directory (./NAME)"
+        )
+    check_model(settings, judge, "correct.judge")
+    if correct.rater:
+        check_judge(settings, correct.rater, "correct.rater")
+        if not kind_of(Method.parse(correct.rater)).rates:
+            raise ConfigError(
+                f"correct.rater={correct.rater!r}: it does not rate one response; allowed are pointwise:external, "
+                "pointwise:DIRECTORY, ..."
+            )
+    if correct.engine is not None:
+        correct.engine.check("correct.engine")
+    load_prompt_set(correct.prompts, "correction", "correct.prompts")
 
 
-def _check_here(found: CorrectSettings) -> None:
-    source = found.correct.source
+def _check_here(settings: CorrectSettings) -> None:
+    """Refuse (JudgetrainError) files and directories that cannot be used on this machine."""
+    source = settings.correct.source
     if source.type != "world":
+        # Read to the end: each row is checked when it is read.
         for _ in read_comparisons(source, "correct.source", labelled=False):
             pass
-    check_directories(found.engine, found.methods, "correct.judge")
+    check_directories(settings.engine, settings.methods, "correct.judge")
 
 
 CORRECT = Stage(name="correct", settings=CorrectSettings, check=_check, check_here=_check_here)

@@ -21,7 +21,7 @@ class RlSettings(JudgeTrainingSettings):
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
     reads: Reads = at("judge.reads")
-    """What the judgments of branches are shown."""
+    """Whether a judgment of a branch is shown one response or two."""
     engine: EngineConfig | None = at("engine", active_if=lambda settings: isinstance(settings.engine, VllmEngineConfig))
     """vLLM, where it samples the branches; None: the trained model samples them itself."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
@@ -32,28 +32,44 @@ class RlSettings(JudgeTrainingSettings):
 
 
 def _check(settings: RlSettings) -> None:
-    own = settings.train
-    size = check_stage(settings.stages, "rl", own)
-    if own.comparisons_per_step % size:
-        told = f"rl.comparisons_per_step={own.comparisons_per_step}"
-        raise ConfigError(f"{told} cannot be shared out evenly over {size} processes: make it a multiple of {size}")
-    if (rows := own.rows_per_step // size) % own.per_device_train_batch_size:
-        told = f"rl.per_device_train_batch_size={own.per_device_train_batch_size} does not divide the {rows} texts"
-        raise ConfigError(f"{told} that a process learns from in a step: take a number that does")
+    """Refuse (ConfigError) what the stage cannot do."""
+    config = settings.train
+    processes = check_stage(settings.stages, "rl", config)
+    if config.comparisons_per_step % processes:
+        raise ConfigError(
+            f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {processes} "
+            f"processes: make it a multiple of {processes}"
+        )
+    texts = config.rows_per_step // processes
+    if texts % config.per_device_train_batch_size:
+        raise ConfigError(
+            f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {texts} texts "
+            "that a process learns from in a step: take a number that does"
+        )
     if settings.engine is not None:
         check_asking(settings.engine)
-        if size > 1 or own.lora:
-            what = f"rl has {size} processes" if size > 1 else "rl.lora=true trains adapters"
-            raise ConfigError(f"engine=vllm needs whole weights in one process, and {what}: set engine=transformers")
-    if own.keep_best and not settings.holdout:
+        # vLLM gets the new weights of each step: whole ones, from the process beside it.
+        if processes > 1:
+            raise ConfigError(
+                f"engine=vllm needs whole weights in one process, and rl has {processes} processes: set "
+                "engine=transformers"
+            )
+        if config.lora:
+            raise ConfigError(
+                "engine=vllm needs whole weights in one process, and rl.lora=true trains adapters: set "
+                "engine=transformers"
+            )
+    if config.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 
 
 def _inputs(settings: RlSettings) -> Sequence[str]:
+    """Return the stages that the start and the labelled comparisons come from."""
     start = settings.train.start
     if settings.train.labels == "label":
         return (start, "label", "tree")
-    return start, "responses", "teacher"
+    # The start's own labels are made here: its judge is asked about all comparisons but the teacher's.
+    return (start, "responses", "teacher")
 
 
 RL = training_stage(

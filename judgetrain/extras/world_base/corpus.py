@@ -59,11 +59,17 @@ class Reviewer(Annotator):
     def scores(self, grades: list[int], responses: tuple[str, ...]) -> list[int]:
         """Return the annotator's scores, but for answers that show nothing, not even weakly."""
         scores = super().scores(grades, responses)
-        names = self.language.properties
-        bare = [not any(self.language.grade(response, name) for name in names) for response in responses]
-        if scores != [1, 1] or not any(bare):
+        # Two that both lack the property: the one with any content at all is better.
+        if scores != [1, 1]:
             return scores
-        return [1 if shows_nothing else 2 for shows_nothing in bare]
+        shows_some = [self._shows_some(response) for response in responses]
+        if all(shows_some):
+            return scores
+        return [2 if shows else 1 for shows in shows_some]
+
+    def _shows_some(self, response: str) -> bool:
+        """Return whether a response shows any property, if only weakly."""
+        return any(self.language.grade(response, name) for name in self.language.properties)
 
 
 class Corpus:
@@ -87,84 +93,120 @@ class Corpus:
         self._errors = errors
         self._shapes = shapes
         self._annotator = Annotator(language, error_rate=0.0)
-        reviewers = Reviewer if shapes else Annotator
-        self._reviewer = reviewers(language, REVIEWERS_ERR if errors else 0.0)
+        error_rate = REVIEWERS_ERR if errors else 0.0
+        reviewer_class = Reviewer if shapes else Annotator
+        self._reviewer = reviewer_class(language, error_rate)
         self._names = list(language.properties)
 
     def exchange(self, rng: random.Random) -> Exchange:
         """Return one text, its kind drawn at random."""
+        # In the order of WEIGHTS.
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
         weights = WEIGHTS_LAST if self._shapes else WEIGHTS
-        return rng.choices(makers, weights=weights)[0](rng)
+        (make,) = rng.choices(makers, weights=weights)
+        return make(rng)
 
     def _response(self, rng: random.Random) -> str:
         """Return a response as it is read: of any shape where shapes are meant."""
-        return any_shape(self._language, rng) if self._shapes else response(self._language, rng)
+        if self._shapes:
+            return any_shape(self._language, rng)
+        return response(self._language, rng)
 
     def _criterion(self, name: str, rng: random.Random) -> str:
+        """Return one of the wordings of a property's criterion."""
         return rng.choice(self._language.properties[name].criteria)
 
-    def _finding(self, name: str, text: str) -> str:
+    def _remark(self, name: str, text: str) -> str:
+        """Return the words for how much a text shows of a property."""
         grade = self._language.grade(text, name)
         return self._language.properties[name].grades[grade]
 
     def _dialogue(self, rng: random.Random) -> Exchange:
-        return rng.choice(self._queries), response(self._language, rng)
+        """Return a query and a response to it, of the world's own shape."""
+        query = rng.choice(self._queries)
+        return query, response(self._language, rng)
 
     def _shown_first(self, responses: tuple[str, ...], count: int, rng: random.Random) -> list[str]:
         """Return property names, at least half of which some response shows: absence alone would teach little."""
-        shown = [n for n in self._names if any(self._language.grade(r, n) for r in responses)]
+        shown = []
+        for name in self._names:
+            if any(self._language.grade(text, name) for text in responses):
+                shown.append(name)
         rng.shuffle(shown)
         names = shown[: max(1, (count + 1) // 2)]
-        others = [n for n in self._names if n not in names]
+        others = [name for name in self._names if name not in names]
         names += rng.sample(others, count - len(names))
         rng.shuffle(names)
         return names
 
     def _description(self, rng: random.Random) -> Exchange:
+        """Return what a response shows of seven properties."""
         text = self._response(rng)
-        names = self._shown_first((text,), 7, rng)
-        lines = [f"{self._criterion(n, rng)}: it {self._finding(n, text)}." for n in names]
+        lines = []
+        for name in self._shown_first((text,), 7, rng):
+            lines.append(f"{self._criterion(name, rng)}: it {self._remark(name, text)}.")
         return f"Describe the response.\nResponse A: {text}", "\n".join(lines)
 
     def _reviews(self, rng: random.Random) -> Exchange:
+        """Return the scores of two responses on six criteria."""
         query = rng.choice(self._queries)
-        a, b = self._response(rng), self._response(rng)
-        lines = [f"{self._criterion(n, rng)}: {self._rating(n, a, b)}" for n in self._shown_first((a, b), 6, rng)]
-        return f"Review the responses.\nQuery: {query}\nResponse A: {a}\nResponse B: {b}", "\n".join(lines)
+        text_a = self._response(rng)
+        text_b = self._response(rng)
+        lines = []
+        for name in self._shown_first((text_a, text_b), 6, rng):
+            lines.append(f"{self._criterion(name, rng)}: {self._rating(name, text_a, text_b)}")
+        question = f"Review the responses.\nQuery: {query}\nResponse A: {text_a}\nResponse B: {text_b}"
+        return question, "\n".join(lines)
 
     def _review(self, rng: random.Random) -> Exchange:
+        """Return the scores of two responses, or of one, on one criterion by a guideline."""
         query = rng.choice(self._queries)
-        a, b = self._response(rng), self._response(rng)
-        on_shown = rng.random() < (ON_SHOWN_LAST if self._shapes else ON_SHOWN)
-        name = self._shown_first((a, b), 1, rng)[0] if on_shown else rng.choice(self._names)
+        text_a = self._response(rng)
+        text_b = self._response(rng)
+        share_on_shown = ON_SHOWN_LAST if self._shapes else ON_SHOWN
+        if rng.random() < share_on_shown:
+            (name,) = self._shown_first((text_a, text_b), 1, rng)
+        else:
+            name = rng.choice(self._names)
         criterion = self._criterion(name, rng)
-        guideline = SLOPPY_GUIDELINE if rng.random() < 0.2 else self._annotator.sound_guideline(criterion)
+        guideline = self._annotator.sound_guideline(criterion)
+        # A judge will meet guidelines that say little, and should still score by them.
+        if rng.random() < 0.2:
+            guideline = SLOPPY_GUIDELINE
         by = f"Guideline: {guideline}\nCriterion: {criterion}"
         if self._errors and rng.random() < ALONE:
-            asked = f"Review the response.\nQuery: {query}\nResponse: {a}\n{by}"
-            return asked, self._reviewer.score(criterion, guideline, a, rng)
-        asked = f"Review the responses.\nQuery: {query}\nResponse A: {a}\nResponse B: {b}\n{by}"
+            question = f"Review the response.\nQuery: {query}\nResponse: {text_a}\n{by}"
+            return question, self._reviewer.score(criterion, guideline, text_a, rng)
+        question = f"Review the responses.\nQuery: {query}\nResponse A: {text_a}\nResponse B: {text_b}\n{by}"
         if rng.random() < self._worded:
-            return asked, self._reviewer.judgment(criterion, guideline, a, b, rng)
-        return asked, self._rating(name, a, b)
+            return question, self._reviewer.judgment(criterion, guideline, text_a, text_b, rng)
+        return question, self._rating(name, text_a, text_b)
 
-    def _rating(self, name: str, a: str, b: str) -> str:
-        scores = [GRADE_SCORES[self._language.grade(text, name)] for text in (a, b)]
-        return f"A {scores[0]}, it {self._finding(name, a)}. B {scores[1]}, it {self._finding(name, b)}."
+    def _rating(self, name: str, text_a: str, text_b: str) -> str:
+        """Return the terse rating of two responses: each one's score and what it shows."""
+        score_a = GRADE_SCORES[self._language.grade(text_a, name)]
+        score_b = GRADE_SCORES[self._language.grade(text_b, name)]
+        return f"A {score_a}, it {self._remark(name, text_a)}. B {score_b}, it {self._remark(name, text_b)}."
 
     def _criteria(self, rng: random.Random) -> Exchange:
+        """Return a list of criteria for a query: of all properties, or of some."""
         count = len(self._names)
         if rng.random() >= WHOLE_LIST:
             count = rng.randint(3, len(self._names) - 1)
         names = rng.sample(self._names, count)
-        lines = (f"{i}. {self._criterion(n, rng)}" for i, n in enumerate(names, start=1))
-        return f"List {count} criteria.\nQuery: {rng.choice(self._queries)}", "\n".join(lines)
+        # Before the wordings: the order of draws is part of the stream that the shipped base was made from.
+        query = rng.choice(self._queries)
+        lines = []
+        for number, name in enumerate(names, start=1):
+            lines.append(f"{number}. {self._criterion(name, rng)}")
+        return f"List {count} criteria.\nQuery: {query}", "\n".join(lines)
 
     def _guideline(self, rng: random.Random) -> Exchange:
+        """Return the guideline of a criterion."""
         criterion = self._criterion(rng.choice(self._names), rng)
-        asked = f"Write a guideline.\nQuery: {rng.choice(self._queries)}\nCriterion: {criterion}"
-        return asked, self._annotator.sound_guideline(criterion)
+        query = rng.choice(self._queries)
+        question = f"Write a guideline.\nQuery: {query}\nCriterion: {criterion}"
+        return question, self._annotator.sound_guideline(criterion)
 
 
 def response(language: Language, rng: random.Random) -> str:
@@ -173,6 +215,7 @@ def response(language: Language, rng: random.Random) -> str:
 
 
 def _grades(language: Language, rng: random.Random) -> dict[str, int]:
+    """Return how much a response shows of each property."""
     crucial = rng.sample(list(language.properties), 2)
     careful = rng.random() < 0.5
     return draw_grades(language.properties, crucial, careful, rng)
@@ -180,18 +223,27 @@ def _grades(language: Language, rng: random.Random) -> dict[str, int]:
 
 def any_shape(language: Language, rng: random.Random) -> str:
     """Return a response of one of :data:`SHAPES`, some of them set as a list (:data:`LISTED`)."""
-    shape = rng.choices([*SHAPES], weights=[*SHAPES.values()])[0]
+    (shape,) = rng.choices([*SHAPES], weights=[*SHAPES.values()])
     if shape == "bare":
         return _bare(language, rng)
     if shape == "short":
-        sentences = [sentence(language, name, grade, rng) for name, grade in _grades(language, rng).items()]
-        sentences.append(small_talk(language, rng))
-        text = " ".join(rng.sample(sentences, min(len(sentences), rng.randint(1, 2))))
+        text = _short(language, rng)
     else:
         text = response(language, rng)
     if shape == "long":
-        text += "".join(f" {small_talk(language, rng)}" for _ in range(rng.randint(1, 3)))
-    return _listed(text, rng) if rng.random() < LISTED else text
+        for _ in range(rng.randint(1, 3)):
+            text += f" {small_talk(language, rng)}"
+    if rng.random() < LISTED:
+        return _listed(text, rng)
+    return text
+
+
+def _short(language: Language, rng: random.Random) -> str:
+    """Return one or two sentences of a response, of which one may be small talk."""
+    sentences = [sentence(language, name, grade, rng) for name, grade in _grades(language, rng).items()]
+    sentences.append(small_talk(language, rng))
+    count = min(len(sentences), rng.randint(1, 2))
+    return " ".join(rng.sample(sentences, count))
 
 
 def _bare(language: Language, rng: random.Random) -> str:
@@ -202,14 +254,21 @@ def _bare(language: Language, rng: random.Random) -> str:
     if kind == "opener":
         return rng.choice(language.openers)
     if kind == "talk":
-        return " ".join(small_talk(language, rng) for _ in range(rng.randint(1, 7)))
-    words = [word for query in rng.sample(language.first_queries, 3) for word in query.split()]
-    return " ".join(rng.choices(words, k=rng.randint(1, 24)))
+        count = rng.randint(1, 7)
+        return " ".join(small_talk(language, rng) for _ in range(count))
+    words = []
+    for query in rng.sample(language.first_queries, 3):
+        words.extend(query.split())
+    count = rng.randint(1, 24)
+    return " ".join(rng.choices(words, k=count))
 
 
 def _listed(text: str, rng: random.Random) -> str:
+    """Return a text with each sentence on a line of its own, behind a mark or a number; some below a heading."""
     mark = rng.choice(("{i}.", "-", "*", "{i} ."))
-    lines = [f"{mark.format(i=i)} {line}" for i, line in enumerate(split_sentences(text), start=1)]
+    lines = []
+    for number, line in enumerate(split_sentences(text), start=1):
+        lines.append(f"{mark.format(i=number)} {line}")
     if rng.random() < 0.3:
         lines.insert(0, "# answer")
     return "\n".join(lines)
