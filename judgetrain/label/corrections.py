@@ -37,22 +37,30 @@ def correction_rows(
     left_out = Counter[str]()
 
     def take(row: Any, number: int) -> list[dict[str, Any]]:
+        """Return the example of a row, or none of a row that is left out."""
         dialogue = reader.dialogue(row, number)
         texts = {"judgment": row.get("evaluation")}
-        texts |= {name: row[name] for name in COLUMNS if name in row}
+        for name in COLUMNS:
+            if name in row:
+                texts[name] = row[name]
         corrected = texts.pop("corrected", "")
         if corrected is None:
+            # Stage correct writes null where the judge wrote no correction.
             left_out["not_corrected"] += 1
             return []
         if queries is not None and queries.matches(dialogue):
             left_out["contaminated"] += 1
             return []
-        for name, text in {"response": None, **texts, "corrected": corrected}.items():
+        # A row may lack the column altogether.
+        required = {"response": None, **texts, "corrected": corrected}
+        for name, text in required.items():
             if not isinstance(text, str) or not text.strip():
                 raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
         comparison = Comparison(dialogue.id, dialogue, texts["response"], corrected)
         prompt = list(prompts.render("correction", slots_of(comparison) | texts))
         return [sft_row(prompt, corrected, "correction", comparison, [])]
 
-    examples = [example for of_row in read(source, KEY, take) for example in of_row]
+    examples = []
+    for examples_of_row in read(source, KEY, take):
+        examples.extend(examples_of_row)
     return examples, left_out

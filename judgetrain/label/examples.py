@@ -28,7 +28,10 @@ Messages = list[dict[str, str]]
 class Prompter:
     """Renders the judge's prompts of one prompt set, as the judge that grew the trees was shown them.
 
-    ``count`` is the number of criteria asked for; ``reference``: whether reference answers are shown.
+    Args:
+        prompts: the set.
+        count: the number of criteria asked for.
+        reference: whether reference answers are shown.
     """
 
     prompts: PromptSet
@@ -52,8 +55,9 @@ class Prompter:
 
     def criteria_row(self, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
         """Return a supervised example of a criteria list, in the order given."""
-        text = render_criteria([c.text for c in criteria])
-        return sft_row(self.criteria(comparison), text, "criteria", comparison, [c.id for c in criteria])
+        text = render_criteria([criterion.text for criterion in criteria])
+        nodes = [criterion.id for criterion in criteria]
+        return sft_row(self.criteria(comparison), text, "criteria", comparison, nodes)
 
     def guideline_row(self, comparison: Comparison, criterion: CriterionNode, node: GuidelineNode) -> dict[str, Any]:
         """Return a supervised example of a scoring guideline."""
@@ -66,12 +70,14 @@ class Prompter:
         prompt = self.judgment(comparison, criterion.text, guideline.text, node)
         row = sft_row(prompt, node.text, "judgment", comparison, [node.id])
         if node.order not in ORDERS and node.score_a is not None and node.score_b is not None:
+            # Stage sft may rank the two responses by it (train.sft.ranking_weight).
             lead_of_a = node.score_a - node.score_b
             row["ahead"] = lead_of_a if node.order == "A" else -lead_of_a
         return row
 
 
 def _answer(text: str) -> Messages:
+    """Return a completion as TRL's conversational formats have it."""
     return [{"role": "assistant", "content": text.strip()}]
 
 
@@ -111,7 +117,9 @@ class Pair:
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> "Pair":
         """Return the pair of its fields, as JSON has them."""
-        return cls(**parts | {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")})
+        # JSON has no tuples.
+        nodes = {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")}
+        return cls(**parts | nodes)
 
     def to_row(self) -> dict[str, Any]:
         """Return a row in TRL's conversational preference format."""
@@ -150,7 +158,8 @@ class Outcomes(NamedTuple):
 
 def independent(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
     """Return the judgments that are separate evidence: those of response B by itself repeat their siblings of A."""
-    return [j for j in judgments if j.order != "B"]
+    # A judgment of one response holds its sibling's score of the other one, so that each pair stands twice.
+    return [judgment for judgment in judgments if judgment.order != "B"]
 
 
 def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
@@ -175,10 +184,13 @@ def better(first: Outcomes, second: Outcomes) -> float:
     """
     import numpy as np
 
+    # A seed of its own, so that equal outcomes give the same probability in every run and every process.
     rng = np.random.default_rng(0)
-    draws = [rng.dirichlet([count + PRIOR for count in counts], DRAWS) for counts in (first, second)]
-    net = [drawn[:, 0] - drawn[:, 1] for drawn in draws]
-    return float(np.mean(net[0] > net[1]))
+    nets = []
+    for outcomes in (first, second):
+        chances = rng.dirichlet([count + PRIOR for count in outcomes], DRAWS)
+        nets.append(chances[:, 0] - chances[:, 1])
+    return float(np.mean(nets[0] > nets[1]))
 
 
 def above_zero(outcomes: Outcomes) -> float:
@@ -203,6 +215,7 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     evidence = independent(judgments)
     orders = [judgment.order for judgment in evidence]
     if any(order in ORDERS for order in orders):
+        # An order without a judgment counts, too: what one order says may be a leaning to the first response.
         orders = [*ORDERS, *orders]
     by_order = {order: Counter[Verdict]() for order in orders}
     for judgment in evidence:
@@ -212,9 +225,12 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     if not total:
         return None
     verdict, count = total.most_common(1)[0]
-    leads_everywhere = all(0 < verdicts[verdict] == max(verdicts.values()) for verdicts in by_order.values())
+    for verdicts in by_order.values():
+        if not verdicts[verdict] or verdicts[verdict] < max(verdicts.values()):
+            return None
+    has_majority = 2 * count > total.total()
     is_sure = _mostly(count, total.total() - count) >= sure
-    if leads_everywhere and 2 * count > total.total() and is_sure:
+    if has_majority and is_sure:
         return verdict
     return None
 
@@ -241,6 +257,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a text, whatever their case."""
     return re.findall(r"\w+", text.casefold())
 
 
@@ -253,6 +270,7 @@ def repeats(pairs: Iterable[Pair]) -> set[int]:
     repeated: set[int] = set()
     for index, pair in enumerate(pairs):
         texts = repr((pair.prompt, _words(pair.chosen), _words(pair.rejected)))
+        # Digests, since there may be millions of pairs; half of a surrogate pair in a text must not end the run.
         key = blake2b(texts.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if key in seen:
             repeated.add(index)
@@ -263,29 +281,57 @@ def repeats(pairs: Iterable[Pair]) -> set[int]:
 def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:
     """Return indices of pairs to be left out, so that at each level both sides of every trait have as many.
 
-    ``by`` ``order``: chosen judged in order AB or BA; ``verdict``: the chosen judgment decides or says tie; ``place``:
-    what is taught speaks for the response shown first or second (a chosen verdict for it, or a rejected one for the
-    other beside a chosen tie), evened out apart for pairs that decide on both sides, on the chosen and on the rejected
-    one. With several, each combination and its opposite (AB that decides, BA that says tie) are evened out. Pairs on
+    With several traits, each combination and its opposite (AB that decides, BA that says tie) are evened out. Pairs on
     neither side of a trait (no order) are kept as far as the other traits allow.
+
+    Args:
+        pairs: of all levels.
+        by: the traits. ``order``: chosen judged in order AB or BA. ``verdict``: the chosen judgment decides or says
+            tie. ``place``: what is taught speaks for the response shown first or second (a chosen verdict for it, or a
+            rejected one for the other beside a chosen tie), evened out apart for pairs that decide on both sides, on
+            the chosen and on the rejected one.
+        rng: draws those that are left out.
     """
     names = [name for name in _TRAITS if name in by]
+    # Pairs are read from disk: once here, and once more level by level.
+    indices_by_level: dict[str, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        indices_by_level.setdefault(pair.level, []).append(index)
     left_out: set[int] = set()
-    for level in sorted({pair.level for pair in pairs}):
-        cells: dict[tuple[_Kind, _Sides], list[int]] = {}
-        for index, pair in enumerate(pairs):
-            if pair.level == level:
-                kind = (False, False)
-                if "place" in names:
-                    kind = (pair.chosen_verdict in ("A", "B"), pair.rejected_verdict in ("A", "B"))
-                sides = tuple(_TRAITS[name](pair) for name in names)
-                cells.setdefault((kind, sides), []).append(index)
-        every = itertools.product((True, False, None), repeat=len(names))
-        for sides, kind in itertools.product(every, sorted({kind for kind, _ in cells})):
-            opposite = tuple(None if side is None else not side for side in sides)
-            more = len(cells.get((kind, sides), ())) - len(cells.get((kind, opposite), ()))
+    for _, indices in sorted(indices_by_level.items()):
+        left_out |= _surplus_of_level(pairs, indices, names, rng)
+    return left_out
+
+
+def _surplus_of_level(
+    pairs: Sequence[Pair], indices: Sequence[int], names: Sequence[str], rng: random.Random
+) -> set[int]:
+    """Return indices of one level's pairs to be left out; see :func:`surplus`.
+
+    Args:
+        pairs: of all levels.
+        indices: of the level's pairs.
+        names: of the traits.
+        rng: draws those that are left out.
+    """
+    cells: dict[tuple[_Kind, _Sides], list[int]] = {}
+    for index in indices:
+        pair = pairs[index]
+        kind = (False, False)
+        if "place" in names:
+            kind = (pair.chosen_verdict in ("A", "B"), pair.rejected_verdict in ("A", "B"))
+        sides = tuple(_TRAITS[name](pair) for name in names)
+        cells.setdefault((kind, sides), []).append(index)
+    kinds = sorted({kind for kind, _ in cells})
+    left_out: set[int] = set()
+    # All combinations in one order, whatever the pairs: what is drawn for a seed does not depend on their order.
+    for sides in itertools.product((True, False, None), repeat=len(names)):
+        opposite = tuple(None if side is None else not side for side in sides)
+        for kind in kinds:
+            here = cells.get((kind, sides), [])
+            more = len(here) - len(cells.get((kind, opposite), ()))
             if more > 0:
-                left_out.update(rng.sample(cells[kind, sides], more))
+                left_out.update(rng.sample(here, more))
     return left_out
 
 
@@ -302,8 +348,11 @@ def _order(pair: Pair) -> bool | None:
     """Return whether a judgment pair saw the responses in order AB; None where there is no order."""
     if pair.level != "judgment":
         return None
+    # The id of a judgment ends in the order and its number under the guideline.
     order = re.search(r"/(AB|BA)\d+$", pair.chosen_nodes[0])
-    return None if order is None else order[1] == "AB"
+    if order is None:
+        return None
+    return order[1] == "AB"
 
 
 def _decides(pair: Pair) -> bool | None:
@@ -324,6 +373,7 @@ def _first(pair: Pair) -> bool | None:
     if pair.chosen_verdict in ("A", "B"):
         side = pair.chosen_verdict
     elif pair.chosen_verdict and pair.rejected_verdict:
+        # A tie that is preferred to a verdict speaks for the other response.
         side = mirror(pair.rejected_verdict)
     if order_is_ab is None or side not in ("A", "B"):
         return None
@@ -338,17 +388,20 @@ def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
 
     ``chosen_longer``: of the pairs of unequal length, those whose chosen side is the longer; ``order_ab``: of the
     judgment pairs, those in order AB; ``decides``: those whose chosen side is no tie; ``first``: of those that speak
-    for a place, those for the response shown first.
+    for a place, those for the response shown first. A share is None where no pair is on either side.
     """
-    shares = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
+    traits = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
     by_level: dict[str, dict[str, list[bool]]] = {}
     for pair in pairs:
-        sides = by_level.setdefault(pair.level, {name: [] for name in shares})
-        for name, trait in shares.items():
+        sides_of = by_level.setdefault(pair.level, {name: [] for name in traits})
+        for name, trait in traits.items():
             side = trait(pair)
             if side is not None:
-                sides[name].append(side)
+                sides_of[name].append(side)
     table: dict[str, dict[str, Any]] = {}
-    for level, sides in sorted(by_level.items()):
-        table[level] = {name: round(sum(values) / len(values), 3) if values else None for name, values in sides.items()}
+    for level, sides_of in sorted(by_level.items()):
+        shares: dict[str, float | None] = {}
+        for name, sides in sides_of.items():
+            shares[name] = round(sum(sides) / len(sides), 3) if sides else None
+        table[level] = shares
     return table

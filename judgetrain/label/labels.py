@@ -40,7 +40,8 @@ def vote(verdicts: Iterable[Verdict | None]) -> Vote:
     if counts["A"] == counts["B"]:
         return "tie", 0.5, counts
     winner = "A" if counts["A"] > counts["B"] else "B"
-    return winner, counts[winner] / (counts["A"] + counts["B"]), counts
+    deciding = counts["A"] + counts["B"]
+    return winner, counts[winner] / deciding, counts
 
 
 def plurality(verdicts: Iterable[Verdict | None]) -> Vote:
@@ -79,11 +80,17 @@ HINTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The verdict on a comparison, of its branches, of an external judge or given (``source``).
+    """The verdict on a comparison.
 
-    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie; by
-    ``label.rule=paper`` that of all readable votes. ``deciding_share`` is the share of those that decide among all
-    that could be read. ``verdict`` is None where there is no label; ``reason`` then says why.
+    Args:
+        verdict: None where there is no label.
+        share: the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie; by
+            ``label.rule=paper`` that of all readable votes.
+        votes: how many branches say what.
+        readable: the share of the votes that could be read.
+        reason: why there is no label; None where there is one.
+        source: ``ensemble`` (the branches), ``external`` (a judge), ``given`` (the data) or ``reward`` (a tie that
+            scores decide).
     """
 
     verdict: Verdict | None
@@ -110,7 +117,9 @@ def accepts(verdict: Verdict | None, label: Verdict, rule: str) -> bool:
     A tie on one criterion does not contradict a label A or B: that criterion may simply not tell the responses
     apart. By the paper's rule only the label itself will do.
     """
-    return verdict == label or (rule == "evidence" and verdict == "tie")
+    if verdict == label:
+        return True
+    return rule == "evidence" and verdict == "tie"
 
 
 def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
@@ -120,14 +129,18 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     where their labels are not to be read.
     """
     ensemble = ensemble_label(tree, config)
+    # A label would not help: there are too few branches to make an example of.
     if ensemble.reason == "too_few_readable":
         return ensemble
     verdict = tree.comparison.label
-    reason = None if verdict else "no_given_label"
+    reason = None
+    if verdict is None:
+        reason = "no_given_label"
     if tree.comparison.alone and config.source != "given":
         verdict = None
         reason = "rated_alone"
-    counts = vote([verdict] if verdict else [])[2]
+    # The label is one vote, of which a tie decides nothing.
+    _, _, counts = vote([] if verdict is None else [verdict])
     shares = {None: 0.0, "tie": 0.5, "A": 1.0, "B": 1.0}
     return Label(
         verdict=verdict, share=shares[verdict], votes=counts, readable=ensemble.readable, reason=reason, source="given"
@@ -157,7 +170,7 @@ def level_of(rating: Rating) -> float:
 
 
 def judged(comparisons: Sequence[Comparison], orders: Sequence[Order]) -> list[Comparison]:
-    """Return those that judgments in these orders can be about: not responses alone where judgments read two."""
+    """Return those that judgments in these orders can be about: no response alone where they are shown two."""
     return [comparison for comparison in comparisons if ALONE in orders or not comparison.alone]
 
 
@@ -165,7 +178,10 @@ def each_in(orders: Sequence[Order]) -> Steer:
     """Return a steer that grows complete trees, but of a response that stands alone with judgments of it alone."""
 
     def steer(tree: EvaluationTree) -> dict[int, Sequence[Order]]:
-        shown = [order for order in orders if order == ALONE or not tree.comparison.alone]
+        shown: Sequence[Order] = orders
+        if tree.comparison.alone:
+            shown = [order for order in orders if order == ALONE]
+        # Criteria with a guideline were judged in an earlier round.
         return {criterion.rank: shown for criterion in tree.criteria if not criterion.guidelines}
 
     return steer
@@ -180,24 +196,31 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
     rating = tree.comparison.rating_a
     if not tree.comparison.alone or rating is None:
         return tree
-    within = WITHIN[rating.score in (0.0, 1.0)]
+    is_end_of_scale = rating.score in (0.0, 1.0)
+    within = WITHIN[is_end_of_scale]
     level = level_of(rating)
 
     def placed(judgment: JudgmentNode) -> JudgmentNode:
+        """Return the judgment with its distance from the rating as score, and the allowed one as the other's."""
         if judgment.score_a is None:
             return judgment
+        # By a criterion that says what should not be, a good response has a low level.
         due = LOWEST + HIGHEST - level if judgment.inverted else level
-        return replace(judgment, score_a=-abs(judgment.score_a - due), score_b=-within, inverted=False)
+        distance = abs(judgment.score_a - due)
+        return replace(judgment, score_a=-distance, score_b=-within, inverted=False)
 
     criteria = []
     for criterion in tree.criteria:
-        guidelines = [replace(g, judgments=tuple(map(placed, g.judgments))) for g in criterion.guidelines]
+        guidelines = []
+        for guideline in criterion.guidelines:
+            judgments = tuple(map(placed, guideline.judgments))
+            guidelines.append(replace(guideline, judgments=judgments))
         criteria.append(replace(criterion, guidelines=tuple(guidelines)))
     return replace(tree, comparison=replace(tree.comparison, label="A"), criteria=tuple(criteria))
 
 
-Shown = tuple[str, str, str, str]
-"""Of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
+ShownTexts = tuple[str, str, str, str]
+"""The texts of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
 
 # The scores are always the same ones, so that a small model's uncertainty stands between two digits.
 BETTER = 4
@@ -213,7 +236,13 @@ def no_engine(config: EngineConfig) -> NoReturn:
 
 
 class Aspect(NamedTuple):
-    """A criterion broad enough that a preference of the whole response speaks of it; ``when``: queries it suits."""
+    """A criterion broad enough that a preference of the whole response speaks of it.
+
+    Args:
+        name: of the criterion.
+        asks: what it asks of a response.
+        when: a pattern of the queries that it suits; empty: it suits all.
+    """
 
     name: str
     asks: str
@@ -241,8 +270,9 @@ class KnownLabels:
     name = "given"
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
-        self._texts: dict[Shown, str] = {}
-        scores_of: dict[Shown, list[int]] = {}
+        self._texts: dict[ShownTexts, str] = {}
+        # What comes first stays: a repeated comparison with another label changes nothing.
+        scores_of: dict[ShownTexts, list[int]] = {}
         for comparison in comparisons:
             ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
             for order in (*ORDERS, *RESPONSES):
@@ -255,7 +285,8 @@ class KnownLabels:
                     if order in ORDERS:
                         self._texts.setdefault(shown, judgment(label))
                     else:
-                        scores_of.setdefault(shown, []).append(SCORES[label][0])
+                        score_of_shown, _ = SCORES[label]
+                        scores_of.setdefault(shown, []).append(score_of_shown)
         for shown, scores in scores_of.items():
             # Halves go away from the middle: 2.5 to 2, 3.5 to 4.
             self._texts.setdefault(shown, f"Score: {round(sum(scores) / len(scores))}")
@@ -268,6 +299,7 @@ class KnownLabels:
         """Free nothing: there is no model."""
 
     def _complete(self, request: Request) -> Completion:
+        """Return what is written for a request, or an error where no label is known."""
         text = self._text(request)
         if text is None:
             return Completion(finish_reason="error", error="a comparison without a label")
@@ -287,7 +319,8 @@ class KnownLabels:
         return self._texts.get(_shown(slots))
 
 
-def _shown(slots: Mapping[str, str]) -> Shown:
+def _shown(slots: Mapping[str, str]) -> ShownTexts:
+    """Return the texts by which a judgment is known, whatever the criterion and the prompt's words."""
     first = slots.get("response_a", slots.get("response", ""))
     second = slots.get("response_b", "")
     return slots["context"], slots["query"], first, second
@@ -307,8 +340,11 @@ def suited(query: str) -> list[Aspect]:
 def rated(rating: Rating) -> str:
     """Return a judgment of one response that says its rating, and why where people say it."""
     score = f"Score: {round(level_of(rating))}"
+    # A frame's analysis is one line.
     reason = " ".join((rating.reason or "").split())
-    return f"{score}\nAnalysis: {reason}" if reason else score
+    if not reason:
+        return score
+    return f"{score}\nAnalysis: {reason}"
 
 
 def judgment(label: Verdict) -> str:

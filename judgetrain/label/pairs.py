@@ -74,8 +74,11 @@ class PairBuilder:
             by_level["criteria"] = list(self.criteria_pairs(tree, verdict, rng, limit))
         pairs: list[Pair] = []
         for level in self.config.levels:
-            weighed = [self._with_margin(pair, tree, label) for pair in by_level.get(level, [])]
-            candidates = [pair for pair in weighed if pair is not None]
+            candidates = []
+            for pair in by_level.get(level, []):
+                weighed = self._with_margin(pair, tree, label)
+                if weighed is not None:
+                    candidates.append(weighed)
             self.skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
             pairs += rng.sample(candidates, min(len(candidates), limit))
         return pairs
@@ -85,8 +88,8 @@ class PairBuilder:
         weighed = self.rewards.of_pair(pair, tree)
         if weighed is None:
             self.skipped[f"{pair.level}:low_margin"] += 1
-        else:
-            weighed.reward[label.source] = label.share
+            return None
+        weighed.reward[label.source] = label.share
         return weighed
 
     def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
@@ -94,7 +97,10 @@ class PairBuilder:
 
         Pairs whose sides differ in numbers alone are left out and counted, as are chosen ones that were cut off.
         """
-        left_out = {"near_identical"} if self.by_label else {"near_identical", "score_digits_only"}
+        left_out = {"near_identical"}
+        if not self.by_label:
+            # The same words with other scores would teach numbers without a reason.
+            left_out.add("score_digits_only")
         for criterion, guideline, chosen, rejected in self.judgments_apart(tree, label):
             reason = near_identical(chosen.text, rejected.text)
             if chosen.finish_reason != "stop":
@@ -115,7 +121,7 @@ class PairBuilder:
             cut_off = sum(guideline.finish_reason == "length" for guideline in criterion.guidelines)
             if cut_off:
                 self.skipped["guideline:cut_off"] += cut_off
-            whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
+            whole = [guideline for guideline in criterion.guidelines if guideline.finish_reason == "stop"]
             for chosen, rejected, margin in self.guidelines_apart(tree, criterion, whole, label):
                 if near_identical(chosen.text, rejected.text) == "near_identical":
                     self.skipped["guideline:near_identical"] += 1
@@ -131,7 +137,8 @@ class PairBuilder:
         Where worth is unknown, of criteria that lead in this tree against such as do not, each headed by another one
         where there are enough.
         """
-        if tree.given:  # the judge wrote no list
+        if tree.given:
+            # The judge wrote no list.
             return
         for chosen, rejected, margin in self.lists_apart(tree, label, rng, number):
             yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
@@ -142,10 +149,12 @@ class PairBuilder:
         """Yield the orderings to choose and to reject, and how much more the first are worth."""
         if self.worth is not None:
             best = self.worth.ranked(tree)
-            sampled = list(tree.criteria)
-            at_random = [rng.sample(best, len(best)) for _ in range(number - 1)]
-            for other in [sampled, *at_random][:number]:
+            others = [list(tree.criteria)]
+            for _ in range(number - 1):
+                others.append(rng.sample(best, len(best)))
+            for other in others[:number]:
                 margin = self.worth.of_list(best) - self.worth.of_list(other)
+                # A list that is as good teaches nothing.
                 if margin > 0:
                     yield best, other, margin
             return
@@ -188,8 +197,12 @@ class PairBuilder:
         agreed = self._agreed("guideline", criterion, label)
         if agreed is None:
             return
-        judged = [guideline for guideline in guidelines if guideline.judgments]
-        outcomes = {guideline.id: against_consensus(guideline.judgments, agreed) for guideline in judged}
+        judged = []
+        outcomes = {}
+        for guideline in guidelines:
+            if guideline.judgments:
+                judged.append(guideline)
+                outcomes[guideline.id] = against_consensus(guideline.judgments, agreed)
         for pair in itertools.combinations(judged, 2):
             rejected, chosen = sorted(pair, key=lambda guideline: outcomes[guideline.id].net)
             more = outcomes[chosen.id]
@@ -207,12 +220,27 @@ class PairBuilder:
         ``min_evidence``, be it that they see no difference or that they lead away.
         """
         sure = self.config.min_evidence
-        outcomes = {c.id: against_label(c.judgments, label) for c in tree.criteria}
-        if any(all(j.verdict is None for j in c.judgments) for c in tree.criteria):  # one of which nothing is known
-            return [], [], {}
-        good = [c for c in tree.criteria if outcomes[c.id].net > 0 and above_zero(outcomes[c.id]) >= sure]
-        bad = [c for c in tree.criteria if all(_above(outcomes[g.id], outcomes[c.id], sure) for g in good)]
-        return good, bad, {name: outcome.net / 2 for name, outcome in outcomes.items()}
+        outcomes = {}
+        margins = {}
+        for criterion in tree.criteria:
+            if all(judgment.verdict is None for judgment in criterion.judgments):
+                # Nothing is known of it, and every list would have to put it somewhere.
+                return [], [], {}
+            outcome = against_label(criterion.judgments, label)
+            outcomes[criterion.id] = outcome
+            # From -1..1 to -0.5..0.5, so that a margin between two criteria is 1 at most.
+            margins[criterion.id] = outcome.net / 2
+
+        good = []
+        for criterion in tree.criteria:
+            outcome = outcomes[criterion.id]
+            if outcome.net > 0 and above_zero(outcome) >= sure:
+                good.append(criterion)
+        bad = []
+        for criterion in tree.criteria:
+            if all(_above(outcomes[leading.id], outcomes[criterion.id], sure) for leading in good):
+                bad.append(criterion)
+        return good, bad, margins
 
     def _agreed(self, level: str, criterion: CriterionNode, label: Verdict) -> Verdict | None:
         """Return a criterion's consensus where it is in keeping with the label; else None, and count it."""
@@ -230,12 +258,15 @@ class PairBuilder:
         traits = sorted(set(self.config.balance))
         rng = random.Random(derive_seed(seed, "balance", *traits))
         repeated = repeats(pairs)
-        self.skipped.update(f"{pairs[i].level}:repeated" for i in repeated)
-        different = [i for i in range(len(pairs)) if i not in repeated]
+        for index in repeated:
+            self.skipped[f"{pairs[index].level}:repeated"] += 1
+        different = [index for index in range(len(pairs)) if index not in repeated]
+        # Repeats first: what is evened out is what remains without them.
         remaining = only(pairs, different)
         unbalanced = surplus(remaining, traits, rng)
-        self.skipped.update(f"{remaining[i].level}:unbalanced_{'_'.join(traits)}" for i in unbalanced)
-        return [place for i, place in enumerate(different) if i not in unbalanced]
+        for place in unbalanced:
+            self.skipped[f"{remaining[place].level}:unbalanced_{'_'.join(traits)}"] += 1
+        return [index for place, index in enumerate(different) if place not in unbalanced]
 
 
 def of_one_order(
@@ -246,9 +277,12 @@ def of_one_order(
     Of one response the right one must itself stand further to the side of the ``verdict``: else what made it right is
     its sibling, the judgment of the other response.
     """
-    for one, other in itertools.product(right, wrong):
-        if one.order == other.order and (one.order in ORDERS or _further(one, other, verdict)):
-            yield one, other
+    for chosen, rejected in itertools.product(right, wrong):
+        if chosen.order != rejected.order:
+            continue
+        is_pairwise = chosen.order in ORDERS
+        if is_pairwise or _further(chosen, rejected, verdict):
+            yield chosen, rejected
 
 
 def _further(one: JudgmentNode, other: JudgmentNode, verdict: Verdict | None) -> bool:
@@ -257,6 +291,7 @@ def _further(one: JudgmentNode, other: JudgmentNode, verdict: Verdict | None) ->
     other_score = _score_of_shown(other)
     if score is None or other_score is None or verdict not in ("A", "B"):
         return False
+    # The better response should score higher, and lower by a criterion that says what should not be.
     should_be_higher = (one.order == verdict) != one.inverted
     return score != other_score and (score > other_score) == should_be_higher
 
@@ -267,6 +302,8 @@ def _score_of_shown(judgment: JudgmentNode) -> float | None:
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
+    """Return whether the first kind of judgments has the higher net success, by more than chance."""
+    # The first comparison is cheap, and the second one draws from posteriors.
     return more.net > less.net and better(more, less) >= sure
 
 
@@ -277,14 +314,17 @@ def orderings(
 
     Each is headed by another criterion where there are enough.
     """
-    middle = [c for c in criteria if c not in good and c not in bad]
-    leads, trails = (rng.sample(group, len(group)) for group in (good, bad))
-    for i in range(min(number, max(len(good), len(bad)))):
+    middle = [criterion for criterion in criteria if criterion not in good and criterion not in bad]
+    leads = rng.sample(good, len(good))
+    trails = rng.sample(bad, len(bad))
+    for turn in range(min(number, max(len(good), len(bad)))):
         for group in (good, bad, middle):
             rng.shuffle(group)
-        lead, trail = leads[i % len(good)], trails[i % len(bad)]
-        first = [lead, *(c for c in good if c is not lead)]
-        last = [trail, *(c for c in bad if c is not trail)]
+        lead = leads[turn % len(good)]
+        trail = trails[turn % len(bad)]
+        first = [lead, *(criterion for criterion in good if criterion is not lead)]
+        last = [trail, *(criterion for criterion in bad if criterion is not trail)]
+        # One is the other backwards but for the middle: both hold the same lines, and only their order is learned.
         yield [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
 
 
@@ -309,11 +349,13 @@ def pair_of(
 
 def _text_of(nodes: Sequence[Node], level: str) -> str:
     """Return a side's text: that of its node, or the list of its criteria."""
-    texts = [node.text for node in nodes]
-    return render_criteria(texts) if level == "criteria" else texts[0]
+    if level == "criteria":
+        return render_criteria([node.text for node in nodes])
+    return nodes[0].text
 
 
 def _verdict_of(node: Node) -> Verdict | None:
+    """Return the verdict of a judgment, None of any other node."""
     return node.verdict if isinstance(node, JudgmentNode) else None
 
 
@@ -338,9 +380,12 @@ class LabelPairBuilder(PairBuilder):
             right: list[JudgmentNode] = []
             wrong: list[JudgmentNode] = []
             for judgment in guideline.judgments:
-                if judgment.verdict is not None:
-                    in_keeping = accepts(judgment.verdict, label, self.config.rule)
-                    (right if in_keeping else wrong).append(judgment)
+                if judgment.verdict is None:
+                    continue
+                if accepts(judgment.verdict, label, self.config.rule):
+                    right.append(judgment)
+                else:
+                    wrong.append(judgment)
             for chosen, rejected in of_one_order(right, wrong, label):
                 yield criterion, guideline, chosen, rejected
 
@@ -368,9 +413,16 @@ class LabelPairBuilder(PairBuilder):
             rate = self.rate(tree, criterion.judgments, label)
             if rate is not None:
                 rates[criterion.id] = rate
-        rated = [criterion for criterion in tree.criteria if criterion.id in rates]
-        good = [criterion for criterion in rated if rates[criterion.id] >= HIGH_SUCCESS]
-        bad = [criterion for criterion in rated if rates[criterion.id] <= LOW_SUCCESS]
+        good = []
+        bad = []
+        for criterion in tree.criteria:
+            rate = rates.get(criterion.id)
+            if rate is None:
+                continue
+            if rate >= HIGH_SUCCESS:
+                good.append(criterion)
+            elif rate <= LOW_SUCCESS:
+                bad.append(criterion)
         return good, bad, rates
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
@@ -378,7 +430,8 @@ class LabelPairBuilder(PairBuilder):
         verdicts = [judgment.verdict for judgment in judgments if judgment.verdict is not None]
         if not verdicts:
             return None
-        return sum(accepts(verdict, label, self.config.rule) for verdict in verdicts) / len(verdicts)
+        right = sum(accepts(verdict, label, self.config.rule) for verdict in verdicts)
+        return right / len(verdicts)
 
 
 @dataclass
@@ -393,15 +446,20 @@ class PreferredPairBuilder(LabelPairBuilder):
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
         """Yield the judgments that the external judge decided alike in both orders."""
-        paths = {judgment.id: (criterion, guideline, judgment) for criterion, guideline, judgment in tree.judgments()}
-        for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
-            yield *paths[chosen], paths[rejected][2]
+        paths = {path[-1].id: path for path in tree.judgments()}
+        for chosen_id, rejected_id in self.preferred.get(tree.comparison.id, ()):
+            criterion, guideline, chosen = paths[chosen_id]
+            # Both critiques were written by one guideline.
+            rejected = paths[rejected_id][-1]
+            yield criterion, guideline, chosen, rejected
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
         """Return the share of right verdicts among those that were compared; None if none was."""
         is_right = self._right(tree)
         compared = [is_right[judgment.id] for judgment in judgments if judgment.id in is_right]
-        return sum(compared) / len(compared) if compared else None
+        if not compared:
+            return None
+        return sum(compared) / len(compared)
 
     def _right(self, tree: EvaluationTree) -> dict[str, bool]:
         """Return for judgments whether their verdict was preferred under their guideline, more often than not.
