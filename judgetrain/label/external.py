@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
 from judgetrain.label.stages import LabelSettings, load_external_prompts
@@ -32,7 +32,8 @@ from judgetrain.schema import ORDERS, Comparison, Verdict
 SHARD = 32
 """Comparisons asked about together; the unit of resume."""
 MAX_CONFLICTS = 4
-"""Pairs of critiques shown for a comparison: as many as a level gives preference pairs by default."""
+"""Pairs of critiques shown for a comparison: as many as a level gives preference pairs by default, since each is paid
+for."""
 ATTEMPTS = 2
 """Times an unreadable reply is asked for; greedy ones only once (:class:`Asker`)."""
 
@@ -53,7 +54,7 @@ class ExternalQuestion(NamedTuple):
 
 
 def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> "dict[str, External]":
-    """Ask the external judge about every tree, and return its answers by comparison.
+    """Ask the external judge about every tree, and return its answers by comparison id.
 
     Its replies are written as ``external`` shards, and how often it disagrees as ``external.json``. What a server has
     answered is kept beside the teacher's answers: other settings of the stage cost nothing again. At ``max_requests``
@@ -76,7 +77,11 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
         out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
     replies = [_replies_of(row) for row in read_rows(out.directory, "external")]
-    errors = errors_told(reply for questions in replies for question in questions for reply in question)
+    all_replies = []
+    for questions in replies:
+        for question in questions:
+            all_replies.extend(question)
+    errors = errors_told(all_replies)
     if errors:
         out.log(f"label: external judge: {errors}")
     answers_by_comparison = {}
@@ -95,7 +100,10 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
 def _replies_of(row: Mapping[str, Any]) -> list[list[Reply]]:
     """Return a comparison's replies, by question."""
-    return [[Reply(**reply) for reply in question] for question in row["replies"]]
+    questions = []
+    for replies in row["replies"]:
+        questions.append([Reply(**reply) for reply in replies])
+    return questions
 
 
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[ExternalQuestion]:
@@ -110,6 +118,7 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
             continue
         conflicts = list(conflicting(tree))
         if conflicts:
+            # A draw of its own for each comparison, so that a part of the trees draws the same.
             rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
             drawn = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
             yield ExternalQuestion(tree.comparison, tuple(drawn), ensemble.verdict)
@@ -118,14 +127,22 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
     """Yield the pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
     for criterion, guideline in tree.guidelines():
-        readable = [j for j in guideline.judgments if j.verdict is not None and j.order in ORDERS]
+        readable = []
+        for judgment in guideline.judgments:
+            # A judgment of one response prefers none, so that it contradicts none.
+            if judgment.verdict is not None and judgment.order in ORDERS:
+                readable.append(judgment)
         for x, y in combinations(readable, 2):
             if x.order != y.order or x.verdict == y.verdict:
                 continue
             shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
-            critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
-            slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
+            slots = shown | {"judgment_x": _critique(x, shown), "judgment_y": _critique(y, shown)}
             yield Conflict(nodes=(x.id, y.id), slots=slots)
+
+
+def _critique(judgment: JudgmentNode, slots: Mapping[str, str]) -> str:
+    """Return what a judgment says, without the reasoning before it; ``slots``: what it was shown."""
+    return (answer_of(judgment.text, "\n".join(slots.values())) or "").strip()
 
 
 def _questions(conflict: Conflict) -> list[Question]:
@@ -146,13 +163,20 @@ def ask(cases: Sequence[ExternalQuestion], asker: Asker, dialect: Dialect, seed:
     else:
         step = "preference"
         read = read_preference
-        questions = [[_questions(conflict) for conflict in case.conflicts] for case in cases]
-    every_question = [question for of_case in questions for question in of_case]
-    replies = iter(asker.ask(every_question, step, read, seed))
-    return [[next(replies) for _ in of_case] for of_case in questions]
+        questions = []
+        for case in cases:
+            questions.append([_questions(conflict) for conflict in case.conflicts])
+    # One call for all, so that an engine has the largest batch.
+    flat = list(chain.from_iterable(questions))
+    replies = iter(asker.ask(flat, step, read, seed))
+    replies_by_case = []
+    for of_case in questions:
+        replies_by_case.append(list(islice(replies, len(of_case))))
+    return replies_by_case
 
 
 def _shard(cases: Sequence[ExternalQuestion], answered: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
+    """Return the replies to each of the cases' questions as a finished shard."""
     rows: list[dict[str, Any]] = []
     replies: list[Reply] = []
     for case, questions in zip(cases, answered, strict=True):
@@ -192,7 +216,7 @@ def label_of_verdicts(replies: Sequence[Reply]) -> External:
     second = verdicts_in(replies, "BA")
     order_ab = vote(first)[0]
     order_ba = vote(second)[0]
-    unreadable = [None for reply in replies if reply.answer is None]
+    unreadable = [None] * sum(reply.answer is None for reply in replies)
     votes = [*first, *second, *unreadable]
     _, share, counts = vote(votes)
     reason = None
@@ -213,19 +237,25 @@ def label_of_verdicts(replies: Sequence[Reply]) -> External:
 
 def preferences(conflicts: Sequence[Conflict], replies: Sequence[Sequence[Reply]]) -> External:
     """Return which critiques are preferred in both orders; ``replies``: those to each conflict."""
-    orders = tuple((_answer(to_one, "XY"), _answer(to_one, "YX")) for to_one in replies)
+    orders = []
     nodes = []
-    for conflict, (first, second) in zip(conflicts, orders, strict=True):
+    for conflict, to_conflict in zip(conflicts, replies, strict=True):
+        first = _answer(to_conflict, "XY")
+        second = _answer(to_conflict, "YX")
+        orders.append((first, second))
         if first and first == second:
+            # The preferred one stands first.
             nodes.append(conflict.nodes if first == "X" else conflict.nodes[::-1])
-    every_reply = [reply for to_one in replies for reply in to_one]
-    return External(orders=orders, failures=dict(failures_of(every_reply)), nodes=tuple(nodes))
+    failures = failures_of(list(chain.from_iterable(replies)))
+    return External(orders=tuple(orders), failures=dict(failures), nodes=tuple(nodes))
 
 
 def _answer(replies: Sequence[Reply], shown: str) -> str | None:
     """Return the last readable answer to a question as it was shown."""
-    answers = [str(reply.answer) for reply in replies if reply.shown == shown and reply.answer is not None]
-    return answers[-1] if answers else None
+    for reply in reversed(replies):
+        if reply.shown == shown and reply.answer is not None:
+            return str(reply.answer)
+    return None
 
 
 def disagreement(answers: Sequence[External]) -> dict[str, Any]:
@@ -234,30 +264,47 @@ def disagreement(answers: Sequence[External]) -> dict[str, Any]:
     ``orders``: with itself, when the order is exchanged. ``ensemble``: with the branches' label, where both have one
     (the paper, section 4.4: 20%).
     """
-    labels = [(answer.label, answer.ensemble) for answer in answers if answer.label]
-    reasons = Counter(label.reason or f"label_{label.verdict}" for label, _ in labels)
-    failures = sum((Counter(answer.failures) for answer in answers), Counter[str]())
+    labels = Counter[str]()
+    failures = Counter[str]()
+    by_order: list[tuple[str | None, str | None]] = []
+    with_branches: list[tuple[Verdict | None, Verdict | None]] = []
+    for answer in answers:
+        failures.update(answer.failures)
+        by_order.extend(answer.orders)
+        label = answer.label
+        if label is not None:
+            labels[label.reason or f"label_{label.verdict}"] += 1
+            with_branches.append((label.verdict, answer.ensemble))
     return {
         "comparisons": len(answers),
-        "labels": dict(sorted(reasons.items())),
+        "labels": dict(sorted(labels.items())),
         "failures": dict(sorted(failures.items())),
-        "orders": _rate(order for answer in answers for order in answer.orders),
-        "ensemble": _rate((label.verdict, ensemble) for label, ensemble in labels),
+        "orders": _rate(by_order),
+        "ensemble": _rate(with_branches),
     }
 
 
 def _rate(answers: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     """Return how many pairs of answers there are, and how many differ."""
-    differ = [first != second for first, second in answers if first is not None and second is not None]
-    rate = round(sum(differ) / len(differ), 6) if differ else None
-    return {"compared": len(differ), "disagree": sum(differ), "rate": rate}
+    compared = 0
+    disagree = 0
+    for first, second in answers:
+        if first is not None and second is not None:
+            compared += 1
+            disagree += first != second
+    rate = round(disagree / compared, 6) if compared else None
+    return {"compared": compared, "disagree": disagree, "rate": rate}
 
 
 def summary(table: dict[str, Any]) -> str:
     """Return the table in one line."""
     parts = []
     if table["labels"]:
-        labelled = sum(number for reason, number in table["labels"].items() if reason.startswith("label_"))
+        labelled = 0
+        for reason, number in table["labels"].items():
+            # The others are reasons why there is no label.
+            if reason.startswith("label_"):
+                labelled += number
         parts.append(f"{labelled} of {table['comparisons']} comparisons labelled")
     for with_whom, rate in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
         if rate["compared"]:

@@ -211,6 +211,7 @@ def _percentiles(rows: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> d
         rows: scored nodes (:func:`read_scores`).
         signals: the scores, which may be combined of others.
     """
+    # Level by level: guidelines and judgments are texts of another kind, whose scores lie elsewhere.
     rows_of_level: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         rows_of_level.setdefault(row["level"], []).append(row)
@@ -223,5 +224,6 @@ def _percentiles(rows: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> d
                 scores[name] = Scores(name, values, better(name))
             oriented = assemble(scores, signal).oriented
             nodes = [row["node"] for row in of_level]
-            result[signal] |= percentiles({n: v for n, v in zip(nodes, oriented, strict=True) if v is not None})
+            scored = {node: value for node, value in zip(nodes, oriented, strict=True) if value is not None}
+            result[signal] |= percentiles(scored)
     return result

@@ -18,7 +18,7 @@ from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
-from judgetrain.label.external import external_labels
+from judgetrain.label.external import External, external_labels
 from judgetrain.label.labels import Label, by_rating, given_label
 from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings, load_external_prompts
@@ -45,18 +45,36 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
     rewards = branch_rewards(settings, inputs, prompter, out)
-    external = external_labels(config, inputs["tree"], settings.seed, out) if config.source == "external" else {}
-    critiques = config.source == "external" and load_external_prompts(config.external)[1] == "preference"
-    preferred = {name: reply.nodes for name, reply in external.items()} if critiques else None
-    given = _given(settings, inputs["tree"], {name: reply.label for name, reply in external.items() if reply.label})
+
+    external: dict[str, External] = {}
+    preferred = None
+    if config.source == "external":
+        external = external_labels(config, inputs["tree"], settings.seed, out)
+        _, dialect = load_external_prompts(config.external)
+        if dialect == "preference":
+            preferred = {comparison_id: answer.nodes for comparison_id, answer in external.items()}
+    given = _given(settings, inputs["tree"], external)
+
     worth = None
-    if config.rule == "evidence" and not critiques:
+    # By the paper's letter, and where critiques were compared, each tree stands for itself.
+    if config.rule == "evidence" and preferred is None:
         worth = _learn_worth(inputs["tree"], given)
-    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth, bool(settings.ranking))
+
+    data = TrainingData(
+        prompter,
+        config,
+        rewards,
+        out.seed,
+        preferred=preferred,
+        place=out.directory,
+        worth=worth,
+        ranked=bool(settings.ranking),
+    )
     viewed: list[EvaluationTree] = []
     for tree in _trees(inputs["tree"]):
         rated = by_rating(tree)
         data.add(rated, given(rated))
+        # Pages show the scores that were written, not how near they are to a rating.
         if len(viewed) < VIEWED:
             viewed.append(tree)
         out.count(in_=1)
@@ -70,19 +88,24 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 
 def _trees(directory: Path) -> Iterator[EvaluationTree]:
+    """Yield the trees of a finished stage tree, one at a time: millions do not fit into memory."""
     return map(EvaluationTree.from_row, read_rows(directory, "trees"))
 
 
-def _given(settings: LabelSettings, trees: Path, external: Mapping[str, Label]) -> GivenLabel:
+def _given(settings: LabelSettings, trees: Path, external: Mapping[str, External]) -> GivenLabel:
     """Return what knows the labels that do not come from branches: the data's own, or an external judge's by id."""
     config = settings.label
     drawn = _draw_labelled(trees, config, settings.seed)
 
     def given(tree: EvaluationTree) -> Label | None:
         comparison = tree.comparison
+        # A response that stands alone has a rating or nothing: branches about it compare with nothing.
         if config.source == "given" or comparison.alone or comparison.id in drawn:
             return given_label(tree, config)
-        return external.get(comparison.id)
+        answer = external.get(comparison.id)
+        if answer is None:
+            return None
+        return answer.label
 
     return given
 
@@ -90,11 +113,17 @@ def _given(settings: LabelSettings, trees: Path, external: Mapping[str, Label]) 
 def _draw_labelled(trees: Path, config: LabelConfig, seed: int) -> set[str]:
     """Return the ids of the ``label.given`` comparisons whose own labels are used, drawn among those that have one.
 
-    A longer draw by the same seed holds all of a shorter one (ConfigError: fewer have a label).
+    A longer draw by the same seed holds all of a shorter one, so that figures for more and more labels compare.
+
+    Raises:
+        ConfigError: fewer have a label.
     """
     if not config.given:
         return set()
-    labelled = [tree.comparison.id for tree in _trees(trees) if tree.comparison.label is not None]
+    labelled = []
+    for tree in _trees(trees):
+        if tree.comparison.label is not None:
+            labelled.append(tree.comparison.id)
     if len(labelled) < config.given:
         raise ConfigError(f"label.given={config.given}: only {len(labelled)} of the comparisons in trees have a label")
     random.Random(derive_seed(seed, "given")).shuffle(labelled)
@@ -102,6 +131,8 @@ def _draw_labelled(trees: Path, config: LabelConfig, seed: int) -> set[str]:
 
 
 def _learn_worth(trees: Path, given: GivenLabel) -> Worth | None:
+    """Return what criteria are worth over all trees, by the labels that are known and by their agreement."""
+
     def verdict_of(tree: EvaluationTree) -> Any:
         label = given(tree)
         return None if label is None else label.verdict
@@ -114,7 +145,9 @@ def _learn_worth(trees: Path, given: GivenLabel) -> Worth | None:
 def _corrections(settings: LabelSettings, out: StageRun) -> list[Row]:
     """Return the examples of ``label.corrections``, and count the rows that were left out."""
     prompts = load_prompt_set(CORRECTION, "correction", "label.corrections")
-    queries = named_queries(settings.dialogues) if settings.dialogues else None
+    queries = None
+    if settings.dialogues:
+        queries = named_queries(settings.dialogues)
     examples, left_out = correction_rows(settings.label.corrections, prompts, queries)
     out.count(dropped={f"corrections:{reason}": number for reason, number in left_out.items()})
     return examples
@@ -123,6 +156,7 @@ def _corrections(settings: LabelSettings, out: StageRun) -> list[Row]:
 def _write(data: TrainingData, corrections: list[Row], settings: LabelSettings, out: StageRun) -> None:
     """Write examples and pairs, those of the held-out comparisons apart, and the labels."""
     for split, held_out in (("train", False), ("heldout", True)):
+        # Read once for each split: examples and pairs stand on disk.
         by_kind = {"sft": chain(data.sft, corrections), "pairs": (pair.to_row() for pair in data.pairs)}
         for kind, rows in by_kind.items():
             with out.rows_writer(f"{kind}-{split}") as write:

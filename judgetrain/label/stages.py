@@ -98,25 +98,44 @@ class LabelSettings(StageSettings):
 
 
 def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
-    """The prompt set of the external judge, and which of the two ways of asking it holds (ConfigError: no such set, or
-    a set with neither way)."""
+    """Return the prompt set of the external judge, and which of the two ways of asking it holds.
+
+    Raises:
+        ConfigError: no such set, or a set with neither way.
+    """
     path = prompt_file(config.prompts)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    dialect: Dialect = "preference" if re.search("^preference:", text, re.MULTILINE) else "pairwise"
+    text = ""
+    if path.is_file():
+        text = path.read_text(encoding="utf-8", errors="replace")
+    # Looked for in the text: a set is parsed by the steps that its dialect needs.
+    dialect: Dialect = "pairwise"
+    if re.search("^preference:", text, re.MULTILINE):
+        dialect = "preference"
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
 def _of_examples(settings: LabelSettings) -> LabelSettings:
-    """What decides labels and SFT examples: a critic that prefers critiques (table 9) makes pairs alone."""
-    label, default = settings.label, LabelConfig()
-    pairs = {name: getattr(default, name) for name in OF_PAIRS}
-    if label.source == "external" and load_external_prompts(label.external)[1] == "preference":
-        pairs["source"] = "ensemble"
-    return replace(settings, label=replace(label, **pairs))
+    """Return the settings with defaults for what decides no label and no SFT example.
+
+    Stage sft depends on these alone, so that a sweep over pairs trains it once.
+    """
+    label = settings.label
+    defaults = LabelConfig()
+    changes = {name: getattr(defaults, name) for name in OF_PAIRS}
+    if label.source == "external":
+        _, dialect = load_external_prompts(label.external)
+        if dialect == "preference":
+            # A critic that prefers critiques (table 9) makes pairs alone.
+            changes["source"] = "ensemble"
+    return replace(settings, label=replace(label, **changes))
 
 
 def check_teacher(settings: TeacherSettings) -> None:
-    """Check the teacher, unless its evaluations are written already (ConfigError: the key, and the remedy)."""
+    """Check the teacher, unless its evaluations are written already.
+
+    Raises:
+        ConfigError: names the key and the remedy.
+    """
     teacher = settings.teacher
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if teacher.branches > teacher.criteria:
@@ -133,14 +152,17 @@ def check_teacher(settings: TeacherSettings) -> None:
 
 
 def _check_tree(settings: TreeSettings) -> None:
+    """Refuse (ConfigError) prompts and an engine that cannot grow the trees."""
     tree = settings.tree
     check_reads(load_prompt_set(settings.prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
     check_asking(settings.engine, "tree.constrained=true" if tree.constrained else "")
 
 
 def _check_label(settings: LabelSettings) -> None:
+    """Refuse (ConfigError) what the stage cannot do."""
     labels = settings.label
-    if {"verdict", "place"} <= {*labels.balance}:  # a place is evened out among pairs of the same verdicts
+    # A place is evened out among pairs of the same verdicts, of which evening out verdicts leaves other numbers.
+    if {"verdict", "place"} <= set(labels.balance):
         raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
     if labels.rule == "paper" and "judgment" in labels.levels and settings.judgments == 1:
         raise ConfigError(f"label.rule=paper: {TWO_JUDGMENTS}, or leave judgment out of label.levels")

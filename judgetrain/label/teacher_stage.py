@@ -40,7 +40,8 @@ from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 
 KEY = "teacher.evaluations"
-Text = tuple[str, str, str, str]
+ComparedTexts = tuple[str, str, str, str]
+"""The dialogue before the query, the query, and the two responses."""
 
 
 def read_evaluations(path: str) -> Iterator[EvaluationTree]:
@@ -75,32 +76,36 @@ def check_evaluations(settings: TeacherSettings) -> None:
         deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
 
 
-def text_of(comparison: Comparison) -> Text:
-    """Return what makes two comparisons the same one: the dialogue before the query, the query, the two responses."""
+def text_of(comparison: Comparison) -> ComparedTexts:
+    """Return what makes two comparisons the same one, whatever their ids."""
     dialogue = comparison.dialogue
     return dialogue.context, dialogue.query, comparison.response_a, comparison.response_b
 
 
 def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
+    """Return the tree of a row of either form (RowError: it is malformed)."""
     if isinstance(row, Mapping) and "criteria_text" in row:
         try:
             return EvaluationTree.from_row(dict(row))
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
     comparison = reader.comparison(row, number, labelled=False)
-    values = _list(row, "criteria", f"comparison {comparison.id!r}")
-    criteria = tuple(_criterion_node(value, rank, f"{comparison.id}/c{rank}") for rank, value in enumerate(values))
+    criteria = []
+    for rank, value in enumerate(_list(row, "criteria", f"comparison {comparison.id!r}")):
+        criteria.append(_criterion_node(value, rank, f"{comparison.id}/c{rank}"))
     if not criteria:
         raise RowError("missing_field", "criteria is empty; expected at least one criterion")
     failures: Counter[str] = Counter()
     for criterion in criteria:
-        failures.update(f"judgment:{judgment.failure}" for judgment in criterion.judgments if judgment.failure)
+        for judgment in criterion.judgments:
+            if judgment.failure:
+                failures[f"judgment:{judgment.failure}"] += 1
     return EvaluationTree(
         comparison=comparison,
-        criteria_text=render_criteria([c.text for c in criteria]),
+        criteria_text=render_criteria([criterion.text for criterion in criteria]),
         criteria_prompt_tokens=0,
         criteria_generated_tokens=0,
-        criteria=criteria,
+        criteria=tuple(criteria),
         seed=0,
         failures=dict(sorted(failures.items())),
     )
@@ -108,7 +113,9 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
 
 def _criterion_node(value: Any, rank: int, identifier: str) -> CriterionNode:
     """Return a criterion, which is its text alone or an object with its guidelines."""
-    item = {"criterion": value} if isinstance(value, str) else value
+    item = value
+    if isinstance(value, str):
+        item = {"criterion": value}
     place = f"criteria[{rank}]"
     text = " ".join(_text(item, "criterion", place).split())
     guidelines = []
@@ -118,6 +125,7 @@ def _criterion_node(value: Any, rank: int, identifier: str) -> CriterionNode:
 
 
 def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
+    """Return a guideline with its judgments, which are numbered by their order as sampled ones are."""
     text = _text(item, "guideline", place)
     judgments: list[JudgmentNode] = []
     for number, judgment in enumerate(_list(item, "judgments", place, required=False)):
@@ -134,15 +142,19 @@ def _judgment(item: Any, place: str) -> JudgmentNode:
     if order not in ORDERS:
         raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
     parsed = parse_judgment(text)
-    score_a, score_b = parsed.first, parsed.second
+    # Scores stand in the order shown.
+    score_a = parsed.first
+    score_b = parsed.second
     if order == "BA":
-        score_a, score_b = score_b, score_a
+        score_a = parsed.second
+        score_b = parsed.first
     return JudgmentNode(
         id="", order=order, text=text, score_a=score_a, score_b=score_b, failure=parsed.failure, **NOT_SAMPLED
     )
 
 
 def _text(item: Any, name: str, place: str) -> str:
+    """Return a text of an object, stripped (RowError: it has none); ``place``: of the object, for messages."""
     value = item.get(name) if isinstance(item, Mapping) else None
     if not isinstance(value, str) or not value.strip():
         raise RowError("missing_field", f"{place}: expected an object with the text {name}, found {value!r}")
@@ -150,6 +162,7 @@ def _text(item: Any, name: str, place: str) -> str:
 
 
 def _list(item: Any, name: str, place: str, required: bool = True) -> Sequence[Any]:
+    """Return a list of an object (RowError: it has none); ``place``: of the object, for messages."""
     value = item.get(name) if isinstance(item, Mapping) else None
     if value is None and not required:
         return []
@@ -222,8 +235,14 @@ def _shared_out(
     """
     if not isinstance(settings.teacher.engine, GivenEngineConfig):
         return divided(comparisons, settings.teacher, seed)
-    labelled = [comparison for comparison in comparisons if comparison.label or comparison.alone]
-    unlabelled = [comparison for comparison in comparisons if not (comparison.label or comparison.alone)]
+    labelled = []
+    unlabelled = []
+    for comparison in comparisons:
+        # A response that stands alone has a rating.
+        if comparison.label or comparison.alone:
+            labelled.append(comparison)
+        else:
+            unlabelled.append(comparison)
     if not labelled:
         raise DataError(
             "teacher=given: none of the comparisons has a label; name its column with "
@@ -241,9 +260,12 @@ def _write_examples(settings: TeacherSettings, out: StageRun) -> None:
     """Write what the evaluations teach (DataError: nothing)."""
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
-    examples = [example for tree in trees for example in teaching_examples(tree, prompter)]
+    examples: list[dict[str, Any]] = []
+    reasons = Counter[str]()
+    for tree in trees:
+        examples.extend(teaching_examples(tree, prompter))
+        reasons.update(tree.failures)
     if not examples:
-        reasons: Counter[str] = sum((Counter(tree.failures) for tree in trees), Counter())
         otherwise = "look at the texts in evaluations-*.jsonl, and choose a teacher.engine that follows instructions"
         raise DataError(f"the teacher wrote nothing that can be read: {causes(reasons, HINTS, otherwise)}")
     out.write_rows("examples", examples)
@@ -258,12 +280,14 @@ def _read_written(
     Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
     """
     written = list(read_evaluations(settings.teacher.evaluations))
-    queries = named_queries(settings.dialogues) if settings.dialogues else None
     trees = written
+    queries = named_queries(settings.dialogues) if settings.dialogues else None
     if queries is not None:
         trees = [tree for tree in written if not queries.matches(tree.comparison.dialogue)]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
-    failures: Counter[str] = sum((Counter(tree.failures) for tree in trees), Counter())
+    failures = Counter[str]()
+    for tree in trees:
+        failures.update(tree.failures)
     out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
     if not trees:
         raise DataError(
@@ -293,11 +317,13 @@ def divided(
     taught: list[Comparison] = []
     remaining: list[Comparison] = []
     for of_query in by_query.values():
+        # A query that would go beyond the limit is left to the trees, and a later, smaller one may still fit.
         if len(taught) + len(of_query) <= most:
             taught += of_query
         else:
             remaining += of_query
     if not taught:
+        # No query fits into the limit, so that it is left out of account.
         return remaining, []
     return taught, remaining
 
@@ -331,8 +357,11 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
 
 
 def orders_of(teacher: TeacherConfig, reads: str) -> tuple[Order, ...]:
-    """Return what the teacher's judgments are shown; ``reads``: as trees' judgments do."""
-    return tuple(order for order in TREE_READS[reads] if order != "BA" or teacher.both_orders)
+    """Return the orders that the teacher's judgments are shown; ``reads``: as ``tree.reads`` has it."""
+    orders = TREE_READS[reads]
+    if teacher.both_orders:
+        return orders
+    return tuple(order for order in orders if order != "BA")
 
 
 def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: int) -> Writer:
@@ -352,7 +381,10 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     to_judge = {comparison.id for comparison in comparisons[: teacher.judged]}
 
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
-        return sample(comparison, criteria) if comparison.id in to_judge else []
+        """Return the places of the criteria that are judged: none, where the list alone is wanted."""
+        if comparison.id not in to_judge:
+            return []
+        return sample(comparison, criteria)
 
     def write(shard: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
         if isinstance(teacher.engine, GivenEngineConfig):
@@ -364,6 +396,7 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
 
 
 def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
+    """Write the teacher's evaluations of comparisons as ``evaluations`` shards."""
     teacher = settings.teacher
     write = writer(settings, comparisons, out.seed)
     answers = answers_of(teacher.engine, out.home, settings.seed)
@@ -378,6 +411,7 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
             return shard_of(write(shard, engine(), out.shard_seed(index)))
 
         with loaded_once(load) as engine:
+            # A budget is counted in this process, so its requests stay here.
             spread = budget is None
             out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=spread)
 
@@ -391,6 +425,7 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
     """
     criteria = _whole_criteria(tree, prompter.count)
     if criteria and not tree.given:
+        # A prompt that asks for more than the list has would teach the judge to name fewer than it is asked for.
         prompt = replace(prompter, count=len(criteria)).criteria(tree.comparison)
         nodes = [criterion.id for criterion in tree.criteria if criterion.rank < len(criteria)]
         yield sft_row(prompt, render_criteria(criteria), "criteria", tree.comparison, nodes)

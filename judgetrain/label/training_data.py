@@ -74,7 +74,9 @@ class TrainingData:
     def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
         """Prune and label one tree, take its examples and pairs, and return its label.
 
-        ``given`` stands in for the label that the branches give.
+        Args:
+            tree: with its judgments.
+            given: stands in for the label that the branches give.
         """
         branches = prune(tree)
         ensemble = ensemble_label(tree, self.config)
@@ -94,10 +96,13 @@ class TrainingData:
 
     def _own_label(self, tree: EvaluationTree, ensemble: Label) -> Label:
         """Return the label that the tree's branches give: by worth, where that was learned, else by their vote."""
-        label = self.worth.label(tree, ensemble) if self.worth else ensemble
+        label = ensemble
+        if self.worth:
+            label = self.worth.label(tree, ensemble)
         return self.rewards.break_tie(tree, label)
 
     def _label_row(self, tree: EvaluationTree, label: Label, ensemble: Label) -> Row:
+        """Return the row of ``labels.jsonl`` for one comparison."""
         comparison = tree.comparison
         row: Row = {
             "comparison_id": comparison.id,
@@ -106,20 +111,24 @@ class TrainingData:
             "truth": comparison.label,
             "made": comparison.made or "",
         }
-        if comparison.alone and comparison.rating_a:  # a rating is no verdict on two responses
+        if comparison.alone and comparison.rating_a:
+            # A rating is no verdict on two responses.
             row |= {"verdict": None, "truth": None, "rating": comparison.rating_a.score}
         return row
 
     def _compare_with_truth(self, tree: EvaluationTree, label: Label, ensemble: Label) -> None:
         """Count whether the branches' label is the comparison's own; not where a few labels were given beside them."""
         truth = tree.comparison.label
-        if truth is None or (label.source == "given" and self.config.source != "given"):
+        is_one_of_few = label.source == "given" and self.config.source != "given"
+        if truth is None or is_one_of_few:
             return
         verdict = ensemble.verdict if label.source == "given" else label.verdict
         if verdict is None:
             self._truth["no_label"] += 1
+        elif verdict == truth:
+            self._truth["right"] += 1
         else:
-            self._truth["right" if verdict == truth else "wrong"] += 1
+            self._truth["wrong"] += 1
 
     def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
         """Return ``kept``, or why a branch trains nothing: a constraint that it breaks, or what the label lacks.
@@ -130,25 +139,35 @@ class TrainingData:
             return branch.reason
         if label.verdict is None:
             return "no_label"
-        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.rule) else "against_label"
+        if not accepts(branch.judgment.verdict, label.verdict, self.config.rule):
+            return "against_label"
+        return "kept"
 
     def sft_examples(
         self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
     ) -> list[Row]:
         """Return examples from the branches that satisfy both constraints and are in keeping with the label."""
-        kept = [path for path in tree.judgments() if self._pruning_reason(branches[path[2].id], label) == "kept"]
+        kept: list[BranchPath] = []
+        for path in tree.judgments():
+            judgment = path[-1]
+            if self._pruning_reason(branches[judgment.id], label) == "kept":
+                kept.append(path)
         if not kept:
             return []
-        drawn = self._drawn(kept, rng) if self._is_judged(tree) else []
-        rows = [
-            self.prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
-            for criterion, guideline, judgment in drawn
-            if judgment.finish_reason == "stop"
-        ]
-        guidelines = {guideline.id: (criterion, guideline) for criterion, guideline, _ in drawn}
+        drawn: list[BranchPath] = []
+        if self._is_judged(tree):
+            drawn = self._drawn(kept, rng)
+        rows = []
+        guidelines = {}
+        for criterion, guideline, judgment in drawn:
+            guidelines[guideline.id] = (criterion, guideline)
+            # A text that ran out of tokens would teach to break off.
+            if judgment.finish_reason == "stop":
+                rows.append(self.prompter.judgment_row(tree.comparison, criterion, guideline, judgment))
         for criterion, guideline in guidelines.values():
             if guideline.finish_reason == "stop" and criterion.wrote(guideline):
                 rows.append(self.prompter.guideline_row(tree.comparison, criterion, guideline))
+        # A shorter list would teach to name fewer than the prompt asks for; one that was given, nothing.
         if len(tree.criteria) == self.prompter.count and not tree.given:
             rows.append(self.prompter.criteria_row(tree.comparison, self._leading_first(tree, kept, label)))
         return rows
@@ -166,12 +185,17 @@ class TrainingData:
         Where responses are ranked, the two judgments of a pair are drawn together.
         """
         limit = self.config.max_sft_per_tree
-        names = [both_sides(judgment.id) if self.ranked else judgment.id for _, _, judgment in kept]
+        names = []
+        for _, _, judgment in kept:
+            # Both judgments of a pair have one name then.
+            names.append(both_sides(judgment.id) if self.ranked else judgment.id)
         drawn: set[str] = set()
         for place in rng.sample(range(len(kept)), min(len(kept), limit)):
-            more = drawn | {names[place]}
-            if sum(name in more for name in names) <= max(limit, 2):
-                drawn = more
+            with_this = drawn | {names[place]}
+            count = sum(name in with_this for name in names)
+            # A limit of 1 lets one pair through: half of it could not be ranked.
+            if count <= max(limit, 2):
+                drawn = with_this
         return [path for path, name in zip(kept, names, strict=True) if name in drawn]
 
     def _leading_first(self, tree: EvaluationTree, kept: Sequence[BranchPath], label: Label) -> Sequence[CriterionNode]:
@@ -184,6 +208,7 @@ class TrainingData:
         good: set[str] = set()
         if self.config.rule == "evidence":
             good = {criterion.id for criterion, _, judgment in kept if judgment.verdict == label.verdict}
+        # False sorts before True.
         return sorted(tree.criteria, key=lambda criterion: (criterion.id not in good, criterion.rank))
 
     def select_pairs(self) -> None:
@@ -200,10 +225,13 @@ class TrainingData:
         """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
         ids = [row["comparison_id"] for row in self.labels]
         number = min(max(1, round(share * len(ids))), len(ids))
-        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, number))
+        rng = random.Random(derive_seed(self.seed, "sft_share"))
+        taught = set(rng.sample(ids, number))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
-        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if row["comparison_id"] in taught)
-        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if pair.comparison_id not in taught)
+        examples = [index for index, row in enumerate(self.sft) if row["comparison_id"] in taught]
+        pairs = [index for index, pair in enumerate(self.pairs) if pair.comparison_id not in taught]
+        self.sft = self.sft.only(examples)
+        self.pairs = self.pairs.only(pairs)
 
     def table(self) -> dict[str, Row]:
         """Return what was kept and dropped, by rule; ``branches`` are counted by the first rule that they break."""
@@ -228,7 +256,9 @@ class TrainingData:
         message = f"no branch of {self.trees.total()} trees survived pruning and labelling"
         if self.divided:
             message += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
-        lost = Counter({reason: number for reason, number in self.branches.items() if reason != "no_label"})
+        lost = self.branches.copy()
+        # Trees without a label have a reason of their own.
+        del lost["no_label"]
         form = "teach the Initial judge longer, or enforce the judgments' form (tree.constrained=true)"
         judging = causes(self._failures, HINTS, f"look at the texts in trees-*.jsonl; {form}")
         if self.unlabelled.total() > self.trees.total() / 2:
@@ -240,4 +270,8 @@ class TrainingData:
     @property
     def unlabelled(self) -> Counter[str]:
         """Return how many trees have no label, by reason."""
-        return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
+        unlabelled = Counter[str]()
+        for reason, number in self.trees.items():
+            if not reason.startswith("label_"):
+                unlabelled[reason] = number
+        return unlabelled

@@ -90,15 +90,22 @@ class Worth:
 
     def of_list(self, criteria: Sequence[CriterionNode]) -> float:
         """Return what a list is worth: a criterion counts a third of the one before, as in a verdict."""
-        return float(sum(self.criteria[c.id] * DISCOUNT**place for place, c in enumerate(criteria)))
+        total = 0.0
+        for place, criterion in enumerate(criteria):
+            total += self.criteria[criterion.id] * DISCOUNT**place
+        return total
 
     def label(self, tree: EvaluationTree, ensemble: Label) -> Label:
         """Return the side for which the weighed criteria speak, in place of a vote in which all count alike."""
         for_a, for_b = self.sides[tree.comparison.id]
-        if ensemble.verdict is None or not for_a + for_b:
+        total = for_a + for_b
+        # Where no criterion that is worth something speaks for a side, the vote is all there is.
+        if ensemble.verdict is None or not total:
             return ensemble
         verdict = verdict_of(for_a - for_b, TIE)
-        share = 0.5 if verdict == "tie" else max(for_a, for_b) / (for_a + for_b)
+        share = 0.5
+        if verdict != "tie":
+            share = max(for_a, for_b) / total
         return replace(ensemble, verdict=verdict, share=share)
 
 
@@ -140,11 +147,13 @@ def learn(
     types = _types(judgments.texts)
     margins = _by_type(judgments, types)
     seen = ~np.isnan(margins)
+    # The label is one more column, so that its products with margins are computed as those of margins are.
     columns = np.column_stack([np.nan_to_num(margins), np.nan_to_num(judgments.labels)])
     seen_columns = np.column_stack([seen, ~np.isnan(judgments.labels)])
     kinds = _kinds(judgments.queries, _lists(judgments))
     folds = _folds(judgments.queries)
     worth = np.zeros(margins.shape)
+    # Each tree's worth comes from other queries: its own judgments would vouch for themselves.
     for fold in range(FOLDS):
         held_out = folds == fold
         if held_out.any():
@@ -156,6 +165,7 @@ def learn(
 
 
 def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None]) -> _Judgments:
+    """Return the judgments of trees as arrays; trees are read one by one and not kept."""
     signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
     names: list[str] = []
     queries: list[str] = []
@@ -170,7 +180,11 @@ def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree
         queries.append(tree.comparison.dialogue.query)
         labels.append(np.nan if label is None else signs[label])
         for criterion in tree.criteria:
-            readable = [m for j in criterion.judgments if (m := margin_of(criterion, j)) is not None]
+            readable = []
+            for judgment in criterion.judgments:
+                margin = margin_of(criterion, judgment)
+                if margin is not None:
+                    readable.append(margin)
             ids.append(criterion.id)
             texts.append(criterion.text)
             places.append(place)
@@ -187,18 +201,19 @@ def _types(texts: Texts) -> Integers:
 
     names = [text.partition(":")[0].strip().casefold() or text for text in texts]
     different = list(dict.fromkeys(names))
-    number_of = {name: number for number, name in enumerate(different)}
-    if len(different) > CRITERION_SIZE:
-        words = _words(different, CRITERION_SIZE)
-        if len(different) <= MOST_TYPES:
-            # Of unit vectors; a name without a known word is a zero vector, which has no cosine.
-            apart = (2 * (1 - SAME_TYPE)) ** 0.5
-            same = AgglomerativeClustering(None, linkage="average", distance_threshold=apart).fit_predict(words)
-        else:
-            same = KMeans(MOST_TYPES, n_init=4, random_state=0).fit_predict(words)
+    if len(different) <= CRITERION_SIZE:
+        # Fewer names than dimensions: there is nothing to find a latent space in.
+        types = np.arange(len(different))
+    elif len(different) <= MOST_TYPES:
+        # The distance of unit vectors with this cosine. A name without a known word is a zero vector, which has no
+        # cosine, so that the clustering goes by distance.
+        distance = (2 * (1 - SAME_TYPE)) ** 0.5
+        clustering = AgglomerativeClustering(None, linkage="average", distance_threshold=distance)
+        types = clustering.fit_predict(_words(different, CRITERION_SIZE))
     else:
-        same = np.arange(len(different))
-    return np.array([same[number_of[name]] for name in names])
+        types = KMeans(MOST_TYPES, n_init=4, random_state=0).fit_predict(_words(different, CRITERION_SIZE))
+    type_of = dict(zip(different, types, strict=True))
+    return np.array([type_of[name] for name in names])
 
 
 def _by_type(judgments: _Judgments, types: Integers) -> Floats:
@@ -218,6 +233,7 @@ def _lists(judgments: _Judgments) -> list[str]:
     lists: list[list[str]] = [[] for _ in judgments.trees]
     for text, tree in zip(judgments.texts, judgments.tree, strict=True):
         lists[tree].append(text)
+    # Sorted, since words are counted in pairs and triples, too: two orders of one list are one text.
     return [" ".join(sorted(criteria)) for criteria in lists]
 
 
@@ -237,15 +253,22 @@ def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], 
         held_out: the trees that nothing is learned from.
     """
     rest = ~held_out
+    # A type whose margins are large on the whole is not worth more for it.
     spread = np.sqrt(np.sum(columns[rest] ** 2, axis=0) / np.maximum(seen[rest].sum(axis=0), 1.0))
     spread[:-1] = np.maximum(spread[:-1], SPREAD)
+    # Labels are 1, 0 and -1 already.
     spread[-1] = 1.0
     products = _mean_products(columns / spread, seen, kinds, rest)
     labelled = LABELLED * seen[rest, -1].sum()
     unlabelled = (~seen[rest, -1]).sum()
     share = labelled / max(labelled + unlabelled, 1.0)
-    by_kind = np.stack([_settle(of_kind[:-1, :-1], of_kind[:-1, -1], share) for of_kind in products])
-    return by_kind[kinds[-1][held_out]]
+    worth_by_kind = []
+    for of_kind in products:
+        agreement = of_kind[:-1, :-1]
+        by_labels = of_kind[:-1, -1]
+        worth_by_kind.append(_settle(agreement, by_labels, share))
+    finest_kind = kinds[-1]
+    return np.stack(worth_by_kind)[finest_kind[held_out]]
 
 
 def _mean_products(
@@ -255,6 +278,7 @@ def _mean_products(
 
     Each kind's are drawn towards those of the coarser kinds that its trees are in.
     """
+    # Before any kind nothing is expected: products are drawn towards 0.
     coarser = np.zeros((1, columns.shape[1], columns.shape[1]))
     coarser_kind = np.zeros(len(columns), dtype=np.int64)
     for kind in kinds:
@@ -270,6 +294,7 @@ def _mean_products(
             chance[number] = CHANCE / np.sqrt(count + TOWARDS_COARSER)
         coarser = finer
         coarser_kind = kind
+    # Soft thresholding: what chance alone may make counts as nothing, on either side.
     return np.sign(coarser) * np.maximum(np.abs(coarser) - chance, 0.0)
 
 
@@ -282,9 +307,12 @@ def _settle(agreement: Floats, by_labels: Floats, share: float) -> Floats:
         share: how much the labels count, 0 to 1.
     """
     between = agreement.copy()
+    # A criterion never vouches for itself.
     np.fill_diagonal(between, 0.0)
+    # Power iteration, which begins with all types worth the same.
     worth = np.full(len(between), len(between) ** -0.5)
     for _ in range(ROUNDS):
+        # What goes against the side is worth less than nothing, and is no witness for others.
         worth = share * by_labels + (1 - share) * (between @ np.maximum(worth, 0.0))
         length = np.linalg.norm(np.maximum(worth, 0.0))
         if length == 0:
@@ -321,7 +349,8 @@ def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained
         rows = np.arange(bounds[place], bounds[place + 1])
         worth = by_type[place, types[rows]]
         first_of_type = np.zeros(len(rows), dtype=bool)
-        first_of_type[np.unique(types[rows], return_index=True)[1]] = True
+        _, first_places = np.unique(types[rows], return_index=True)
+        first_of_type[first_places] = True
         worth = np.where(first_of_type, worth, np.minimum(worth, 0.0))
         criteria.update(zip((judgments.ids[row] for row in rows), worth.tolist(), strict=True))
         sides[name] = _sides(judgments.margin[rows], worth)
@@ -356,6 +385,7 @@ def _kinds(queries: Texts, lists: Texts) -> list[Integers]:
 
     blocks = []
     for texts in (queries, lists):
+        # Lists are the same everywhere where criteria are given, and say nothing of a query's kind.
         if len(set(texts)) <= QUERY_SIZE:
             continue
         words = _words(texts, QUERY_SIZE)
@@ -366,6 +396,7 @@ def _kinds(queries: Texts, lists: Texts) -> list[Integers]:
         return kinds
     points = np.hstack(blocks)
     for number in KINDS:
+        # Kinds of fewer trees would be told apart by chance.
         if 5 * number <= len(queries):
             kinds.append(KMeans(number, n_init=10, random_state=0).fit_predict(points))
     return kinds
