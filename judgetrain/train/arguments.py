@@ -155,6 +155,7 @@ def peft_config(config: TrainerConfig) -> Any:
         return None
     from peft import LoraConfig
 
+    # PEFT multiplies adapters by alpha / r: by 2 here, whatever the rank.
     return LoraConfig(r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
@@ -200,6 +201,7 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,
         "deepspeed": current().deepspeed,
+        # The search costs a walk over the graph in each step; every weight that is trained has a gradient.
         "ddp_find_unused_parameters": False,
         "ddp_timeout": int(STEP_TIMEOUT.total_seconds()),
         "report_to": "none",

@@ -199,6 +199,7 @@ def add_results(
     from yaml import YAMLError
 
     judge_rows = own_rows(rows, method)
+    # A judge that somebody else made may have no card, and nobody asked for one.
     if not (judge_rows or sections or made) or not (directory / CARD).is_file():
         return
     try:

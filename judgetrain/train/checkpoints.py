@@ -298,6 +298,7 @@ def last_complete(directory: Path) -> str | None:
         mark = read_json(checkpoint / COMPLETE)
         if isinstance(mark, dict) and mark.get("bytes") == _sizes(checkpoint):
             marks[checkpoint] = mark
+    # Transformers would count them among the checkpoints that it keeps, and remove whole ones in their place.
     for path in {*directory.glob("checkpoint-*")} - {*marks}:
         shutil.rmtree(path, ignore_errors=True)
     if not marks:
@@ -364,6 +365,7 @@ def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
         rows: token ids.
     """
     was_training = model.training
+    # Without dropout, which would make another model at every call.
     model.eval()
     means = []
     with torch.no_grad():

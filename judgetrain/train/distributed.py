@@ -168,6 +168,7 @@ def join(settings: TrainStages) -> ProcessGroup:
         # The processes of a machine share its cores.
         cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", size))
         torch.set_num_threads(max(1, min(torch.get_num_threads(), cores)))
+    # NCCL moves tensors of GPUs alone, gloo those of the CPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, timeout=STEP_TIMEOUT)
     path = deepspeed_json(settings)
@@ -179,6 +180,7 @@ def join(settings: TrainStages) -> ProcessGroup:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # DeepSpeed keeps its own handle on the process group; without it ZeRO-3 cannot partition a model on loading.
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
+    # A group of its own: waiting for the leader may take days, and a step that takes an hour has failed.
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     _current = ProcessGroup(dist.get_rank(), size, settings.distributed, path, group)
     return _current

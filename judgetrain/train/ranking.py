@@ -34,6 +34,7 @@ def order_of_pairs(examples: Examples, batch: int, epochs: float, seed: int) -> 
     twos = [(better, worse) for better, worse, _ in examples.pairs]
     paired = set(itertools.chain.from_iterable(twos))
     others = [index for index in range(len(lengths)) if index not in paired]
+    # Neighbours by length, so that little of a micro-batch is padding.
     others.sort(key=lengths.__getitem__)
     if len(others) % 2:
         others.append(others[-1])

@@ -143,10 +143,12 @@ class _Forward:
             output_dir=self._directory.name,
             precompute_ref_log_probs=True,
             per_device_train_batch_size=self._batch,
+            # Longer pairs were left out and counted; TRL would cut them.
             max_length=None,
             **device_arguments(bf16),
         )
         tokenizer = load_tokenizer(policy)
+        # TRL pads on the right. The tokenizer of a judge pads on the left, for generation.
         tokenizer.padding_side = "right"
         # A trainer takes weights in 4 bits with adapters alone; new ones change nothing.
         adapters = peft_config(TrainerConfig(lora=bool(settings.four_bit)))
@@ -169,12 +171,14 @@ class _Forward:
         trainer = self._trainer
         # Pairs of like length are read together, so that little of a batch is padding.
         by_length = sorted(range(len(pairs)), key=lambda index: length(pairs[index]))
+        # The collator would make a tensor of the digest, which is text.
         data = Dataset.from_list([pairs[index] for index in by_length]).remove_columns(PAIR)
         loader = DataLoader(data, batch_size=self._batch, collate_fn=trainer.data_collator)
         batches = []
         with labelled_tokens_alone():
             for batch in trainer.accelerator.prepare(loader):
                 sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
+                # The last batch is padded with repeated rows where processes share it; these are left out here.
                 batches.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
         logps = dict(zip(by_length, torch.cat(batches).tolist(), strict=True))
         rows = []

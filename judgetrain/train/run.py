@@ -103,7 +103,9 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
             what to change.
     """
     tokenizer = load_tokenizer(job.start)
+    # TRL pads on the right. The tokenizer of a judge pads on the left, for generation.
     tokenizer.padding_side = "right"
+    # Of positions beyond its context a model knows nothing, and some end in an error.
     most_tokens = min(job.config.max_length, own_context(job.start))
     job = replace(job, config=replace(job.config, max_length=most_tokens))
 
@@ -182,9 +184,11 @@ def complete(
         # Stage rl evaluates the start too. Where no step was better, the start is what is kept.
         start_is_best = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
         if not start_is_best:
+            # Adapters of a base in 4 bits are merged into the base as it was, which is another model by so much.
             allowed = FOUR_BIT
             if not job.config.four_bit:
                 allowed = rounding(trainer.args, trainer.model)
+            # Before weights are gathered and merged: under ZeRO-3 every process has to run the model.
             probed = logprobs(trainer.model_wrapped, job.probes)
             trained = Trained(job.start, tokenizer, job.probes, probed, allowed)
         with whole_model(trainer) as (model, state):
@@ -200,6 +204,7 @@ def complete(
             not_compared = check_saved(out.path(TEMPORARY), trained)
             if not_compared:
                 out.log(f"{out.stage}: {not_compared}")
+        # A rename is all or nothing: a model that stands there is whole, and was read back.
         out.path(TEMPORARY).replace(out.path("model"))
         shutil.rmtree(checkpoints, ignore_errors=True)
 
@@ -216,6 +221,7 @@ def _train_to_the_end(trainer: Trainer, job: Job, checkpoints: Path, out: StageR
     if resume:
         step = int(resume.rsplit("-", 1)[1])
         out.log(f"{out.stage}: resuming at step {step}")
+        # The run that was stopped has evaluated the start.
         trainer.args.eval_on_start = False
     if group.leads:
         forget_logs_after(out.path("train_log.jsonl"), step)
@@ -243,6 +249,7 @@ def _trainer(
     callbacks = _callbacks(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = arguments.training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
+    # Trackers that Transformers knows report by themselves; the others get the rows of the log (Progress).
     args.report_to = out.track.report_to
     args.run_name = f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
@@ -260,6 +267,7 @@ def _trainer(
             trainer: Trainer = PreferenceTrainer(**shared)
         else:
             trainer = SupervisedTrainer(**shared, ranking=getattr(config, "ranking_weight", 0.0))
+    # It prints every row of logs as a dictionary, in the middle of the console's progress.
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")
@@ -367,6 +375,7 @@ def _write(
         text_config = model.config.get_text_config()
         if hasattr(text_config, "output_router_logits"):
             text_config.output_router_logits = False
+        # Safetensors writes no others, such as transposed views of weights.
         contiguous = {name: weight.contiguous() for name, weight in state.items()}
         model.save_pretrained(temporary, state_dict=contiguous)
         # Judges are asked in batches, whose prompts have to end together.

@@ -36,6 +36,7 @@ def agreement_then_loss(metrics: Row, pairs: int) -> float:
     loss = metrics["eval_loss"]
     if not math.isfinite(loss):
         return float(ordered_as_labelled)
+    # One half at most, so that no loss outweighs a pair.
     return ordered_as_labelled + 1.0 / (2.0 + max(0.0, loss))
 
 
@@ -168,6 +169,7 @@ class PairLoss(TokenisedPairs, DPOTrainer):  # type: ignore[misc]
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())
         if self.beta:
+            # A reward is beta (log pi - log pi_ref) (DPO, arXiv 2305.18290, equation 5 without the partition function).
             rewards = metrics["rewards/chosen"][-1] + metrics["rewards/rejected"][-1]
             metrics["kl"].append(-rewards / 2 / self.beta)
         return loss
@@ -301,8 +303,10 @@ class RankingLoss(SFTTrainer):  # type: ignore[misc]
         expected = probabilities @ scores
         ahead = expected[::2] - expected[1::2]
         is_tie = marks[rows[::2]] < 0
+        # The target is 1, and 1/2 in a tie, which gives the mean of the losses of both orders.
         losses = binary_cross_entropy_with_logits(2 * ahead, 1 - is_tie / 2, reduction="none")
         self._log_ranking(losses.detach(), (ahead > 0) & ~is_tie, ~is_tie)
+        # By the mean number of pairs, not by this micro-batch's: there a pair among few would weigh more.
         return losses.sum() / self._pairs_per_batch / self.current_gradient_accumulation_steps
 
     def _log_ranking(self, losses: torch.Tensor, is_right: torch.Tensor, is_decided: torch.Tensor) -> None:
