@@ -5,27 +5,25 @@ Engines and training use these same functions, so that a model is prompted as it
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
-import json
 import logging
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.files import read_json, settle, write_text_atomic
+from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
 from judgetrain.engines.adapters import check_method, merge
-from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
+from judgetrain.engines.config import WORLD_BASE, ModelConfig
+from judgetrain.engines.digests import check_weights
+from judgetrain.engines.gguf import dequantized, unpacked
 from judgetrain.engines.hub import looks_local
+from judgetrain.engines.pretrained import explained, from_pretrained, revision_of
 from judgetrain.engines.template_check import check_template
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
@@ -41,13 +39,6 @@ say_once = cache(log.info)
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template for tokenizers that have none; the comment at its top describes it."""
 
-KEPT = 1e9
-"""The largest GGUF file, in bytes, that is unpacked once and kept.
-
-It is kept in the folder ``judgetrain`` of ``HF_HOME``, and takes some five times as many bytes there. Unpacking takes
-most of a minute, reading the result a few seconds.
-"""
-
 CLOCK = (
     "{%- macro strftime_now(format) -%}{{ format | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July')"
     " | replace('%m', '07') | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') }}{%- endmacro %}"
@@ -56,9 +47,6 @@ CLOCK = (
 
 NO_LIMIT = 1 << 30
 """The context, in tokens, of a model that names no limit."""
-
-DIGESTS = "weights.json"
-"""The file of a judge's weights' digests (XXH3, 128 bits: a gigabyte takes a quarter of a second)."""
 
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
@@ -105,11 +93,6 @@ def _assemble(name: str) -> Path:
         return Path(module.assemble(overwrite=True))
 
 
-def revision_of(config: ModelConfig) -> str:
-    """Return the revision at which a model of the Hub is loaded: the commit in fingerprints, where it is known."""
-    return model_commit(config.path, config.revision) or config.revision or "main"
-
-
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer, padding on the left, with a pad token and a chat template.
 
@@ -121,7 +104,8 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
+    path, gguf_file = resolve_path(config)
+    path, gguf_file = unpacked(config, path, gguf_file, "tokenizer", AutoTokenizer.from_pretrained)
     stamps: Stamps = frozenset()
     # A tokenizer with code of its own may read other files, so that these would not tell of a change.
     if not gguf_file and not config.trust_remote_code:
@@ -130,7 +114,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     if remembered is not None:
         return remembered
 
-    tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
+    tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -254,7 +238,7 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
     """
     from transformers import AutoConfig
 
-    model_config: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
+    model_config: PretrainedConfig = from_pretrained(AutoConfig.from_pretrained, config, path, None)
     return model_config
 
 
@@ -342,7 +326,7 @@ def load_model(
     if base is not None:
         return _merged(load_model(base, device), config, path)
     if gguf_file:
-        path, gguf_file = _unpacked(config, "weights", _dequantized)
+        path, gguf_file = unpacked(config, path, gguf_file, "weights", dequantized)
     check_weights(Path(path))
 
     is_split = config.gpus > 1 and str(device).startswith("cuda")
@@ -354,11 +338,11 @@ def load_model(
 
     model: PreTrainedModel
     if gguf_file:
-        model = _from_pretrained(_dequantized, config, path, gguf_file, **options)
+        model = from_pretrained(dequantized, config, path, gguf_file, **options)
     else:
         # Only safetensors are read, since a pickle runs code.
         options |= {"output_loading_info": True, "use_safetensors": True}
-        model, loading_info = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
+        model, loading_info = from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
         _check_layers(config, loading_info)
 
     model = model.train(False)
@@ -407,73 +391,6 @@ def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
     return {"quantization_config": quantization, "device_map": {"": device}}
 
 
-def _dequantized(path: str, **options: Any) -> PreTrainedModel:
-    """Return the model of a GGUF file with ordinary weights."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.quantization_config import GgufConfig
-
-    quantization = GgufConfig(dequantize=True)
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(path, quantization_config=quantization, **options)
-
-    # The loader marks the model as quantized, which would make ``save_pretrained`` refuse it.
-    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
-        if name in vars(model):
-            delattr(model, name)
-    for model_config in (model.config, model.config.get_text_config()):
-        # Both are one object for models of text alone.
-        if hasattr(model_config, "quantization_config"):
-            del model_config.quantization_config
-    return model
-
-
-def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple[str, str | None]:
-    """Return where a model is, as :func:`resolve_path` does; of a small GGUF file, the directory of an unpacked part.
-
-    The part is unpacked if it is not there yet: whole or not at all, and by one process. Processes that train together
-    do not unpack.
-
-    Args:
-        config: the model.
-        part: ``weights`` or ``tokenizer``.
-        load: reads the part from the GGUF file, as ``from_pretrained`` does; the result has ``save_pretrained``.
-    """
-    import transformers
-    from filelock import FileLock
-    from huggingface_hub import constants
-    from safetensors import SafetensorError
-
-    path, gguf_file = resolve_path(config)
-    if not gguf_file:
-        return path, None
-    file = Path(path, gguf_file)
-    if file.stat().st_size > KEPT:
-        return path, gguf_file
-
-    name = f"{file.stem}-{_digest(file)}-{transformers.__version__}"
-    directory = Path(constants.HF_HOME, "judgetrain", name, part)
-    unfinished = directory.with_suffix(".new")
-    trains_alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    try:
-        if not directory.is_dir() and trains_alone:
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{directory}.lock"):
-                # Another process may have unpacked it while this one waited.
-                if not directory.is_dir():
-                    # A killed process may have left it.
-                    shutil.rmtree(unfinished, ignore_errors=True)
-                    _from_pretrained(load, config, path, gguf_file).save_pretrained(unfinished)
-                    settle(unfinished)
-                    unfinished.rename(directory)
-    except (OSError, SafetensorError):
-        # The disk is full or cannot be written.
-        shutil.rmtree(unfinished, ignore_errors=True)
-        log.info("%s is unpacked each time: %s cannot be written", config.path, directory)
-
-    if directory.is_dir():
-        return str(directory), None
-    return path, gguf_file
-
-
 def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrainedModel:
     """Return the base with the adapters of a directory merged into it.
 
@@ -486,7 +403,7 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
     if not file.is_file():
         raise EngineError(f"{path} has no adapter_model.safetensors: adapters in a pickle are not loaded; convert them")
 
-    with _explained(config, path):
+    with explained(config, path):
         embeddings = base.get_input_embeddings()
         name = next(name for name, module in base.named_modules() if module is embeddings)
         tensor_name = f"base_model.model.{name}.weight"
@@ -558,111 +475,3 @@ def context_length(config: PretrainedConfig, limit: int | None = None) -> int:
     if not model_limit:
         model_limit = NO_LIMIT
     return int(min(model_limit, limit or model_limit))
-
-
-def _from_pretrained(
-    load: Callable[..., Any], config: ModelConfig, path: str, gguf_file: str | None, **options: Any
-) -> Any:
-    """Call a ``from_pretrained`` and return its result; raise EngineError with a remedy where it fails."""
-    if gguf_file:
-        options["gguf_file"] = gguf_file
-        if importlib.util.find_spec("gguf") is None:
-            raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
-    with _explained(config, path):
-        return load(path, revision=revision_of(config), trust_remote_code=config.trust_remote_code, **options)
-
-
-@contextmanager
-def _explained(config: ModelConfig, path: str) -> Iterator[None]:
-    """Turn the errors of libraries that read a model's files into an EngineError that says what to do."""
-    from huggingface_hub.errors import StrictDataclassError
-
-    try:
-        yield
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise EngineError(_explain(error, config, path)) from error
-    except Exception as error:
-        message = " ".join(str(error).split())[:200]
-        if _says_damaged(error):
-            raise EngineError(f"a file of {path} is cut or damaged ({message}): copy or download it again") from error
-        if isinstance(error, (*ODD_VALUE, StrictDataclassError)):
-            raise EngineError(
-                f"a file of {path} holds a value that a model of this kind cannot have ({type(error).__name__}: "
-                f"{message}): look into config.json, tokenizer_config.json and the files' index"
-            ) from error
-        raise
-
-
-ODD_VALUE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError)
-"""Errors of libraries where a setting of a model has another type, or a value that nothing can be made of."""
-
-
-def _says_damaged(error: Exception) -> bool:
-    """Return whether an error is one that a broken file causes.
-
-    Safetensors has a class for it, tokenizers raise a plain Exception, and PyTorch and Transformers speak of sizes that
-    do not match.
-    """
-    from safetensors import SafetensorError
-
-    message = str(error)
-    has_other_size = "size mismatch" in message or "ignore_mismatched_sizes" in message
-    return isinstance(error, SafetensorError) or type(error) is Exception or has_other_size
-
-
-def _explain(error: Exception, config: ModelConfig, path: str) -> str:
-    """Return a message for an error of ``from_pretrained`` that says what to do."""
-    message = " ".join(str(error).split())
-    if "trust_remote_code" in message and not config.trust_remote_code:
-        return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
-    if isinstance(error, ImportError):
-        return f"cannot load {config.path}: {message}"
-
-    directory = Path(path)
-    if not directory.exists():
-        return (
-            f"cannot reach {path} on the Hugging Face Hub (no network, no access or no such model); give a local "
-            f"directory"
-        )
-    if directory.is_dir() and any(directory.glob("*.bin")) and not any(directory.glob("*.safetensors")):
-        return f"{config.path} holds its weights in a pickle, which is never loaded: convert them to safetensors"
-    return f"cannot load a model from {config.path}: {message[:300]}"
-
-
-def note_weights(directory: Path) -> None:
-    """Write the digests of a directory's safetensors into :data:`DIGESTS`, beside them."""
-    digests = {file.name: _digest(file) for file in sorted(directory.glob("*.safetensors"))}
-    write_text_atomic(directory / DIGESTS, json.dumps(digests, indent=1))
-
-
-def check_weights(directory: Path) -> None:
-    """Raise EngineError where weights are missing or differ from a directory's digests.
-
-    A directory without digests is not checked.
-    """
-    if not (directory / DIGESTS).is_file():
-        return
-    digests = read_json(directory / DIGESTS)
-    if not isinstance(digests, dict):
-        raise EngineError(f"{directory / DIGESTS} is damaged: copy the judge again")
-    for file in sorted(directory.glob("*.safetensors")):
-        if file.name not in digests:
-            raise EngineError(
-                f"{directory / DIGESTS} does not name {file.name}, so that nobody knows whether it is what training "
-                f"wrote: copy the judge again (or remove {DIGESTS}, if you changed the weights)"
-            )
-    for name, digest in digests.items():
-        file = directory / name
-        if not file.is_file() or _digest(file) != digest:
-            raise EngineError(
-                f"{file} is missing or holds other bytes than training wrote: copy the judge again (or remove "
-                f"{DIGESTS}, if you changed the weights)"
-            )
-
-
-def _digest(file: Path) -> str:
-    """Return the XXH3 digest of a file, 128 bits in hex."""
-    import xxhash
-
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()

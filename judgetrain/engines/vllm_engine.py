@@ -9,6 +9,7 @@ from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.engines import loading
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig, model_commit
+from judgetrain.engines.digests import check_weights
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError, EngineLostError
 
@@ -41,7 +42,7 @@ class VllmEngine:
         if (Path(path) / ADAPTERS).is_file():
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
         if not gguf_file:
-            loading.check_weights(Path(path))
+            check_weights(Path(path))
 
         weights = str(Path(path) / gguf_file) if gguf_file else path
         arguments = _arguments(config, path, gguf_file) | config.vllm

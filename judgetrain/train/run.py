@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
+from judgetrain.engines.digests import note_weights
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.engines.model_check import check_trainable
 from judgetrain.errors import TrainingError
 from judgetrain.train import arguments

@@ -123,7 +123,7 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]
         asked.append(options)
         return tiny_llama(len(TOKENIZER)), {"missing_keys": set(), "unexpected_keys": set()}
 
-    monkeypatch.setattr(loading, "_from_pretrained", load)
+    monkeypatch.setattr(loading, "from_pretrained", load)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * (index + 1), 0))
     return asked

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from judgetrain.engines import loading
+from judgetrain.engines import digests, gguf, loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
@@ -38,21 +38,22 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
 
 def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    real, model, unpacked = loading._from_pretrained, loading.load_model(ModelConfig(path="world")), []
+    real, model, unpacked = gguf.from_pretrained, loading.load_model(ModelConfig(path="world")), []
     stopped = [True]
 
     def load(of, config, path, gguf_file, **options):
         if gguf_file is None:
             return real(of, config, path, None, **options)
         unpacked.append(Path(path, gguf_file).read_bytes())
-        return model if of is loading._dequantized else word_tokenizer()
+        return model if of is gguf.dequantized else word_tokenizer()
 
     def killed(directory):
         if stopped.pop():
             raise KeyboardInterrupt  # after the files are written, and before they are said to be whole
 
-    monkeypatch.setattr(loading, "_from_pretrained", load)
-    monkeypatch.setattr(loading, "settle", killed)
+    for module in (gguf, loading):
+        monkeypatch.setattr(module, "from_pretrained", load)
+    monkeypatch.setattr(gguf, "settle", killed)
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     config = ModelConfig(path=str(tmp_path / "x.gguf"), dtype="bfloat16")
     with pytest.raises(KeyboardInterrupt):
@@ -156,7 +157,7 @@ def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path
     first.padding_side, first.chat_template, first.pad_token = "right", "another", None
     config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
     with monkeypatch.context() as context:
-        context.delattr(loading, "_from_pretrained")
+        context.delattr(loading, "from_pretrained")
         again = loading.load_tokenizer(config)
     assert (again("exactly three cups").input_ids, again.padding_side, again.chat_template) == (ids, "left", template)
     assert again.pad_token_id is not None and again.add_tokens(["<new>"])
@@ -249,7 +250,7 @@ def test_a_pickle_is_not_loaded(tmp_path: Path) -> None:
 
 def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp_path: Path) -> None:
     config = copied(tmp_path, 0)
-    loading.note_weights(tmp_path / "model")
+    digests.note_weights(tmp_path / "model")
     shutil.move(tmp_path / "model", tmp_path / "copy")
     config = config.at(tmp_path / "copy")
     loading.load_model(config)
@@ -260,7 +261,7 @@ def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp
     with pytest.raises(EngineError, match=f"copy/{file.name} is missing or holds other bytes than training wrote"):
         loading.load_model(config)
     file.write_bytes(whole)
-    (tmp_path / "copy" / loading.DIGESTS).write_text("[")
+    (tmp_path / "copy" / digests.DIGESTS).write_text("[")
     with pytest.raises(EngineError, match="is damaged"):
         loading.load_model(config)
 

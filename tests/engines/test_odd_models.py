@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.engines import loading, template_check
+from judgetrain.engines import digests, loading, template_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.prompting import render
 from judgetrain.errors import EngineError
@@ -126,8 +126,8 @@ def test_adapters_that_are_no_json_are_one_sentence(content: str, model: Path) -
 
 
 def test_weights_that_no_digest_names_are_not_loaded(model: Path) -> None:
-    loading.note_weights(model)
+    digests.note_weights(model)
     loading.load_model(ModelConfig(path=str(model)))
-    (model / loading.DIGESTS).write_text("{}")
+    (model / digests.DIGESTS).write_text("{}")
     with pytest.raises(EngineError, match=r"weights.json does not name model.safetensors"):
         loading.load_model(ModelConfig(path=str(model)))
