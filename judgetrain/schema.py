@@ -89,9 +89,9 @@ class Dialogue:
         return self.messages[-1].content
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def user_texts(self) -> tuple[str, ...]:
         """The text of every message of the user."""
-        return tuple(m.content for m in self.messages if m.role == "user")
+        return tuple(message.content for message in self.messages if message.role == "user")
 
     @property
     def context(self) -> str:

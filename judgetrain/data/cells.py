@@ -4,7 +4,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -14,6 +14,8 @@ from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict
 
 T = TypeVar("T")
+EMPTY = (None, "")
+"""Cells that hold nothing."""
 SILENCE = "__SILENCE__"
 """The text that ParlAI writes for a speaker who has not said anything yet."""
 
@@ -235,3 +237,11 @@ def preference(row: Any) -> Any:
     else:
         comparison |= {"response_a": chosen, "response_b": rejected, "label": "A"}
     return comparison
+
+
+def first_cell(row: Mapping[str, Any], columns: Sequence[str]) -> Any:
+    """Return the first cell of some columns that is not None, be it 0 or an empty text; None without any."""
+    for column in columns:
+        if row.get(column) is not None:
+            return row[column]
+    return None

@@ -207,7 +207,7 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
         texts: set[str] = set()
         try:
             for dialogue in _dialogues(benchmark, f"dialogues.decontaminate[{index}]"):
-                texts.update(asked(dialogue))
+                texts.update(question_texts(dialogue))
         except ConfigError as error:
             # A benchmark serves evaluation as well; training alone can do without it.
             raise ConfigError(f"{error}, or leave the benchmark out") from error
@@ -250,26 +250,26 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
     return identity
 
 
-def asked(dialogue: Dialogue) -> Iterator[str]:
+def question_texts(dialogue: Dialogue) -> Iterator[str]:
     """Yield the texts that a benchmark's dialogue asks: all its user turns together.
 
     Where no answer stands between the turns (MT-Bench's second question), a model gets the earlier ones alone first;
     so they are yielded, too.
     """
-    yield "\n".join(dialogue.asked)
+    yield "\n".join(dialogue.user_texts)
     if any(message.role == "assistant" for message in dialogue.messages):
         return
-    for count in range(1, len(dialogue.asked)):
-        yield "\n".join(dialogue.asked[:count])
+    for count in range(1, len(dialogue.user_texts)):
+        yield "\n".join(dialogue.user_texts[:count])
 
 
 def looked_up(dialogue: Dialogue) -> Iterator[str]:
     """Yield the texts of a dialogue that may be a benchmark's query."""
     yield dialogue.query
-    earlier_turns = dialogue.asked[:-1]
+    earlier_turns = dialogue.user_texts[:-1]
     if not earlier_turns:
         return
-    yield "\n".join(dialogue.asked)
+    yield "\n".join(dialogue.user_texts)
     for text in earlier_turns:
         if len(text) >= SHORTEST_TURN:
             yield text

@@ -1,6 +1,5 @@
 """Dialogues and comparisons from the rows of published data sets."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any, cast
 
-from judgetrain.data.cells import SILENCE, RowError, id_text, label_text, list_in, score_of
+from judgetrain.data.cells import EMPTY, SILENCE, RowError, id_text, label_text, list_in, score_of
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
@@ -52,8 +51,6 @@ VERDICTS = ("A", "B", "tie")
 """The verdicts that a label of two responses can mean."""
 SHOWN = 5
 """The most labels or columns that a message names."""
-_EMPTY = (None, "")
-"""Cells that hold no label and no criteria."""
 
 
 class RowReader:
@@ -135,7 +132,7 @@ class RowReader:
         reference = self._reference(row) or answer
         criteria = self._value(row, "criteria")
         rubric = None
-        if criteria not in _EMPTY:
+        if criteria not in EMPTY:
             with _refused("bad_rubric", "field criteria: "):
                 rubric = rubric_of(criteria)
         category = self._optional_text(row, "category")
@@ -165,7 +162,7 @@ class RowReader:
         response_b = self._response(row, "response_b")
         if labelled is None:
             # A benchmark may have some rows without a label, which are judged and not counted.
-            labelled = self._written_label(row) not in _EMPTY
+            labelled = self._written_label(row) not in EMPTY
         model_a = self._optional_text(row, "model_a") or ""
         model_b = self._optional_text(row, "model_b") or ""
         group = self._optional_text(row, "group")
@@ -232,7 +229,7 @@ class RowReader:
         if not self.is_scored(row) or self._value(row, "response") is None:
             return False
         # A column ``response`` may have been given to another field, as the reference.
-        return not self._is_other_field_s(row, "response") and self._rating(row) not in _EMPTY
+        return not self._is_other_field_s(row, "response") and self._rating(row) not in EMPTY
 
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
         """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
@@ -240,7 +237,7 @@ class RowReader:
             return self._label(row)
         except RowError:
             written = self._written_label(row)
-            if written not in _EMPTY:
+            if written not in EMPTY:
                 # One label that nobody foresaw must not cost the row: its responses can still be judged.
                 self.unknown[label_text(written)] += 1
             return None
@@ -548,61 +545,3 @@ def _joined(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(part.strip() for part in value)
     return value
-
-
-IDS = ("uid", "question_id", "prompt_id")
-"""Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
-
-Asked = tuple[str, ...]
-"""The identity of a prompt: its id, or the text of every message of the user."""
-
-
-def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
-    """Return the identity of the prompt that a row is about, or None where the row does not tell.
-
-    Args:
-        row: a mapping from columns to cells.
-        column: the only column to look at; without it, ids, messages and texts are tried in this order.
-    """
-    id_columns = (column,) if column else IDS
-    prompt_id = first_of(row, id_columns)
-    if prompt_id is not None:
-        return (id_text(prompt_id),)
-    if column:
-        return None
-
-    messages = list_in(row.get("messages"))
-    if messages:
-        texts = []
-        for message in messages:
-            if isinstance(message, Mapping) and message.get("role") == "user":
-                texts.append(str(message.get("content")))
-        # A conversation in which no user speaks is told from others by all its messages.
-        return tuple(texts) or (json.dumps(messages),)
-    text = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
-    return None if text in _EMPTY else (str(text),)
-
-
-def clusters(asked: Sequence[Asked]) -> list[Asked]:
-    """Return the prompt that each row counts under, [row].
-
-    Turns of one conversation count as one prompt: a prompt counts as the shortest beginning of it that is a prompt,
-    too.
-
-    Args:
-        asked: the prompt of each row.
-    """
-    prompts = set(asked)
-    firsts = []
-    for prompt in asked:
-        lengths = range(1, len(prompt) + 1)
-        firsts.append(next(prompt[:length] for length in lengths if prompt[:length] in prompts))
-    return firsts
-
-
-def first_of(row: Mapping[str, Any], columns: Sequence[str]) -> Any:
-    """Return the first cell of some columns that is not None, be it 0 or an empty text; None without any."""
-    for column in columns:
-        if row.get(column) is not None:
-            return row[column]
-    return None

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data import world
-from judgetrain.data.cells import RowError, id_text
+from judgetrain.data.cells import RowError, first_cell, id_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
-from judgetrain.data.rows import DEFAULT_FIELDS, IDS, RowReader, first_of
+from judgetrain.data.prompt_keys import IDS
+from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
@@ -118,7 +119,7 @@ class _Answers:
             if row.get(name) is not None:
                 self.used.add(name)
                 break
-        return first_of(row, columns)
+        return first_cell(row, columns)
 
     def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> SystemAnswer:
         """Return the answer of a row.

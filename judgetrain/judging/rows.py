@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.intervals import FEWEST, bootstrap_interval
-from judgetrain.data.rows import Asked, asked_in, clusters
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
@@ -207,7 +207,7 @@ def summary_of(
     unreadable: Counter[str] = Counter()
     total = 0
     agreed: list[bool] = []
-    prompts: list[Asked] = []
+    prompts: list[PromptKey] = []
     in_both_orders = 0
     consistent = 0
     partly_read = 0
@@ -217,7 +217,7 @@ def summary_of(
         if row["label"] is not None:
             agreed.append(row["label"] == row["verdict"])
             # A row that does not tell its prompt counts as one of its own.
-            prompts.append(asked_in(row) or ("row", str(total)))
+            prompts.append(prompt_key(row) or ("row", str(total)))
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1
             continue
@@ -247,10 +247,10 @@ def summary_of(
     }
 
 
-def _agreement(agreed: Sequence[bool], prompts: Sequence[Asked]) -> dict[str, Any]:
+def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str, Any]:
     """Return the interval of the agreement, as stage evaluate computes it, and the number of labelled prompts."""
     # Rows on one prompt, as several annotators' on one comparison, say less than as many prompts.
-    by_prompt = clusters(prompts)
+    by_prompt = conversation_starts(prompts)
     interval = None
     if agreed:
         interval = bootstrap_interval(agreed, RESAMPLES, 0, by_prompt)

@@ -32,7 +32,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.duplicates import normalised
 from judgetrain.data.intervals import wilson_interval
-from judgetrain.data.rows import clusters
+from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
@@ -228,7 +228,7 @@ def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, An
     for side, c in zip(sides, comparisons, strict=True):
         side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
     n, labels = len(sides), [c.label or "tie" for c in comparisons]
-    agreement = fit(sides, labels, clusters([c.dialogue.asked for c in comparisons])).after["agreement"]
+    agreement = fit(sides, labels, conversation_starts([c.dialogue.user_texts for c in comparisons])).after["agreement"]
     low, high = (100 * end for end in wilson_interval(np.arange(n) < round(agreement * n)) or (0.0, 0.0))
     return f"{100 * agreement:.1f} ({low:.1f}–{high:.1f})"
 

@@ -124,7 +124,7 @@ def fitted(
     """
     labels: list[Verdict] = [c.label or "tie" for c in more]
     margins = [margins_of(used(tree, k)) for tree in known]
-    weights = fit(margins, labels, [c.dialogue.asked for c in more], verdicts)
+    weights = fit(margins, labels, [c.dialogue.user_texts for c in more], verdicts)
     logits = [weights.logit(margins_of(used(tree, k))) for tree in trees]
     right = [weights.verdict(x) == c.label for x, c in zip(logits, rows, strict=True)]
     chances = 1 / (1 + np.exp(-np.array([x or 0.0 for x in logits])))

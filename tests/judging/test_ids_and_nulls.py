@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judgetrain.data.cells import id_text
-from judgetrain.data.rows import asked_in
+from judgetrain.data.prompt_keys import prompt_key
 from judgetrain.judging.items import JudgedRow, pairs_of, read_items
 from tests.builders.judging import lines
 from tests.builders.pipeline import configured
@@ -19,8 +19,8 @@ SPELLINGS = [3, 3.0, "3", "3.0", " 3 ", "3 "]
 def test_spellings_of_one_id_are_one_id() -> None:
     assert {id_text(spelling) for spelling in SPELLINGS} == {"3"}
     assert len({id_text(other) for other in (3, 30, "03", "3.5", 3.5, "3.0.0", "v3.0", "-3", "3.00")}) == 8
-    assert {asked_in({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
-    assert {asked_in({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
+    assert {prompt_key({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
+    assert {prompt_key({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
 
 
 def paired(

@@ -15,7 +15,8 @@ from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.cells import RowError, id_text, label_text, majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
-from judgetrain.data.rows import Asked, RowReader, clusters
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.messages import replied
@@ -363,8 +364,8 @@ class Benchmark:
         return prompt
 
     @cached_property
-    def _clusters(self) -> Mapping[str, Asked]:
-        prompts = clusters([comparison.dialogue.asked for comparison in self.comparisons])
+    def _clusters(self) -> Mapping[str, PromptKey]:
+        prompts = conversation_starts([comparison.dialogue.user_texts for comparison in self.comparisons])
         return {comparison.id: prompt for comparison, prompt in zip(self.comparisons, prompts, strict=True)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.data.rows import Asked
+from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.errors import DataError
 from judgetrain.judges.base import BothOrders
 from judgetrain.judges.kinds.aggregation import Fitted, Margins
@@ -29,7 +29,7 @@ BINS = 5
 
 
 def fit(
-    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked], verdicts: Sequence[BothOrders]
+    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[PromptKey], verdicts: Sequence[BothOrders]
 ) -> Fitted:
     """Return weights fitted to labels, with the ridge that does best on held-out prompts.
 
@@ -39,7 +39,8 @@ def fit(
     Args:
         margins: of each comparison, as of :func:`margins_of`; empty where nothing was read.
         labels: the right verdicts; a tie counts as half a win for either.
-        prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
+        prompts: of each comparison, as :func:`~judgetrain.data.prompt_keys.conversation_starts` has them; those of one
+            prompt stand in one fold.
         verdicts: what the judge says of each comparison by its plain mean. It says the same by fitted weights where
             nothing was read, and nothing at all where one order could not be read.
 
@@ -137,7 +138,7 @@ def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float
     return best, _tie(held_out[best], targets)
 
 
-def _folds(prompts: Sequence[Asked]) -> Array:
+def _folds(prompts: Sequence[PromptKey]) -> Array:
     """Return the fold of each comparison; those of one prompt stand in one."""
     import numpy as np
 

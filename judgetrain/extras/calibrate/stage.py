@@ -8,7 +8,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.data.rows import clusters
+from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.fit import fit
@@ -50,7 +50,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
             spread = budget is None
             out.sharded(MARGINS, labelled, config.shard_size, process, "comparisons", load=load_judge, spread=spread)
     rows = list(read_rows(out.directory, MARGINS))
-    prompts = clusters([tuple(row["asked"]) for row in rows])
+    prompts = conversation_starts([tuple(row["asked"]) for row in rows])
     margins = [row["margins"] for row in rows]
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
@@ -92,7 +92,7 @@ def judged(
         rows.append(
             {
                 "id": comparison.id,
-                "asked": list(comparison.dialogue.asked),
+                "asked": list(comparison.dialogue.user_texts),
                 "label": comparison.label,
                 "margins": margins.get(comparison.id, {}),
                 "verdict": prediction.verdict,

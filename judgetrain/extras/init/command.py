@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
-from judgetrain.data.duplicates import BenchmarkQueries, asked
+from judgetrain.data.duplicates import BenchmarkQueries, question_texts
 from judgetrain.errors import ConfigError, printable
 from judgetrain.extras.init.look import MOST, SUFFIXES, FileContents, look
 from judgetrain.keys import PACKAGE
@@ -320,7 +320,7 @@ def _left_out(parts: DataFiles, test: FileContents) -> int:
     """Return how many rows to learn from hold a query that is measured on, or nearly."""
     measured = []
     for dialogue in test.dialogues[: parts.held]:
-        measured += [("test", query) for query in asked(dialogue)]
+        measured += [("test", query) for query in question_texts(dialogue)]
     queries = BenchmarkQueries(measured)
     count = 0
     for file in parts.train:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgetrain.data.cells import RowError
-from judgetrain.data.rows import Asked, asked_in, clusters
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.extras.leaderboard.repeats import NO_KEY, Repeats, key_of, repeats_of
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
@@ -302,7 +302,7 @@ class Battle:
         key: of the comparison, whoever judged it (:func:`~judgetrain.extras.leaderboard.repeats.key_of`).
     """
 
-    prompt: Asked | None
+    prompt: PromptKey | None
     system_a: str
     system_b: str
     outcome: Outcome
@@ -333,7 +333,7 @@ class Battles:
     def __init__(self, battles: Iterable[Battle]) -> None:
         judges: dict[str | None, int] = {}
         systems: dict[str, int] = {}
-        prompts: dict[Asked, int] = {}
+        prompts: dict[PromptKey, int] = {}
         # Numbers, one array a column: a list of rows would take ten times the memory.
         keys = array("Q")
         columns = array("l")
@@ -363,7 +363,7 @@ class Battles:
         self.names = sorted(set(names) - {""})
         self.games = self._games(names, prompts, rows[counts])
 
-    def _games(self, names: Sequence[str], prompts: Mapping[Asked, int], rows: Ints) -> Games:
+    def _games(self, names: Sequence[str], prompts: Mapping[PromptKey, int], rows: Ints) -> Games:
         """Return the comparisons that count.
 
         Args:
@@ -373,7 +373,7 @@ class Battles:
         """
         # Turns of a conversation stand and fall together, so they count as one prompt.
         same_as = np.arange(len(prompts) + len(rows))
-        same_as[[*prompts.values()]] = [prompts[first] for first in clusters([*prompts])]
+        same_as[[*prompts.values()]] = [prompts[first] for first in conversation_starts([*prompts])]
         # A comparison that names no prompt has one of its own.
         prompt = np.where(rows[:, 3] < 0, len(prompts) + np.arange(len(rows)), rows[:, 3])
         # The empty name is that of rows that could not be read, none of which counts.
@@ -418,7 +418,7 @@ def battle_of(row: Any, column: str | None = None) -> Battle:
     if outcome in COUNTED and not has_systems:
         # Whatever it says, the row could not be read.
         outcome = "missing"
-    prompt = asked_in(row, column)
+    prompt = prompt_key(row, column)
     return Battle(
         prompt=prompt,
         system_a=system_a,

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgetrain.data.cells import id_text
-from judgetrain.data.rows import Asked
+from judgetrain.data.prompt_keys import PromptKey
 
 NO_KEY = 0
 """The key of rows that carry no id: nothing tells whether two of them are one comparison."""
 
 
-def key_of(row: Mapping[str, Any], prompt: Asked | None) -> int:
+def key_of(row: Mapping[str, Any], prompt: PromptKey | None) -> int:
     """Return a 64-bit key of the comparison that a row is about, whoever judged it; :data:`NO_KEY` without an id.
 
     Files of different data may give their rows the same ids, so that the prompt, the systems and the responses are part

@@ -18,7 +18,7 @@ from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.clustering import Encoder
 from judgetrain.data.config import ClusterConfig
-from judgetrain.data.duplicates import BenchmarkQueries, asked
+from judgetrain.data.duplicates import BenchmarkQueries, question_texts
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
@@ -73,7 +73,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
     labelled = [row for row in rows if row.label in ("A", "B") and not row.alone and not row.made]
     labelled.sort(key=lambda comparison: derive_seed(evaluation.settings.seed, comparison.id))
-    measured = [("", query) for comparison in benchmark_comparisons for query in asked(comparison.dialogue)]
+    measured = [("", query) for comparison in benchmark_comparisons for query in question_texts(comparison.dialogue)]
     queries = BenchmarkQueries(measured)
     pairs: list[Comparison] = []
     for comparison in labelled:

@@ -1,0 +1,60 @@
+"""Keys of prompts: which rows are about one prompt, so that they are counted and resampled together."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judgetrain.data.cells import EMPTY, first_cell, id_text, list_in
+from judgetrain.data.rows import DEFAULT_FIELDS
+
+IDS = ("uid", "question_id", "prompt_id")
+"""Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
+
+PromptKey = tuple[str, ...]
+"""What tells prompts apart: a prompt's id, or the text of every message of the user."""
+
+
+def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey | None:
+    """Return the key of the prompt that a row is about, or None where the row does not tell.
+
+    Args:
+        row: a mapping from columns to cells.
+        column: the only column to look at; without it, ids, messages and texts are tried in this order.
+    """
+    id_columns = (column,) if column else IDS
+    prompt_id = first_cell(row, id_columns)
+    if prompt_id is not None:
+        return (id_text(prompt_id),)
+    if column:
+        return None
+
+    messages = list_in(row.get("messages"))
+    if messages:
+        texts = []
+        for message in messages:
+            if isinstance(message, Mapping) and message.get("role") == "user":
+                texts.append(str(message.get("content")))
+        # A conversation in which no user speaks is told from others by all its messages.
+        return tuple(texts) or (json.dumps(messages),)
+    text = first_cell(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
+    return None if text in EMPTY else (str(text),)
+
+
+def conversation_starts(prompts: Sequence[PromptKey]) -> list[PromptKey]:
+    """Return the prompt that each row counts under, [row].
+
+    Turns of one conversation count as one prompt: a prompt counts as the shortest beginning of it that is a prompt,
+    too.
+
+    Args:
+        prompts: the prompt of each row.
+    """
+    known_prompts = set(prompts)
+    starts = []
+    for prompt in prompts:
+        length = 1
+        # At its whole length at the latest it is one of them.
+        while prompt[:length] not in known_prompts:
+            length += 1
+        starts.append(prompt[:length])
+    return starts
