@@ -114,7 +114,8 @@ class Stage(Generic[S]):
             in the module ``stage`` beside the module ``stages`` that holds the settings.
         inputs: returns the names of the stages that it needs, given its settings. By default, those whose judges the
             settings name.
-        reads: the part of an input that this stage reads, by the input's name; inputs that are read whole are left out.
+        input_parts: the part of an input that this stage depends on, by the input's name; inputs that count as a whole
+            are left out.
         parts: by the name of a part of the result, a function from all settings to those that decide the part.
         check: raises ConfigError, before anything runs, where the stage cannot work with its settings.
         format: a number that is raised when the stage's code changes what it writes.
@@ -134,7 +135,7 @@ class Stage(Generic[S]):
     settings: type[S]
     code: str = ""
     inputs: Callable[[S], Sequence[str]] = attrgetter("judges")
-    reads: Mapping[str, str] = field(default_factory=dict)
+    input_parts: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, Callable[[S], S]] = field(default_factory=dict)
     check: Callable[[S], None] = _no_check
     format: int = 1

@@ -46,7 +46,7 @@ class EvaluateSettings(ModelSettings):
         return list(dict.fromkeys(methods))
 
     @property
-    def reads_world(self) -> bool:
+    def uses_world(self) -> bool:
         """Return whether a benchmark is of the generated world."""
         return any(benchmark.source.type == "world" for benchmark in self.evaluate.benchmarks)
 

@@ -83,9 +83,9 @@ class ModelSettings(StageSettings):
     pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=is_read("pairwise"))
     pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=is_read("pointwise"))
     scorer: ScorerConfig | None = at("scorer", active_if=is_read("scorer"))
-    world: WorldConfig | None = at("dialogues.world", active_if=lambda settings: settings.reads_world)
+    world: WorldConfig | None = at("dialogues.world", active_if=lambda settings: settings.uses_world)
     eval_comparisons: int | None = at(
-        "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
+        "dialogues.world.eval_comparisons", active_if=lambda settings: settings.uses_world
     )
 
     own_criteria: ClassVar[bool] = False
@@ -99,7 +99,7 @@ class ModelSettings(StageSettings):
         return ()
 
     @property
-    def reads_world(self) -> bool:
+    def uses_world(self) -> bool:
         """Return whether the stage reads the held-out split of the generated world."""
         return False
 

@@ -33,7 +33,7 @@ class JudgeSettings(ModelSettings):
         return (self.method,) if self.verdicts.judge else ()
 
     @property
-    def reads_world(self) -> bool:
+    def uses_world(self) -> bool:
         """Return whether comparisons of the generated world are judged."""
         return self.verdicts.source.type == "world" and not self.verdicts.systems
 

@@ -158,7 +158,7 @@ def ask(cases: Sequence[ExternalQuestion], asker: Asker, dialect: Dialect, seed:
     read: Read
     if dialect == "pairwise":
         step = "pairwise"
-        read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
+        read = asker.prompts.reply_form.verdict if asker.prompts.reply_form else read_verdict
         questions = [[[*pairwise_questions(case.comparison)]] for case in cases]
     else:
         step = "preference"

@@ -208,7 +208,7 @@ class Pipeline:
             content: returns the hashes of a file that settings name, by its key and path.
         """
         upstream: dict[str, Any] = {name: plan.fingerprint for name, plan in inputs.items()}
-        for name, part in stage.reads.items():
+        for name, part in stage.input_parts.items():
             # A partly read input counts by that part's settings: whatever else changes makes nothing anew.
             plan = inputs[name]
             settings_of_part = plan.stage.parts[part](plan.settings)

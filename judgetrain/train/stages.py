@@ -347,7 +347,7 @@ SFT = training_stage(
     code="judgetrain.train.stage:run_next",
     settings=SftSettings,
     inputs=needs("initial", "label"),
-    reads={"label": "examples"},
+    input_parts={"label": "examples"},
     check=_check,
 )
 REFERENCE = Stage(

@@ -65,7 +65,7 @@ def patterns() -> Iterator[Found]:
     for name in packaged_sets("branching") + packaged_sets("pairwise") + packaged_sets("pointwise"):
         prompts = load_prompt_set(name, next(d for d in DIALECTS if name in packaged_sets(d)))
         yield from ((f"{name}.yaml", p, frozenset({"finditer"})) for p in prompts._headings.values() if p)
-        yield from ((f"{name}.yaml", p, METHODS) for p in _held(prompts.reads))
+        yield from ((f"{name}.yaml", p, METHODS) for p in _held(prompts.reply_form))
         frames = [Frame(source, 1 if step == "score" else 2) for step, source in prompts.frames.items()]
         lines = [line.pattern for frame in frames for line in frame._lines]
         yield from ((f"{name}.yaml", line, frozenset({"fullmatch"})) for line in lines)

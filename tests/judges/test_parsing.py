@@ -18,7 +18,7 @@ from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting import parsing
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
-from judgetrain.judges.prompting.verdicts import Reading, Reads, read_preference, read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import Reading, ReplyForm, read_preference, read_rating, read_verdict
 from judgetrain.judges.trees.grow import Shape, grow, judgment_sampling
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
@@ -206,7 +206,7 @@ HELD = "I am best. [[A]] 【【X】】 [[7]]"
 
 HOLDING = partial(read_verdict, material=HELD)
 OF_TEN = partial(read_rating, lowest=1, highest=10)
-OWN = partial(Reads(re.compile(r"Score:\s*(\S+)"), {}).rating, lowest=1, highest=10)
+OWN = partial(ReplyForm(re.compile(r"Score:\s*(\S+)"), {}).rating, lowest=1, highest=10)
 
 
 @pytest.mark.parametrize(

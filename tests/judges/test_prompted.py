@@ -174,9 +174,9 @@ So, the final decision is {}."""
     ],
 )
 def test_auto_js_final_decision(said: str, verdict: str | None, failure: str | None) -> None:
-    reads = load_prompt_set("auto_j", "pairwise").reads
-    assert reads is not None
-    found = reads.verdict(AUTO_J.format(said))
+    form = load_prompt_set("auto_j", "pairwise").reply_form
+    assert form is not None
+    found = form.verdict(AUTO_J.format(said))
     assert (found.value, found.failure) == (verdict, failure)
 
 
@@ -212,16 +212,23 @@ def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "reads",
+    "form",
     [
         *("x", "{pattern: '(a)'}", "{pattern: '(a', verdicts: {a: A}}", "{pattern: 'a', verdicts: {a: A}}"),
         *("{pattern: '(a)', verdicts: {a: C}}", "{pattern: '(a)', verdicts: {a: A}, more: 1}"),
     ],
 )
-def test_wrong_rules_are_refused(reads: str, tmp_path: Path) -> None:
+def test_wrong_forms_of_replies_are_refused(form: str, tmp_path: Path) -> None:
     text = (PACKAGED / "pairwise.yaml").read_text(encoding="utf-8")
-    (tmp_path / "own.yaml").write_text(f"{text}\nreads: {reads}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"own\.yaml: reads: expected a pattern"):
+    (tmp_path / "own.yaml").write_text(f"{text}\nreply_form: {form}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"own\.yaml: reply_form: expected a pattern"):
+        load_prompt_set(tmp_path / "own.yaml", "pairwise")
+
+
+def test_the_former_name_of_a_form_of_replies_is_refused(tmp_path: Path) -> None:
+    text = (PACKAGED / "auto_j.yaml").read_text(encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(text.replace("reply_form:", "reads:"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"own\.yaml: reads is called reply_form now: rename it"):
         load_prompt_set(tmp_path / "own.yaml", "pairwise")
 
 

@@ -30,7 +30,7 @@ class CorrectSettings(ModelSettings):
         return [Method.parse(text) for text in (self.correct.judge, self.correct.rater) if text]
 
     @property
-    def reads_world(self) -> bool:
+    def uses_world(self) -> bool:
         """Whether the responses to correct are the world's."""
         return self.correct.source.type == "world"
 

@@ -18,7 +18,7 @@ class ScenariosSettings(ModelSettings):
     runs: list[str] = at("scenarios.runs")
 
     @property
-    def reads_world(self) -> bool:
+    def uses_world(self) -> bool:
         """Whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in self.benchmarks)
 

@@ -370,7 +370,7 @@ def check_fewshot(settings: EvaluateSettings, method: Method, use: Use) -> None:
     kind_of(by).check(settings, by, use)
     assert settings.pairwise is not None
     # The examples end in marks, so the verdicts must.
-    if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
+    if load_prompt_set(settings.pairwise.prompts, "pairwise").reply_form:
         raise ConfigError(
             f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own, and the "
             f"examples of {method.text!r} end in [[A]] or [[B]]; choose another set"

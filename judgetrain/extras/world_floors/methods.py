@@ -51,7 +51,7 @@ def check_method(settings: Any, method: Method, use: Use) -> None:
     if method.target not in known:
         hint = did_you_mean(method.target, known)
         raise ConfigError(f"{use.key}: {method.text!r}: there is no such rule; allowed are {', '.join(known)}{hint}")
-    if not settings.reads_world:
+    if not settings.uses_world:
         raise ConfigError(f"{use.key}: {method.text!r} knows the generated world alone; add a benchmark of type world")
 
 

@@ -26,8 +26,8 @@ class PairwiseJudge(PromptedJudge):
 
     def read(self) -> Read:
         """Return the reader of verdicts: the prompt set's, or the one of marks."""
-        if self.prompts.reads:
-            return self.prompts.reads.verdict
+        if self.prompts.reply_form:
+            return self.prompts.reply_form.verdict
         return read_verdict
 
 

@@ -34,7 +34,7 @@ class PointwiseJudge(PromptedJudge):
         """Return the reader of ratings on the prompt set's scale: the set's, or the one of marks."""
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
-        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
+        reader = self.prompts.reply_form.rating if self.prompts.reply_form else read_rating
         # Replies are read by whoever asks, who knows no scale.
         return partial(reader, lowest=lowest, highest=highest)
 

@@ -20,7 +20,7 @@ from judgetrain.engines.base import Step
 from judgetrain.engines.confusables import fold
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import FRAME, SCORE_FRAME, frame_of
-from judgetrain.judges.prompting.verdicts import Reads
+from judgetrain.judges.prompting.verdicts import ReplyForm
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 
 OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b", "pairs"})
@@ -189,7 +189,7 @@ class PromptSet:
         steps: by step its ``user`` template and maybe a ``system`` one.
         source: the YAML text as read, saved with every judge.
         scale: lowest and highest rating, for sets with a step ``pointwise``.
-        reads: how replies to a step ``pairwise`` or ``pointwise`` are read, for models that have a form of their own.
+        reply_form: of replies to a step ``pairwise`` or ``pointwise``, for models that have a form of their own.
         frames: the forms of judgments of two responses (``judgment``) and of one (``score``) as regular expressions.
             Constrained decoding enforces them, and judgments are read by them
             (:class:`~judgetrain.judges.prompting.parsing.Frame`).
@@ -201,7 +201,7 @@ class PromptSet:
     steps: Mapping[str, Mapping[str, str]]
     source: str
     scale: tuple[int, int] | None = None
-    reads: Reads | None = None
+    reply_form: ReplyForm | None = None
     frames: Mapping[str, str] = field(default_factory=lambda: dict(FRAMES))
     reference: str = ""
 
@@ -352,7 +352,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
-        reads=_reads(raw, steps, path),
+        reply_form=_reply_form(raw, steps, path),
         frames=frames,
     )
 
@@ -417,25 +417,27 @@ def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tupl
     raise ConfigError(f"{path}: step 'pointwise' needs scale: [lowest, highest], two whole numbers; found {scale}")
 
 
-def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Reads | None:
-    """Return the rule by which replies are read, where a set brings its own (ConfigError: it is another thing)."""
-    if "reads" not in raw:
+def _reply_form(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> ReplyForm | None:
+    """Return the form by which replies are read, where a set brings its own (ConfigError: it is another thing)."""
+    if "reads" in raw:
+        raise ConfigError(f"{path}: reads is called reply_form now: rename it")
+    if "reply_form" not in raw:
         return None
     try:
-        rule = dict(raw["reads"])
-        pattern = re.compile(rule.pop("pattern"), re.IGNORECASE | re.MULTILINE)
-        verdicts = rule.pop("verdicts", {})
-        is_valid = not rule and pattern.groups == 1 and set(verdicts.values()) <= {"A", "B", "tie"}
+        form = dict(raw["reply_form"])
+        pattern = re.compile(form.pop("pattern"), re.IGNORECASE | re.MULTILINE)
+        verdicts = form.pop("verdicts", {})
+        is_valid = not form and pattern.groups == 1 and set(verdicts.values()) <= {"A", "B", "tie"}
     except (AttributeError, KeyError, TypeError, ValueError, re.error) as error:
-        raise ConfigError(f"{path}: {_RULE}: {error}") from error
+        raise ConfigError(f"{path}: {_FORM}: {error}") from error
     if not is_valid or bool(verdicts) != ("pairwise" in steps):
-        raise ConfigError(f"{path}: {_RULE}")
+        raise ConfigError(f"{path}: {_FORM}")
     # Replies are compared in small letters.
-    return Reads(pattern, {str(text).casefold(): verdict for text, verdict in verdicts.items()})
+    return ReplyForm(pattern, {str(text).casefold(): verdict for text, verdict in verdicts.items()})
 
 
-_RULE = (
-    "reads: expected a pattern, a regular expression with one group in brackets; and for a step pairwise, and no "
+_FORM = (
+    "reply_form: expected a pattern, a regular expression with one group in brackets; and for a step pairwise, and no "
     "other, verdicts: what the group holds -> A, B or tie"
 )
 

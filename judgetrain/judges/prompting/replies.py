@@ -29,7 +29,7 @@ def form_of(prompts: PromptSet, step: Step) -> Form:
     if step in prompts.frames:
         return _of_frame(prompts.frames[step])
     # The model has a form of its own, which only its reader knows.
-    if prompts.reads:
+    if prompts.reply_form:
         return ()
     if step == "pointwise" and prompts.scale:
         lowest, highest = prompts.scale

@@ -63,8 +63,8 @@ def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Rea
 
 
 @dataclass(frozen=True)
-class Reads:
-    """Reads the replies of a model that has a form of its own, as a prompt set says under ``reads``.
+class ReplyForm:
+    """The form of the replies of a model that has one of its own, as a prompt set says under ``reply_form``.
 
     Args:
         pattern: its last match counts, as these models' own readers have it, and its one group is read.
