@@ -119,11 +119,12 @@ class Chart:
     def x_span(self) -> tuple[float, float]:
         """The ends of the x axis."""
         # Room for the first name, which stands centred below 0.
-        left = -0.3 if self.names else 0.0
-        right = max([left, *(self.ticks or ()), *(point.x for point in self._points)])
-        if right == left:
-            right = left + 1.0
-        return left, right
+        start = -0.3 if self.names else 0.0
+        end = max([start, *(self.ticks or ()), *(point.x for point in self._points)])
+        if end == start:
+            # Of a single place there is no width to divide by.
+            end = start + 1.0
+        return start, end
 
     @cached_property
     def y_span(self) -> tuple[float, float]:

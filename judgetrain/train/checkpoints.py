@@ -339,13 +339,13 @@ def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
         step: after which it was noticed.
     """
     checkpoints = complete(Path(args.output_dir))
-    left = "no checkpoint is kept"
+    remains = "no checkpoint is kept"
     if checkpoints:
         _, last = checkpoints[-1]
-        left = f"{last.name}, the last with finite weights, is kept"
+        remains = f"{last.name}, the last with finite weights, is kept"
     return TrainingError(
         f"the {what} at step {step}: lower the learning rate ({args.learning_rate:g} now), or train in float32 or "
-        f"bfloat16; {left}"
+        f"bfloat16; {remains}"
     )
 
 
@@ -420,13 +420,13 @@ def check_saved(directory: Path, trained: Trained) -> str:
     if 4 * size > memory:
         return f"weights of {size / 1e9:.3g} GB are not loaded again to be compared, in {memory / 1e9:.3g} GB of memory"
     written = logprobs(load_model(config, "cpu"), trained.rows)
-    for there, here in zip(written, trained.logprobs, strict=True):
-        most = trained.allowed * max(1.0, min(abs(here), abs(there)))
+    for on_disk, in_memory in zip(written, trained.logprobs, strict=True):
+        most = trained.allowed * max(1.0, min(abs(in_memory), abs(on_disk)))
         # NaN is not within anything.
-        if not abs(there - here) <= most:
+        if not abs(on_disk - in_memory) <= most:
             raise TrainingError(
                 f"{directory}: the judge that was written is not the one that was trained: it gives a training row "
-                f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {most:.3g} apart); the "
+                f"{on_disk:.4f} nats a token, and the one in memory {in_memory:.4f} (at most {most:.3g} apart); the "
                 "checkpoints are kept"
             )
     return ""

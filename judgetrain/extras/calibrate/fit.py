@@ -50,18 +50,22 @@ def fit(
     import numpy as np
     from scipy.special import expit
 
-    known = [place for place, by_criterion in enumerate(margins) if by_criterion]
-    all_ties = all(labels[place] == "tie" for place in known)
-    one_prompt = len({prompts[place] for place in known}) < 2
-    if len(known) < FEWEST or all_ties or one_prompt:
+    judged = [place for place, by_criterion in enumerate(margins) if by_criterion]
+    all_ties = all(labels[place] == "tie" for place in judged)
+    one_prompt = len({prompts[place] for place in judged}) < 2
+    if len(judged) < FEWEST or all_ties or one_prompt:
         raise DataError(
             f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties, nor all "
-            f"of one prompt; found {len(known)}"
+            f"of one prompt; found {len(judged)}"
         )
-    names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
-    features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
-    targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
-    folds = _folds([prompts[i] for i in known])
+    criteria: set[str] = set()
+    for place in judged:
+        criteria.update(margins[place])
+    # By length first, so that #2 stands before #10.
+    names = sorted(criteria, key=lambda name: (len(name), name))
+    features = np.array([[margins[place].get(name, 0.0) for name in names] for place in judged])
+    targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[place]] for place in judged])
+    folds = _folds([prompts[place] for place in judged])
     ridge, tie = _chosen(features, targets, folds)
     # Measured on folds that had no part in choosing the ridge or the width of a tie.
     held = np.full(len(targets), 0.5)
@@ -74,13 +78,13 @@ def fit(
     weights = _weights(features, targets, ridge)
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
-    readable = np.array([verdicts[i] != "unreadable" for i in known])
+    readable = np.array([verdicts[place] != "unreadable" for place in judged])
     right_after = right_before.copy()
-    right_after[known] = _right(held, targets, widths) & readable
+    right_after[judged] = _right(held, targets, widths) & readable
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
-        n=len(known),
+        n=len(judged),
         ridge=ridge,
         before={"ece": calibration_error(plain, targets), "agreement": _share(right_before)},
         after={"ece": calibration_error(held, targets), "agreement": _share(right_after)},
@@ -116,8 +120,8 @@ def _weights(features: Array, targets: Array, ridge: float) -> Array:
         return float(value), features.T @ (expit(logits) - targets) + held
 
     bounds = [(0.0, None)] * features.shape[1]
-    found: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return found
+    weights: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return weights
 
 
 def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:

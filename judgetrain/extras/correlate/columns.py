@@ -56,8 +56,8 @@ def _row_reader(
     def read_row(row: Any, _number: int) -> dict[Answer, float]:
         if not isinstance(row, Mapping) or config.id not in row or config.value not in row:
             raise RowError("missing_field", f"expected an object with the columns {config.id} and {config.value}")
-        for name, wanted in config.where.items():
-            if label_text(row.get(name)) != wanted:
+        for name, value in config.where.items():
+            if label_text(row.get(name)) != value:
                 return {}
         benchmark = config.benchmark or row.get("benchmark")
         model = config.model or row.get("model")

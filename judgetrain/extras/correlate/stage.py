@@ -267,7 +267,9 @@ def _correlation(
     scored = [answer for answer in answers if answer in score.values]
     x = [score.better * score.values[answer] for answer in scored]
     y = [rating.better * rating.values[answer] for answer in scored]
-    benchmark, model = answers[0].benchmark, answers[0].model
+    # All of them are of one model on one benchmark.
+    benchmark = answers[0].benchmark
+    model = answers[0].model
     cell_seed = derive_seed(seed, rating.name, score.name, benchmark, model)
     figures = with_intervals(x, y, resamples, cell_seed, [answer.id for answer in scored])
     same = None

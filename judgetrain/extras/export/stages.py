@@ -36,14 +36,18 @@ class ExportSettings(ModelSettings):
 
 
 def _check_export(settings: ExportSettings) -> None:
-    key, method = "verdicts.judge", settings.method
+    """Refuse (ConfigError) a judge whose score is not known from the prompt alone."""
+    key = "verdicts.judge"
+    method = settings.method
     if not settings.methods:
         raise ConfigError(f"{key}={settings.named!r}: trained judges are exported: a stage's (dpo), or a directory")
     check_model(settings, method, key)
-    asked = settings.judge.changed(**method.asking)
-    if asked.reads != "one" or asked.asking(1).score != "expected":
-        what = "a classifier scores one response: set judge.reads=one, and leave judge.score=auto"
-        raise ConfigError(f"{key}={settings.named!r}: {what}")
+    config = settings.judge.changed(**method.asking)
+    if config.reads != "one" or config.asking(1).score != "expected":
+        raise ConfigError(
+            f"{key}={settings.named!r}: a classifier scores one response: set judge.reads=one, and leave "
+            "judge.score=auto"
+        )
 
 
 EXPORT = Stage(

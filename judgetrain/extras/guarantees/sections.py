@@ -10,8 +10,8 @@ from judgetrain.extras.guarantees.worth import TrainingGain
 
 def sections(rows: Sequence[MetricRow], records: Sequence[Check | TrainingGain]) -> Sections:
     """Return the report's sections on what training gained and on the gate."""
-    said: Columns = {"in words": lambda w: w.told, "n": lambda w: w.n}
-    columns: Columns = {
+    gain_columns: Columns = {"in words": lambda w: w.told, "n": lambda w: w.n}
+    gate_columns: Columns = {
         "rule": lambda c: c.rule,
         "judge": lambda c: c.first,
         "against": lambda c: c.second,
@@ -19,6 +19,8 @@ def sections(rows: Sequence[MetricRow], records: Sequence[Check | TrainingGain])
         "p": lambda c: number(c.p, 3),
         "passed": lambda c: "yes" if c.passed else "no",
     }
-    paid = Table.of("Worth training", [r for r in records if isinstance(r, TrainingGain)], said)
-    gate = Table.of("Gate", [r for r in records if isinstance(r, Check)], columns, names=3)
-    return Sections(first=[paid, gate])
+    gains = [record for record in records if isinstance(record, TrainingGain)]
+    checks = [record for record in records if isinstance(record, Check)]
+    worth = Table.of("Worth training", gains, gain_columns)
+    gate = Table.of("Gate", checks, gate_columns, names=3)
+    return Sections(first=[worth, gate])

@@ -56,23 +56,23 @@ class JudgeReward:
         rubrics: str | None = None,
         reference: str | None = None,
         seed: int = 0,
-        **asked: Any,
+        **options: Any,
     ) -> None:
         if mode not in WAYS:
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(WAYS)}")
         if (criteria is not None or rubrics) and mode != SCORE:
             raise ConfigError(f"criteria are for mode={SCORE!r}; give those of comparisons to load_judge(criteria=...)")
-        if asked and not isinstance(judge, (str, Path)):
-            raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded")
+        if options and not isinstance(judge, (str, Path)):
+            raise ConfigError(f"{', '.join(options)}: only for a judge that is given by its name; this one is loaded")
         if (reference is None) == (mode == "anchor") and mode != SCORE:
             raise ConfigError(f"mode={mode!r}, reference={reference!r}: anchor compares with it, {MODES[0]} not")
         self.mode = mode
         # TRL logs a reward by its function's name.
         self.__name__ = f"judge_{mode}"
         self._judge = judge
-        self._options = asked
+        self._options = options
         if mode == SCORE:
-            self._options = {"reads": "one"} | asked
+            self._options = {"reads": "one"} | options
         self._reference = reference
         self._seed = seed
         self._criteria = given_rubric(criteria)
@@ -215,7 +215,7 @@ class Best:
 
 
 def best_of_n(
-    judge: Named, prompt: Prompt, responses: Sequence[str], mode: str = "round_robin", *, seed: int = 0, **asked: Any
+    judge: Named, prompt: Prompt, responses: Sequence[str], mode: str = "round_robin", *, seed: int = 0, **options: Any
 ) -> Best:
     """Return the best of several responses to a prompt, the first of several that are equally good.
 
@@ -225,13 +225,13 @@ def best_of_n(
         responses: to choose from.
         mode: as of :class:`JudgeReward`.
         seed: of a judge that samples.
-        asked: how the judge is loaded and asked, as of :class:`JudgeReward`.
+        options: how the judge is loaded and asked, as of :class:`JudgeReward`.
 
     Raises:
         ConfigError: no such mode or judge.
         DataError: no response, or a prompt that is none.
     """
-    reward = JudgeReward(judge, mode, seed=seed, **asked)
+    reward = JudgeReward(judge, mode, seed=seed, **options)
     if not responses:
         raise DataError("expected at least one response to choose from, found none")
     messages = [{"role": message.role, "content": message.content} for message in messages_of(prompt)]

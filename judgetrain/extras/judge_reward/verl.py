@@ -18,13 +18,13 @@ def compute_score(
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
     judge: str | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> dict[str, float]:
     """Return what one response is worth, as verl's ``naive`` and ``dapo`` reward managers ask for it.
 
     See :func:`compute_scores`.
     """
-    (score,) = compute_scores([data_source], [solution_str], [ground_truth], [extra_info], judge, **asked)
+    (score,) = compute_scores([data_source], [solution_str], [ground_truth], [extra_info], judge, **options)
     return score
 
 
@@ -34,7 +34,7 @@ def compute_scores(
     ground_truths: Sequence[Any],
     extra_infos: Sequence[Mapping[str, Any] | None],
     judge: str | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> list[dict[str, float]]:
     """Return what responses are worth, all of them one batch, as verl's reward manager ``batch`` asks for it.
 
@@ -50,7 +50,7 @@ def compute_scores(
         ground_truths: the references.
         extra_infos: of each row.
         judge: its name. It is loaded once a process.
-        asked: how it is loaded and asked, as in ``branches=3``; keys of ``custom_reward_function.reward_kwargs``.
+        options: how it is loaded and asked, as in ``branches=3``; keys of ``custom_reward_function.reward_kwargs``.
 
     Raises:
         ConfigError: no judge is named.
@@ -62,12 +62,12 @@ def compute_scores(
     references = []
     for truth, extra in zip(ground_truths, extras, strict=True):
         references.append(_reference(truth, extra))
-    if asked.get("reads") != "one" and None in references:
+    if options.get("reads") != "one" and None in references:
         raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
     criteria = [_plain(extra.get("criteria")) for extra in extras]
     # verl's reward loop calls from several threads, and a judge answers one.
     with _one_at_a_time:
-        reward = _reward(judge, tuple(sorted(asked.items())))
+        reward = _reward(judge, tuple(sorted(options.items())))
         prompts = [_prompt(extra) for extra in extras]
         responses = [str(response) for response in solution_strs]
         values = reward(prompts, responses, reference=references, criteria=criteria)
@@ -81,9 +81,9 @@ def compute_scores(
 
 
 @lru_cache(maxsize=1)
-def _reward(judge: str, asked: tuple[tuple[str, Any], ...]) -> JudgeReward:
-    """Return the reward function of a judge, loaded once; ``asked`` holds its options by name."""
-    options = dict(asked)
+def _reward(judge: str, sorted_options: tuple[tuple[str, Any], ...]) -> JudgeReward:
+    """Return the reward function of a judge, loaded once; ``sorted_options`` holds its options by name."""
+    options = dict(sorted_options)
     if options.get("reads") == "one":
         return JudgeReward(judge, SCORE, rubrics="criteria", reference="reference", **options)
     return JudgeReward(judge, "anchor", reference="reference", **options)

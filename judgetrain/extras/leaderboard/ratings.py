@@ -187,17 +187,19 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
     won = games.resampled(resamples, seed)
     rng = np.random.default_rng([seed, 1])
     sweeps = _sweeps(games, won[0])
-    alike = list(_alike(games))
+    even_pairs = list(_even_pairs(games))
     logs = []
     for number, wins in enumerate(won):
         bounded = wins.copy()
         is_resample = number > 0
         if is_resample:
-            for (first, second), prompts in alike:
+            for (first, second), prompts in even_pairs:
                 # To either side, since the data favours none.
-                better, worse = first, second
+                better = first
+                worse = second
                 if rng.random() >= 0.5:
-                    better, worse = second, first
+                    better = second
+                    worse = first
                 turned = rng.beta(1.0, prompts) * bounded[worse, better]
                 bounded[worse, better] -= turned
                 bounded[better, worse] += turned
@@ -255,7 +257,7 @@ def _anchors(wins: Floats, members: Ints) -> Ints:
     return group
 
 
-def _alike(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
+def _even_pairs(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield the pairs whose comparisons all have one share that is no sweep, and their number of prompts."""
     low = np.minimum(games.a, games.b)
     high = np.maximum(games.a, games.b)

@@ -21,17 +21,26 @@ def _check_here(settings: LeaderboardSettings) -> None:
     from judgetrain.extras.leaderboard.ratings import read_battles
 
     if settings.files:
-        for _ in read_battles(settings.files, settings.leaderboard.prompt):  # what is wrong about a row is raised
+        # To the end: what is wrong about a row is raised when it is read.
+        for _ in read_battles(settings.files, settings.leaderboard.prompt):
             pass
         return
     items = settings.items()
     if items and all(item.failure for item in items):
         raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
-    for found in (item.comparison for item in items if item.failure is None):
-        if not (found.model_a and found.model_b) or found.model_a == found.model_b:
-            told = f"in model_a and model_b, found {found.model_a!r} and {found.model_b!r}; other columns are named as"
-            told += " in 'verdicts.source.fields={model_a: COLUMN}'"
-            raise DataError(f"leaderboard: {found.id}: expected the names of two systems {told}")
+    for item in items:
+        # Rows that cannot be judged are counted, and rank nothing.
+        if item.failure is not None:
+            continue
+        comparison = item.comparison
+        system_a = comparison.model_a
+        system_b = comparison.model_b
+        if not system_a or not system_b or system_a == system_b:
+            raise DataError(
+                f"leaderboard: {comparison.id}: expected the names of two systems in model_a and model_b, found "
+                f"{system_a!r} and {system_b!r}; other columns are named as in "
+                "'verdicts.source.fields={model_a: COLUMN}'"
+            )
 
 
 LEADERBOARD = Stage(name="leaderboard", settings=LeaderboardSettings, artifact="evaluation", check_here=_check_here)

@@ -5,6 +5,7 @@ Everything is JSON-ready: rows of ``studies.json``, of which ``report.py`` makes
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -196,13 +197,22 @@ OF_SECOND = {"B": 1, "A": -1, "tie": 0}
 """The second text by a verdict: better, worse or no better."""
 
 
-def won(
-    models: Mapping[str, SelfEvaluated],
-    dialogues: Mapping[str, Dialogue],
-    settings: StudiesSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """What a judge is asked with.
+
+    Args:
+        settings: of the stage.
+        inputs: of the stage.
+        out: the stage's directory, where verdicts are kept.
+    """
+
+    settings: StudiesSettings
+    inputs: Mapping[str, Path]
+    out: StageRun
+
+
+def won(models: Mapping[str, SelfEvaluated], dialogues: Mapping[str, Dialogue], asking: Asking) -> list[Row]:
     """Return how often the run's own model wins against every other by group of prompts, as a judge sees it.
 
     Answers that are the same are a tie and not asked about.
@@ -210,29 +220,27 @@ def won(
     Args:
         models: by name; the first is the run's own.
         dialogues: by prompt id.
-        settings: of the stage.
-        inputs: of the stage.
-        out: the stage's directory.
+        asking: what a judge is asked with.
 
     Returns:
         Rows with the shares of the ``n`` prompts that have a verdict, in both orders the same; ``without`` counts those
         that have none. The two confidences are over all prompts of the group.
     """
-    method = Method.parse(settings.studies.duels)
-    (name, own), *others = models.items()
+    method = Method.parse(asking.settings.studies.duels)
+    (name, own_run), *others = models.items()
     rows = []
     for number, (other_name, other) in enumerate(others):
         pairs = []
         verdicts: dict[str, int | None] = {}
-        for identifier, text in own.answers.items():
+        for identifier, text in own_run.answers.items():
             ours = text.strip()
             theirs = other.answers[identifier].strip()
             if ours and ours == theirs:
                 verdicts[identifier] = 0
             elif ours and theirs:
                 pairs.append(Comparison(identifier, dialogues[identifier], ours, theirs, name, other_name))
-        verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
-        for group, ids in groups_of(own.d, own.categories).items():
+        verdicts |= verdicts_of(method, f"duels-{number}-{method.file_name}", pairs, asking)
+        for group, ids in groups_of(own_run.d, own_run.categories).items():
             readable = [verdict for verdict in map(verdicts.get, ids) if verdict is not None]
             row = {
                 "first": name,
@@ -243,47 +251,36 @@ def won(
             }
             for side, verdict in (("win", "A"), ("tie", "tie"), ("lose", "B")):
                 row[side] = average([value == OF_SECOND[verdict] for value in readable])
-            row["confidence"] = confidence([own.d[identifier] for identifier in ids])
+            row["confidence"] = confidence([own_run.d[identifier] for identifier in ids])
             row["other_confidence"] = confidence([other.d[identifier] for identifier in ids])
             rows.append(row)
     return rows
 
 
-def judged(
-    own: SelfEvaluated,
-    dialogues: Mapping[str, Dialogue],
-    settings: StudiesSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> dict[str, int | None]:
+def judged(own_run: SelfEvaluated, dialogues: Mapping[str, Dialogue], asking: Asking) -> dict[str, int | None]:
     """Return the verdicts of ``studies.judge`` on answer (A) and revision (B), kept as ``verdicts`` shards.
 
     A revision that equals its answer is unchanged and not asked about. A judge that is paid for is asked within
     ``studies.max_requests`` and ``studies.max_tokens``.
     """
-    method = Method.parse(settings.studies.judge)
+    method = Method.parse(asking.settings.studies.judge)
     comparisons = []
-    for identifier, revision in own.revisions.items():
-        answer = own.answers[identifier].strip()
+    for identifier, revision in own_run.revisions.items():
+        answer = own_run.answers[identifier].strip()
         if revision.strip() != answer:
             comparisons.append(Comparison(identifier, dialogues[identifier], answer, revision, "answer", "revision"))
-    verdicts = asked(method, f"verdicts-{method.file_name}", comparisons, settings, inputs, out)
-    return {identifier: verdicts.get(identifier, 0) for identifier in own.revisions}
+    verdicts = verdicts_of(method, f"verdicts-{method.file_name}", comparisons, asking)
+    return {identifier: verdicts.get(identifier, 0) for identifier in own_run.revisions}
 
 
-def asked(
-    method: Method,
-    name: str,
-    comparisons: Sequence[Comparison],
-    settings: StudiesSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> dict[str, int | None]:
+def verdicts_of(method: Method, name: str, comparisons: Sequence[Comparison], asking: Asking) -> dict[str, int | None]:
     """Return the verdicts of a judge on comparisons by their ids, kept as shards: 1 where the second text is better."""
+    settings = asking.settings
+    out = asking.out
     branches = max(settings.branches or [1])
     with (
         spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
-        loaded_once(lambda: Models(settings, inputs, out, budget).judge(method, branches)) as judge,
+        loaded_once(lambda: Models(settings, asking.inputs, out, budget).judge(method, branches)) as judge,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:

@@ -76,16 +76,26 @@ def logprob_spread(
 
     Answers without a score are left out.
     """
-    chats = [tuple(prompt) for prompt in prompts for _ in range(samples)]
-    written = scorer.generate(
-        [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(seed, "spread")
-    )
-    results = scorer.statistics([Sample(c, w.text.strip()) for c, w in zip(chats, written, strict=True)])
-    rows = [results[i * samples : (i + 1) * samples] for i in range(len(prompts))]
-    return [[r.mean_logprob for r in row if isinstance(r, TokenStatistics)] for row in rows]
+    # Each prompt as often as it is sampled, so that one call decodes all of them together.
+    chats = []
+    for prompt in prompts:
+        chats.extend([tuple(prompt)] * samples)
+    requests = [Request(messages=chat, sampling=sampling) for chat in chats]
+    completions = scorer.generate(requests, derive_seed(seed, "spread"))
+    answers = []
+    for chat, completion in zip(chats, completions, strict=True):
+        answers.append(Sample(chat, completion.text.strip()))
+    results = scorer.statistics(answers)
+    spread = []
+    for place in range(len(prompts)):
+        of_prompt = results[place * samples : (place + 1) * samples]
+        spread.append([result.mean_logprob for result in of_prompt if isinstance(result, TokenStatistics)])
+    return spread
 
 
 def deviations(spread: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Return each prompt's standard deviation of answers, and their mean, which is less for a better model (paper)."""
-    found = [float(np.std(logprobs)) if logprobs else None for logprobs in spread]
-    return {"deviation": average(found), "deviations": found, "answers": list(map(len, spread))}
+    by_prompt: list[float | None] = []
+    for logprobs in spread:
+        by_prompt.append(float(np.std(logprobs)) if logprobs else None)
+    return {"deviation": average(by_prompt), "deviations": by_prompt, "answers": list(map(len, spread))}

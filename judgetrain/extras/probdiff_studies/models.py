@@ -82,21 +82,22 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
     return SelfEvaluated(model_of(settings), discrepancies, answers, revisions, categories, settings)
 
 
-def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
+def read_models(own_directory: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
     """Return this run's model and the others by name, over the prompts that all of them have.
 
     Runs of one model are told apart by the settings that differ.
 
     Args:
-        own: the directory of this run's stage selfeval.
+        own_directory: of this run's stage selfeval.
         patterns: directories of finished stages selfeval, or globs of them. Of what a glob matches, directories without
             ProbDiff or without a prompt in common are left out. This run's own is read once, however often it matches.
 
     Raises:
         DataError: a directory that is named is none, or they have no prompt in common.
     """
-    own = own.resolve()
-    models = {own: read_selfeval(own)}
+    own_directory = own_directory.resolve()
+    own_run = read_selfeval(own_directory)
+    models = {own_directory: own_run}
     for pattern in patterns:
         directories = named(pattern)
         if not directories:
@@ -109,7 +110,7 @@ def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
             if is_glob and not _has_probdiff(directory):
                 continue
             model = read_selfeval(directory)
-            if is_glob and model.d.keys().isdisjoint(models[own].d):
+            if is_glob and model.d.keys().isdisjoint(own_run.d):
                 continue
             models[directory] = model
     runs = list(models.values())

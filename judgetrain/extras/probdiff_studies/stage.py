@@ -17,7 +17,7 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.probdiff_studies import measures
-from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, judged, won
+from judgetrain.extras.probdiff_studies.comparing import Asking, Row, Verdicts, compared, judged, won
 from judgetrain.extras.probdiff_studies.models import SelfEvaluated, read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings, read_verdicts
@@ -49,7 +49,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.engine:
         _closed(studied.engine, settings, inputs, out)
         return
-    own = read_selfeval(inputs["selfeval"])
+    own_run = read_selfeval(inputs["selfeval"])
     models = read_models(inputs["selfeval"], studied.against)
     questions = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
@@ -61,14 +61,15 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     repetition = []
     if studied.prompts:
         repetition = _repetition(settings, out)
+    asking = Asking(settings=settings, inputs=inputs, out=out)
     verdicts: dict[str, Verdicts] = {}
     if studied.judge:
-        verdicts[studied.judge] = judged(own, dialogues, settings, inputs, out)
+        verdicts[studied.judge] = judged(own_run, dialogues, asking)
     if studied.verdicts:
-        verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
+        verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own_run.d)
     duels = []
     if studied.duels:
-        duels = won(models, dialogues, settings, inputs, out)
+        duels = won(models, dialogues, asking)
     official = _official(studied.official, models)
     facts: Row = {"repetition": repetition, "spread": measures.deviations(spread), "duels": duels}
     facts |= compared(models, verdicts, official)

@@ -90,7 +90,8 @@ def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequen
     by_kind: dict[str, list[Outcome]] = {}
     attacks_of_kind: dict[str, set[str]] = {}
     for case in suite.cases:
-        name, kind = case.attack.name, case.attack.kind
+        name = case.attack.name
+        kind = case.attack.kind
         outcome = (case, *_verdicts(case, before, after))
         by_attack.setdefault((name, kind), []).append(outcome)
         by_kind.setdefault(kind, []).append(outcome)

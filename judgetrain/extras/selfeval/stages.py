@@ -32,14 +32,14 @@ def finished_settings(directory: Path) -> dict[str, Any]:
     manifest = checked(directory)
     if manifest is None:
         raise DataError(f"{directory}: holds no finished stage selfeval (no {MANIFEST}); run stage=selfeval")
-    found: dict[str, Any] = manifest["config"]
-    return found
+    settings: dict[str, Any] = manifest["config"]
+    return settings
 
 
 def model_of(settings: Mapping[str, Any]) -> str:
     """Return the path of the model that a stage selfeval with these settings looked at."""
-    found: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
-    return found
+    path: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
+    return path
 
 
 def _check(settings: SelfEvalSettings) -> None:

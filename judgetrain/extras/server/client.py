@@ -128,15 +128,15 @@ class RemoteJudge(Judge):
             pause = min(LONGEST_PAUSE, 2 * pause)
 
 
-def _question(asked: Comparison | Candidates, seed: int) -> dict[str, Any]:
+def _question(item: Comparison | Candidates, seed: int) -> dict[str, Any]:
     """Return the columns of a request's row that comparisons and single responses share."""
     criteria = None
-    if asked.rubric:
-        criteria = asked.rubric.to_row()
+    if item.rubric:
+        criteria = item.rubric.to_row()
     return {
-        "messages": [asdict(message) for message in asked.dialogue.messages],
+        "messages": [asdict(message) for message in item.dialogue.messages],
         "seed": seed,
-        "reference": asked.dialogue.reference,
+        "reference": item.dialogue.reference,
         "criteria": criteria,
     }
 

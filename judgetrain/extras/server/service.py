@@ -182,8 +182,8 @@ class Service:
         batch: list[_Job] = []
         others = deque[_Job]()
         for job in self._waiting:
-            alike = type(job.item) is type(first.item) and job.seed == first.seed
-            if alike and len(batch) < self.limits.batch:
+            fits = type(job.item) is type(first.item) and job.seed == first.seed
+            if fits and len(batch) < self.limits.batch:
                 batch.append(job)
             else:
                 others.append(job)

@@ -97,7 +97,7 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
     oriented = scores.oriented
     count = max(1, len(comparisons))
     cost = Cost(usage.prompt_tokens / count, usage.generated_tokens / count, usage.calls / count)
-    made = []
+    of_comparisons = []
     for index, comparison in enumerate(comparisons):
         score_a, score_b = oriented[2 * index : 2 * index + 2]
         margin = None
@@ -109,12 +109,12 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
         for value in scores.values[2 * index : 2 * index + 2]:
             if isinstance(value, Unscored):
                 failures[value.reason] += 1
-        made.append(
+        of_comparisons.append(
             Prediction.of(
                 comparison, name, verdict, verdict, margin=margin, cost=cost, judgments=2, failures=dict(failures)
             )
         )
-    return made
+    return of_comparisons
 
 
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
@@ -235,5 +235,5 @@ def _read(method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Resul
             usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
             seconds += marker["seconds"]
     of_method = replace(assemble(scores, method.target), method=method.name)
-    made = predictions(benchmark.comparisons, of_method, method.name, usage)
-    return made, round(seconds / len(made), 6)
+    results = predictions(benchmark.comparisons, of_method, method.name, usage)
+    return results, round(seconds / len(results), 6)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-SEED, BATCH = 1, 32
+SEED = 1
+BATCH = 32
 
 CHAT_TEMPLATE = (
     "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
@@ -152,11 +153,12 @@ def _train(
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answer_alone: bool) -> dict[str, list[int]]:
-    """Token ids and labels of an exchange; ``answer_alone``: what is asked is read, and not learned."""
+    """Return the token ids and labels of an exchange; ``answer_alone``: the question is read, and not learned."""
     user, assistant = exchange
-    asked = tokenizer.encode(f"<user>{user}<assistant>", add_special_tokens=False)
+    question = tokenizer.encode(f"<user>{user}<assistant>", add_special_tokens=False)
     answer = tokenizer.encode(f"{assistant}<end>", add_special_tokens=False)
-    return {"input_ids": asked + answer, "labels": ([-100] * len(asked) if answer_alone else asked) + answer}
+    question_labels = [-100] * len(question) if answer_alone else question
+    return {"input_ids": question + answer, "labels": question_labels + answer}
 
 
 def main() -> None:

@@ -395,7 +395,7 @@ def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float
 
 
 def score_of(
-    criteria: Sequence[CriterionNode], side: Order, least_read: float = 1.0, given: float | None = None
+    criteria: Sequence[CriterionNode], side: Order, least_read: float = 1.0, whole: float | None = None
 ) -> float | None:
     """Return the score of response ``A`` or ``B``, 0 to 1: the weighted mean over the criteria of its mean score.
 
@@ -406,10 +406,10 @@ def score_of(
         criteria: that were judged by.
         side: the response.
         least_read: share of the given criteria's weight that must have been read.
-        given: the weight of all given criteria; None: of those among ``criteria``.
+        whole: the weight of all given criteria; None: of those among ``criteria``.
     """
-    if given is None:
-        given = given_weight(criteria)
+    if whole is None:
+        whole = given_weight(criteria)
     read: list[CriterionNode] = []
     shares: list[tuple[float, float]] = []
     for node in criteria:
@@ -424,7 +424,7 @@ def score_of(
             read.append(node)
             shares.append((criterion.weight, criterion.share(sum(scores) / len(scores))))
     # A judge's own criterion that could not be read is left out; no two of its lists are the same anyway.
-    if given and not is_enough(given_weight(read) / given, least_read):
+    if whole and not is_enough(given_weight(read) / whole, least_read):
         return None
     return weighted(shares)
 
@@ -483,7 +483,7 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int, l
     for node in plan:
         plan_failures.update(_guideline_failures(node))
     # Of the whole rubric: later responses are not judged by a criterion whose guideline failed.
-    given = given_weight(plan)
+    whole = given_weight(plan)
 
     first_judgments = Cost()
     for node in plan:
@@ -512,7 +512,7 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int, l
             failures.update(tree.failures)
         judgments_cost = first_judgments if tree is trees[0] else cost_of(tree)
         yield Score(
-            value=score_of(criteria, "A", least_read, given),
+            value=score_of(criteria, "A", least_read, whole),
             reasons=tuple(reasons_of(criteria)),
             failures=dict(failures),
             cost=plan_share + judgments_cost,

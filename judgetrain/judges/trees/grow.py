@@ -407,11 +407,11 @@ class _Grower:
 
     def _stated(self, entry: _DueCriterion) -> str | None:
         """Return the guideline that is given with a criterion; None where the judge writes one."""
-        given = entry.criterion.given
-        if given is None:
+        criterion = entry.criterion.given
+        if criterion is None:
             return None
-        if given.stated_guideline:
-            return given.stated_guideline
+        if criterion.stated_guideline:
+            return criterion.stated_guideline
         if self.asking.write_guidelines:
             return None
         return WITHOUT
