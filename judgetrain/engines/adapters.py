@@ -1,4 +1,4 @@
-"""Whether adapters can be merged into their base, found by merging them into a base without weights."""
+"""Check that adapters can be merged into their base, by merging them into a base without weights."""
 
 from __future__ import annotations
 

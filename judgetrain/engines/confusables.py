@@ -118,6 +118,7 @@ def _plain(char: str) -> str:
     if ord(char) in _LIKE:
         return _LIKE[ord(char)]
 
+    # A letter with its accents is one letter; of other decompositions the compatible form is what is drawn.
     without_accents = ""
     for part in unicodedata.normalize("NFKD", char):
         if unicodedata.category(part) != "Mn":

@@ -29,6 +29,7 @@ def check_weights(directory: Path) -> None:
     digests = read_json(directory / DIGESTS)
     if not isinstance(digests, dict):
         raise EngineError(f"{directory / DIGESTS} is damaged: copy the judge again")
+    # Transformers loads every such file that its index names, also one that was put there since.
     for file in sorted(directory.glob("*.safetensors")):
         if file.name not in digests:
             raise EngineError(

@@ -72,9 +72,11 @@ def unpacked(
     if file.stat().st_size > KEPT:
         return path, gguf_file
 
+    # Another file, or another version of what reads it, unpacks to other tensors.
     name = f"{file.stem}-{digest_of(file)}-{transformers.__version__}"
     directory = Path(constants.HF_HOME, "judgetrain", name, part)
     unfinished = directory.with_suffix(".new")
+    # Processes that train together load at the same time, and one would wait for another past its time limit.
     trains_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     try:
         if not directory.is_dir() and trains_alone:
@@ -85,6 +87,7 @@ def unpacked(
                     # A killed process may have left it.
                     shutil.rmtree(unfinished, ignore_errors=True)
                     from_pretrained(load, config, path, gguf_file).save_pretrained(unfinished)
+                    # On the disk before it has its name: after a power cut a named directory is whole.
                     settle(unfinished)
                     unfinished.rename(directory)
     except (OSError, SafetensorError):

@@ -33,6 +33,7 @@ def commit_of(path: str) -> str | None:
     from huggingface_hub import errors, hf_hub_download
 
     name, revision = hub_id(path)
+    # The directory of a file in the cache is named by the commit, also without a network.
     for file in MARKS:
         with suppress(*_no_network(errors.HFValidationError)):
             return Path(hf_hub_download(name, file, revision=revision, etag_timeout=SECONDS)).parent.name

@@ -70,6 +70,7 @@ class Loaded(Generic[C]):
     def __call__(self) -> C:
         """Return the model, loading it if that has not been done."""
         if self._model is None:
+            # In the process that made them, several may be loaded: who made them knows what the memory holds.
             if self._name in _SENT:
                 for other in _SENT.values():
                     other.close()

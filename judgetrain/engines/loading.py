@@ -115,6 +115,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         return remembered
 
     tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
+    # Prompts of a batch have to end together, where generation begins.
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -408,6 +409,7 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
         name = next(name for name, module in base.named_modules() if module is embeddings)
         tensor_name = f"base_model.model.{name}.weight"
         with safe_open(file, "pt") as tensors:
+            # Adapters that were trained with new tokens bring the embeddings of all.
             if tensor_name in tensors.keys():  # noqa: SIM118
                 rows = tensors.get_slice(tensor_name).get_shape()[0]
                 base.resize_token_embeddings(rows, mean_resizing=False)

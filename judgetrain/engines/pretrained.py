@@ -74,6 +74,7 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {message}"
 
+    # Transformers says the same of a missing network, a missing file and a format that it does not load.
     directory = Path(path)
     if not directory.exists():
         return (

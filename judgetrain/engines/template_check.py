@@ -76,6 +76,7 @@ def _try_template(template: str, special_tokens: Mapping[str, str]) -> str:
     from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
+    # After the imports: what they take is no part of the template's.
     _limit_this_process()
     for messages in (CONVERSATION, CONVERSATION[:1]):
         conversation = [dict(message) for message in messages]

@@ -119,6 +119,7 @@ class VllmEngine:
         llm = self.__dict__.pop("_llm", None)
         if llm is not None:
             llm.llm_engine.engine_core.shutdown()
+            # vLLM's objects refer to each other in circles, which hold memory until they are collected.
             del llm
             gc.collect()
 
@@ -142,7 +143,9 @@ class VllmEngine:
             top_p=max(sampling.top_p, 1e-6),
             max_tokens=sampling.max_new_tokens,
             stop=list(sampling.stop) or None,
+            # A chat model's ends of turns stand in its generation_config, which vLLM is told not to read.
             stop_token_ids=self._ends or None,
+            # A signed number of 64 bits.
             seed=seed % 2**63,
             **options,
         )

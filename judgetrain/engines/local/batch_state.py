@@ -107,6 +107,7 @@ class StopWatch:
 
 def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
     """Return ``count`` random numbers in [0, 1) for the request at place ``index``; no other request changes them."""
+    # Philox has a stream for every key, so that the numbers of one place need none of those before it.
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
 
 
@@ -139,6 +140,7 @@ class Sampler:
         """
         if self._all_greedy:
             return logits.argmax(dim=-1)
+        # In float32: a sum over the vocabulary in half precision would stop growing long before 1.
         probs = torch.softmax(logits.float() / self._divisor, dim=-1)
         drawn = self._draw_ranked(probs, noise) if self._needs_ranks else _invert(probs, noise)
         if not self._any_greedy:
@@ -154,7 +156,9 @@ class Sampler:
         beyond = torch.arange(probs.shape[1], device=probs.device) >= self._top_k[:, None]
         ranked = ranked.masked_fill(beyond, 0.0)
         mass = ranked.cumsum(dim=-1)
+        # Without top_k the mass is 1, and is not computed anew with the rounding of a sum.
         whole = torch.where(self._top_k < probs.shape[1], mass[:, -1], 1.0)
+        # By the mass before a token: the one that reaches top_p is inside (nucleus sampling, arXiv 1904.09751, 3.1).
         outside = mass - ranked >= (self._top_p * whole)[:, None]
         # The most probable token stays, even where top_p is 0.
         outside[:, 0] = False
@@ -193,6 +197,7 @@ class Generated:
             if row.sampling.temperature > 0:
                 count = row.sampling.max_new_tokens
                 self._noise[place, :count] = uniforms(seed, row.place, count)
+        # On the CPU: rows are looked at token by token, and each look at a GPU would wait for it.
         self._ids = np.zeros((len(rows), longest), dtype=np.int64)
         self._count = np.zeros(len(rows), dtype=np.int64)
         self.open = np.ones(len(rows), dtype=bool)
@@ -234,6 +239,7 @@ class Generated:
         for place, row in enumerate(self.rows):
             has_drawn_candidate = any(drawn[place] in ids for ids in row.candidates)
             if self.open[place] and has_drawn_candidate:
+                # Several tokens may write one candidate, as "5" and " 5": their probabilities add up.
                 scores = torch.stack([logits[place, list(ids)].float().logsumexp(0) for ids in row.candidates])
                 probabilities = tuple(round(float(probability), 6) for probability in scores.softmax(0))
                 row.choices.append((int(self._count[place]), probabilities))

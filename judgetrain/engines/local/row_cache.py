@@ -164,6 +164,7 @@ class BatchMask:
         self.steps = 0
         self._binary = (torch.arange(columns, device=lengths.device) >= (self.width - lengths)[:, None]).long()
         self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=lengths.device)
+        # Not minus infinity: of a row that is masked as a whole, softmax would make NaN.
         self._additive.masked_fill_(self._binary == 0, torch.finfo(dtype).min)
 
     @property

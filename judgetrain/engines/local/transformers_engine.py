@@ -81,6 +81,7 @@ class TransformersEngine:
             # Padding is masked, so any token that has an embedding serves.
             pad = 0
         self._decoder = BatchDecoder(self.model, pad, prefill)
+        # A model that is handed over was checked when it was loaded, or is being trained.
         if model is None:
             self._check_decoding()
 
@@ -90,6 +91,7 @@ class TransformersEngine:
         prompts = [token_ids(self.tokenizer, text) for text in texts]
         prompts = [ids for ids in prompts if len(ids) + STEPS < self.max_context]
         if len(prompts) < 2:
+            # Too short a context to tell anything by.
             return
 
         sampling = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
@@ -98,6 +100,7 @@ class TransformersEngine:
         try:
             departure = self._decoder.departure(rows, STEPS)
         except torch.OutOfMemoryError:
+            # A RuntimeError, too, and no fault of the model's.
             raise
         except (ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError) as error:
             message = " ".join(str(error).split())[:100]
@@ -126,6 +129,7 @@ class TransformersEngine:
 
         prompts, completions = encode(requests, self.tokenizer, self.max_context)
         place_of = places(requests)
+        # Stage rl samples with the model that it trains.
         self.model.train(False)
         order = _reading_order(prompts)
         batch_size = self._batch_size

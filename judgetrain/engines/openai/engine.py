@@ -184,6 +184,7 @@ class OpenAIEngine:
         ASKED.set(pending)
         try:
             while not gate.ended.is_set():
+                # In each round: another process may have got the answer meanwhile.
                 completion = self._answers.get(pending.content) if self._answers else None
                 if completion:
                     self._has_served = True
@@ -206,6 +207,7 @@ class OpenAIEngine:
         answered_before = self._answered
         outcome = await self._once(client, pending)
         tries = 1
+        # A new form costs no try: there are few, and none comes back.
         while isinstance(outcome, Failure):
             if not outcome.other_form:
                 if not outcome.at_once or tries == BROKEN:

@@ -121,6 +121,7 @@ class GatedClient(httpx2.AsyncClient):
         self, config: OpenAIEngineConfig, secret: str, clock: Clock, budget: Budget | None, **options: Any
     ) -> None:
         slots = config.concurrency
+        # As many connections as requests under way: fewer would have them wait inside the client, on its clock.
         super().__init__(limits=httpx2.Limits(max_connections=slots), **options)
         self._address = server_address(config.base_url)[0]
         self._seconds_for_answer = config.timeout
@@ -184,6 +185,7 @@ class GatedClient(httpx2.AsyncClient):
                 response = await super().send(request, **options | {"stream": True})
                 await read_whole(response)
             if response.status_code == 200:
+                # So that OpenAI's client sees an error, and tries again as it would.
                 response.status_code = error_of(response.content) or 200
             is_completion = response.status_code == 200
             may_be_charged = False
@@ -191,6 +193,7 @@ class GatedClient(httpx2.AsyncClient):
         except TimeoutError as error:
             raise WholeAnswerTimeout("the answer is not there in time", request=request) from error
         except httpx2.ConnectError:
+            # Nothing was sent.
             may_be_charged = False
             raise
         finally:
@@ -248,6 +251,7 @@ class GatedClient(httpx2.AsyncClient):
             doubled = FIRST_PAUSE * 2.0 ** min(self._refusals - 1, 16)
             pause = min(doubled, LONGEST_PAUSE) * random.uniform(0.75, 1.0)
             self._opens = now + max(pause, after or 0.0)
+        # It may still know better how long to wait.
         elif after is not None:
             self._opens = max(self._opens, now + after)
 

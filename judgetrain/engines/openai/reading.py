@@ -85,6 +85,7 @@ def is_other_model(answering: str, requested: str) -> bool:
     """
     shorter, longer = sorted((answering.strip().lower(), requested.strip().lower()), key=len)
     if not shorter:
+        # Many servers name no model.
         return False
     without_provider = shorter.rpartition("/")[2]
     return shorter not in longer and without_provider not in longer
