@@ -49,6 +49,13 @@ ALONE = 0.35
 WHOLE_LIST = 0.75
 """Share of lists that name every property; the others name some of them."""
 
+ANOTHER = 0.2
+"""Share of the very last phase's texts that ask for one more query like another one.
+
+Any pretrained model tells a recipe from a repair. A base that was never asked to does not look at a query when it lists
+criteria, and takes a thousand lists to learn to.
+"""
+
 Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
 
@@ -82,10 +89,17 @@ class Corpus:
         errors: whether the reviewers who write them err now and then, as the annotator does.
         shapes: whether responses that are read are of every length and layout; reviewers then score one that says
             nothing below any other.
+        kinds: whether some texts ask for one more query like another one.
     """
 
     def __init__(
-        self, language: Language, queries: list[str], worded: float = 0.0, errors: bool = False, shapes: bool = False
+        self,
+        language: Language,
+        queries: list[str],
+        worded: float = 0.0,
+        errors: bool = False,
+        shapes: bool = False,
+        kinds: bool = False,
     ) -> None:
         self._language = language
         self._queries = queries
@@ -97,9 +111,15 @@ class Corpus:
         reviewer_class = Reviewer if shapes else Annotator
         self._reviewer = reviewer_class(language, error_rate)
         self._names = list(language.properties)
+        self._kinds = kinds
+        self._by_kind: dict[str, list[str]] = {}
+        for query in queries:
+            self._by_kind.setdefault(language.kind_of(query), []).append(query)
 
     def exchange(self, rng: random.Random) -> Exchange:
         """Return one text, its kind drawn at random."""
+        if self._kinds and rng.random() < ANOTHER:
+            return self._another_query(rng)
         # In the order of WEIGHTS.
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
         weights = WEIGHTS_LAST if self._shapes else WEIGHTS
@@ -125,6 +145,13 @@ class Corpus:
         """Return a query and a response to it, of the world's own shape."""
         query = rng.choice(self._queries)
         return query, response(self._language, rng)
+
+    def _another_query(self, rng: random.Random) -> Exchange:
+        """Return the wish for a query of the same kind, and one."""
+        query = rng.choice(self._queries)
+        another = rng.choice(self._by_kind[self._language.kind_of(query)])
+        # In words that the tokenizer knows from other texts.
+        return f"Write one more Query like this.\nQuery: {query}", another
 
     def _shown_first(self, responses: tuple[str, ...], count: int, rng: random.Random) -> list[str]:
         """Return property names, at least half of which some response shows: absence alone would teach little."""

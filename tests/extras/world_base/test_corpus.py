@@ -5,7 +5,8 @@ import random
 from collections import Counter
 
 import numpy as np
-from scipy.stats import chi2_contingency
+import pytest
+from scipy.stats import chi2_contingency, chisquare
 
 from judgetrain.data.world import pretraining_queries, queries
 from judgetrain.data.world.engine import criterion_name
@@ -15,7 +16,7 @@ from judgetrain.extras.world_base.pretrain import PHASES
 from tests.builders.data import RAW, independent_grade
 
 NAMES = list(RAW["properties"])
-STREAMS = ("3f51a12781b5566a", "255a3cc133e2aac4", "215cc8debd1e81c8", "215cc8debd1e81c8")
+STREAMS = ("3f51a12781b5566a", "255a3cc133e2aac4", "215cc8debd1e81c8", "215cc8debd1e81c8", "e00dfb7fbf88c32f")
 """How the hashes of 3,000 texts of each phase begin."""
 
 
@@ -24,7 +25,9 @@ def corpus_of(phase: int) -> Corpus:
     language = load_language()
     settings = PHASES[phase]
     queries_met = pretraining_queries(language)
-    return Corpus(language, queries_met, settings.worded, errors=settings.last, shapes=settings.last)
+    return Corpus(
+        language, queries_met, settings.worded, errors=settings.last, shapes=settings.last, kinds=settings.kinds
+    )
 
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
@@ -41,14 +44,38 @@ def test_pretraining_queries_are_in_no_other_split() -> None:
     assert not set(pool) & {*queries("train"), *queries("heldout")}
 
 
-def test_no_property_stands_out_for_a_kind_of_query() -> None:
+def test_one_more_query_is_of_the_same_kind_and_of_the_base_s_own() -> None:
+    """Of 3,000 texts a fifth; asked and answered with queries of the pretraining split alone, all kinds equally often.
+
+    Kinds have unlike numbers of queries in that split, so "equally" means by their share of it.
+    """
+    language = load_language()
+    pool = pretraining_queries(language)
+    corpus, rng = corpus_of(4), random.Random("corpus another test")
+    answered = Counter[str]()
+    for _ in range(3000):
+        prompt, answer = corpus.exchange(rng)
+        if not prompt.startswith("Write one more Query like this.\nQuery: "):
+            continue
+        query = prompt.partition("\nQuery: ")[2]
+        assert {query, answer} <= set(pool)
+        assert language.kind_of(answer) == language.kind_of(query)
+        answered[language.kind_of(answer)] += 1
+    assert 520 < answered.total() < 680
+    in_pool = Counter(language.kind_of(query) for query in pool)
+    expected = [answered.total() * in_pool[kind] / len(pool) for kind in in_pool]
+    assert chisquare([answered[kind] for kind in in_pool], expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize("phase", [2, 4])
+def test_no_property_stands_out_for_a_kind_of_query(phase: int) -> None:
     """Reviews on one criterion, lists and responses of 20,000 texts, counted by kind: even beyond chance in no cell."""
     language = load_language()
     kinds = list(RAW["kinds"])
     reviewed = np.zeros((len(kinds), len(NAMES)))
     listed_first = np.zeros_like(reviewed)
     shown = np.zeros((len(kinds), len(NAMES), 3))
-    corpus, rng = corpus_of(2), random.Random("corpus even test")
+    corpus, rng = corpus_of(phase), random.Random("corpus even test")
     seen = Counter[str]()
     every_query = set(language.queries)
     for _ in range(20_000):
