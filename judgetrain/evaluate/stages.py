@@ -119,7 +119,7 @@ def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> A
 EVALUATE = Stage(
     name="evaluate",
     artifact="evaluation",
-    format=5,
+    format=6,
     settings=EvaluateSettings,
     inputs=_inputs,
     code="judgetrain.evaluate.stage:run",

@@ -3,6 +3,8 @@
 A case is a comparison with the votes on it and the prompt that it belongs to.
 """
 
+import hashlib
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -362,6 +364,30 @@ class Benchmark:
         if prompt is None:
             return "\n".join(self._clusters[comparison.id])
         return prompt
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of what figures are about, 16 hexadecimal digits.
+
+        That is texts, references, labels, groups, criteria, and which comparisons share a prompt. Ids, names and the
+        order of the comparisons do not change it.
+        """
+        by_prompt: dict[str, list[str]] = {}
+        for comparison in self.comparisons:
+            rubric = None
+            if comparison.rubric is not None:
+                rubric = comparison.rubric.to_row()
+            values = [
+                comparison.content,
+                comparison.dialogue.reference,
+                comparison.label,
+                comparison.group,
+                self.domains.get(comparison.group or ""),
+                rubric,
+            ]
+            by_prompt.setdefault(self.prompt_of(comparison), []).append(json.dumps(values))
+        prompts = sorted(sorted(rows) for rows in by_prompt.values())
+        return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
 
     @cached_property
     def _clusters(self) -> Mapping[str, PromptKey]:

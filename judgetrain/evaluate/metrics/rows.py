@@ -205,7 +205,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
 
 
-_OPTIONAL = ("asked", "plan", "learned", "money", "run")
+_OPTIONAL = ("asked", "plan", "learned", "money", "run", "data")
 """Fields that a row of ``metrics.json`` has only where they have a value."""
 
 # The tables of the report whose columns are declared here.
@@ -334,6 +334,8 @@ class MetricRow:
         money: in the currency of the engine's price; None: it has none.
         extras: the columns of extras by their names (:mod:`judgetrain.evaluate.hooks`).
         run: in a merged report, the row's run.
+        data: :attr:`~judgetrain.data.benchmarks.benchmark.Benchmark.content` of the comparisons; None in files of
+            versions that did not note it.
     """
 
     method: str
@@ -400,6 +402,7 @@ class MetricRow:
     money: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     run: str | None = None
+    data: str | None = None
 
     @property
     def key(self) -> MethodKey:
@@ -483,5 +486,6 @@ def metric_row(
         n=len(sample.labels),
         asked=predictions[0].asked,
         plan=predictions[0].plan,
+        data=benchmark.content,
         **{name: registered.of(sample) for name, registered in METRICS.items()},
     )

@@ -17,6 +17,9 @@ MEASURED = (
 UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 """Settings that are in no label."""
 
+DATA = (SEED, "dialogues.world.", "evaluate.")
+"""The beginnings of the settings that choose what a benchmark's data are."""
+
 Settings = Mapping[str, str]
 """A run's settings by their full names, as text."""
 
@@ -37,6 +40,22 @@ def run_labels(settings: Sequence[Settings]) -> list[str]:
             parts.append(f"run {number}")
         result.append(", ".join(parts))
     return result
+
+
+def shared_labels(groups: Sequence[Sequence[Settings]]) -> list[str]:
+    """Return a label of each group of runs: the settings of its data that all its runs share and not all groups do.
+
+    The label is empty where there is none, and groups may have the same.
+    """
+    shared = []
+    for group in groups:
+        first, *others = group
+        common = {}
+        for key, value in first.items():
+            if key.startswith(DATA) and all(run.get(key) == value for run in others):
+                common[key] = value
+        shared.append(common)
+    return _labels(shared, differing(shared))
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -44,6 +44,7 @@ class Report:
         runs: the runs that were put together.
         seeds: means over runs that differ in nothing but their seed.
         more: further tables by benchmark.
+        across: tables of figures that are of no single benchmark's data, each with its heading.
         records: what extras noted of each benchmark, by the extra's name and the benchmark's.
     """
 
@@ -57,13 +58,14 @@ class Report:
     runs: Sequence[Row] = ()
     seeds: Sequence[Any] = ()
     more: Mapping[str, Sequence[Table]] = field(default_factory=dict)
+    across: Sequence[tuple[str, Table]] = ()
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Return all but the rows of the other files, for ``summary.json``."""
-        others = ("rows", "paired", "records", "more")
+        others = ("rows", "paired", "records", "more", "across")
         # Emptied first: as dictionaries the rows would be large.
-        contents = asdict(replace(self, rows=(), paired=(), records={}, more={}))
+        contents = asdict(replace(self, rows=(), paired=(), records={}, more={}, across=()))
         return {name: value for name, value in contents.items() if name not in others}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
@@ -76,12 +78,10 @@ class Report:
     def title(self, benchmark: str) -> str:
         """Return a benchmark's name with its split, its size and what was left out of it."""
         rows = self.benchmarks()[benchmark]
-        # In a report of several runs there may be several sizes.
-        sizes = " or ".join(str(n) for n in sorted({row.n for row in rows}))
         left_out = ""
         for reason, number_left_out in self.left_out.get(benchmark, {}).items():
             left_out += f", {number_left_out} left out: {reason}"
-        return f"{benchmark} ({rows[0].split}, n = {sizes}{left_out})"
+        return f"{benchmark} ({rows[0].split}, n = {rows[0].n}{left_out})"
 
     def of_extras(self, benchmark: str) -> list[Sections]:
         """Return the tables that every extra shows of a benchmark."""
@@ -254,6 +254,8 @@ def markdown(report: Report) -> str:
         lines.extend([f"## {_cell(report.title(benchmark))}", ""])
         for table in report.tables(benchmark):
             lines.extend(table_lines(table))
+    for heading, table in report.across:
+        lines.extend([f"## {_cell(heading)}", "", *table_lines(table)])
     closing = report.closing()
     if closing:
         lines.extend(["## Where it comes from", ""])

@@ -1,6 +1,7 @@
 """Merge several evaluations into one report."""
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
@@ -13,12 +14,17 @@ from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, read_record
-from judgetrain.evaluate.report.naming import MEASURED, SEED, flat, natural, run_labels, swept_keys
+from judgetrain.evaluate.report.naming import MEASURED, SEED, flat, natural, run_labels, shared_labels, swept_keys
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown
 from judgetrain.evaluate.report.table import NAME, Columns, Table, percent
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
+
+UNKNOWN = "unknown"
+"""The beginning of the data of evaluations that did not note theirs."""
+DIGITS = 8
+"""The digits of data that stand in a name where no setting tells them apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +56,17 @@ class FinishedEvaluation:
             if path.is_file():
                 contents[name] = json.loads(path.read_text(encoding="utf-8"))
         manifest = contents["manifest"]
+        rows = []
+        for row in contents["metrics"]:
+            # Of older versions' evaluations it is not known whether their data are another's: they stand by themselves.
+            rows.append(MetricRow.from_row({"data": f"{UNKNOWN}:{directory.resolve()}"} | row))
         settings = {SEED: str(manifest["seed"]), "recipe": str(manifest["recipe"])}
         for stage in lineage([directory]):
             settings |= flat(stage["config"] or {})
         return cls(
             directory=directory,
             manifest=manifest,
-            rows=[MetricRow.from_row(row) for row in contents["metrics"]],
+            rows=rows,
             paired=read_record(tuple[PairedComparison, ...], contents["paired"]),
             left_out=contents["summary"].get("left_out", {}),
             settings=settings,
@@ -65,7 +75,10 @@ class FinishedEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedMeans:
-    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations."""
+    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations.
+
+    ``data`` are the data of each seed, as in ``metrics.json``.
+    """
 
     benchmark: str
     branches: int
@@ -75,6 +88,7 @@ class SeedMeans:
     agreement_std: float | None
     consistency: float | None
     consistency_std: float | None
+    data: tuple[str | None, ...]
 
     @classmethod
     def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
@@ -91,7 +105,13 @@ class SeedMeans:
             agreement_std=agreement_std,
             consistency=consistency,
             consistency_std=consistency_std,
+            data=tuple(row.data for row in rows),
         )
+
+    @property
+    def is_of_one_data(self) -> bool:
+        """Return whether all seeds are measured on the same data."""
+        return len(set(self.data)) == 1
 
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
@@ -116,7 +136,8 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     """Return one report of several runs, in the order of the settings that differ.
 
     A method is called by its run, as in ``dpo (beta=0.1)``, where its figures are not the same in all; rows of one name
-    stand once. Runs that differ in nothing but their seed are also put together as mean and standard deviation.
+    stand once. Runs that differ in nothing but their seed are also put together as mean and standard deviation. A
+    benchmark of which runs have different comparisons or labels stands there once for each, as ``world (seed=1)``.
 
     Args:
         runs: to put together.
@@ -126,7 +147,8 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     keys = [*swept_keys([run.settings for run in runs]), SEED]
     runs = sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
     labels = run_labels([run.settings for run in runs])
-    differing = _differing_methods(runs)
+    titles = benchmark_titles(runs)
+    differing = _differing_methods(runs, titles)
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     left_out: dict[str, Mapping[str, int]] = {}
@@ -136,14 +158,18 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         names = {row.method: row.method for row in run.rows}
         for method in names.keys() & differing:
             names[method] = f"{method} ({label})"
+        title_of = {row.benchmark: titles[row.benchmark, row.data] for row in run.rows}
         for row in run.rows:
-            named_row = replace(row, method=names[row.method], run=label)
+            named_row = replace(row, benchmark=title_of[row.benchmark], method=names[row.method], run=label)
             rows.setdefault((named_row.benchmark, named_row.key), (row.method, named_row))
         for pair in run.paired:
+            title = title_of[pair.benchmark]
             first = MethodKey(names[pair.first.method], pair.first.branches)
             second = MethodKey(names[pair.second.method], pair.second.branches)
-            paired.setdefault((pair.benchmark, first, second), replace(pair, first=first, second=second))
-        left_out |= run.left_out
+            named_pair = replace(pair, benchmark=title, first=first, second=second)
+            paired.setdefault((title, first, second), named_pair)
+        for benchmark, counts in run.left_out.items():
+            left_out[title_of.get(benchmark, benchmark)] = counts
         for stage in lineage([run.directory]):
             stages[stage["fingerprint"]] = stage
         facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
@@ -154,9 +180,14 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     if len(seeds) == 1:
         (only_seed,) = seeds
     over_seeds = _over_seeds(runs)
-    tables = {}
-    for benchmark in {means.benchmark for means in over_seeds}:
-        tables[benchmark] = [seed_means([means for means in over_seeds if means.benchmark == benchmark])]
+    tables: dict[str, list[Table]] = {}
+    across: list[tuple[str, Table]] = []
+    for means in _by_data(over_seeds):
+        first_mean = means[0]
+        if first_mean.is_of_one_data:
+            tables[titles[first_mean.benchmark, first_mean.data[0]]] = [seed_means(means)]
+        else:
+            across.append((f"{first_mean.benchmark}, each seed on data of its own", seed_means(means)))
     return Report(
         recipe=name,
         seed=only_seed,
@@ -168,7 +199,44 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         runs=run_facts,
         seeds=over_seeds,
         more=tables,
+        across=across,
     )
+
+
+def benchmark_titles(runs: Sequence[FinishedEvaluation]) -> dict[tuple[str, str | None], str]:
+    """Return what a benchmark is called in the report, by its name and its data.
+
+    It is the name alone where all runs have the same data under it, whatever the runs call them: figures on other
+    comparisons, other labels or another split are not comparable, and stand apart.
+    """
+    runs_of: dict[str, dict[str | None, list[FinishedEvaluation]]] = {}
+    for run in runs:
+        for benchmark, data in dict.fromkeys((row.benchmark, row.data) for row in run.rows):
+            runs_of.setdefault(benchmark, {}).setdefault(data, []).append(run)
+
+    titles = {}
+    for benchmark, by_data in runs_of.items():
+        labels = shared_labels([[run.settings for run in of_data] for of_data in by_data.values()])
+        counts = Counter(labels)
+        for (data, of_data), label in zip(by_data.items(), labels, strict=True):
+            if len(by_data) == 1:
+                title = benchmark
+            elif str(data).startswith(UNKNOWN):
+                title = f"{benchmark} (data not noted: {of_data[0].directory.name})"
+            elif label and counts[label] == 1:
+                title = f"{benchmark} ({label})"
+            else:
+                title = f"{benchmark} (data {str(data)[:DIGITS]})"
+            titles[benchmark, data] = title
+    return titles
+
+
+def _by_data(over_seeds: Sequence[SeedMeans]) -> list[list[SeedMeans]]:
+    """Return the means in groups that are over the same data, whose figures may stand side by side."""
+    groups: dict[Hashable, list[SeedMeans]] = {}
+    for means in over_seeds:
+        groups.setdefault((means.benchmark, means.data), []).append(means)
+    return list(groups.values())
 
 
 def _by_method(
@@ -194,8 +262,8 @@ def _by_method(
     return [row for _, row in sorted(rows.values(), key=place)]
 
 
-def _differing_methods(runs: Sequence[FinishedEvaluation]) -> set[str]:
-    """Return the methods whose figures are not the same in all runs."""
+def _differing_methods(runs: Sequence[FinishedEvaluation], titles: Mapping[tuple[str, str | None], str]) -> set[str]:
+    """Return the methods whose figures on the same data are not the same in all runs."""
     figures: dict[tuple[str, Hashable], set[Hashable]] = {}
     differing = set()
     for run in runs:
@@ -203,7 +271,7 @@ def _differing_methods(runs: Sequence[FinishedEvaluation]) -> set[str]:
             pearson = None
             if row.correlations:
                 pearson = row.correlations.pearson
-            seen = figures.setdefault((row.benchmark, row.key), set())
+            seen = figures.setdefault((titles[row.benchmark, row.data], row.key), set())
             seen.add((row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie))
             if len(seen) > 1:
                 differing.add(row.method)
@@ -262,7 +330,18 @@ def merge(pipeline: Pipeline) -> None:
     write_text_atomic(target / "report.md", markdown(report))
     write_text_atomic(target / "report.html", html_page(report))
     pipeline.console.plain(console_tables(report))
+    for benchmark, number in _data_apart(finished):
+        pipeline.console.line(
+            f"report: {benchmark}: the runs have {number} sets of comparisons or labels under this name, which are not "
+            "comparable: their figures stand apart"
+        )
     pipeline.console.line(f"report: {len(finished)} evaluations: {target / 'report.html'}")
+
+
+def _data_apart(runs: Sequence[FinishedEvaluation]) -> Iterator[tuple[str, int]]:
+    """Yield the benchmarks of which runs have different data, with how many."""
+    names = Counter(benchmark for benchmark, _ in benchmark_titles(runs))
+    yield from ((benchmark, number) for benchmark, number in names.items() if number > 1)
 
 
 def _directories(runs: Iterable[str], output: Path) -> Iterator[Path]:

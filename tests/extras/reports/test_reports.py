@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,125 @@ def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called
     merge(settings)
     rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
     assert [r["method"] for r in rows] == ["dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)", "first"]
+
+
+def figures(tmp_path: Path) -> dict[str, dict[str, float]]:
+    """Merge all runs; the agreement by benchmark, as the report calls it, and by method."""
+    merge(reporting(tmp_path))
+    found: dict[str, dict[str, float]] = {}
+    for row in json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text()):
+        assert row["method"] not in found.setdefault(row["benchmark"], {})
+        found[row["benchmark"]][row["method"]] = row["agreement"]
+    return found
+
+
+def relabelled(whole: Benchmark, place: int, **changes: Any) -> Benchmark:
+    """The same benchmark with one comparison changed."""
+    comparisons = [*whole.comparisons]
+    comparisons[place] = replace(comparisons[place], **changes)
+    return replace(whole, comparisons=comparisons)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        relabelled(benchmark(12), 7, label="A"),
+        relabelled(benchmark(12), 7, label=None),
+        relabelled(benchmark(12), 7, response_b="yyy"),
+        relabelled(benchmark(12), 7, group="g7"),
+        replace(benchmark(12), comparisons=benchmark(12).comparisons[:11]),
+        replace(benchmark(12), prompts={f"b:{i}": str(i // 2) for i in range(12)}),
+    ],
+    ids=["label", "no label", "text", "group", "fewer", "prompts"],
+)
+def test_figures_of_other_data_under_one_name_stand_apart(tmp_path: Path, other: Benchmark) -> None:
+    root = tmp_path / "artifacts"
+    evaluation(root, "a", 0.1, 1, 4, benchmark(12))
+    evaluation(root, "b", 0.5, 1, 4, other)
+    found = figures(tmp_path)
+    assert len(found) == 2 and not any(name == "b" for name in found)
+    # Each by its own name in its own table: nothing tells the two rows apart but their data.
+    assert [sorted(methods) for methods in found.values()] == [["dpo", "first"]] * 2
+    text = (tmp_path / "reports" / "all" / "report.md").read_text()
+    assert all(f"## {name} (test, n = " in text for name in found)
+
+
+def test_the_same_data_in_another_order_under_other_ids_stand_side_by_side(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    whole = benchmark(12)
+    renamed = []
+    for comparison in reversed(whole.comparisons):
+        dialogue = replace(comparison.dialogue, id=f"z{comparison.id}")
+        renamed.append(replace(comparison, id=f"z{comparison.id}", dialogue=dialogue))
+    evaluation(root, "a", 0.1, 1, 4, whole)
+    evaluation(root, "b", 0.5, 1, 8, replace(whole, comparisons=renamed))
+    assert sorted(figures(tmp_path)["b"]) == ["dpo (beta=0.1)", "dpo (beta=0.5)", "first"]
+
+
+def test_data_are_called_by_the_settings_that_chose_them(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    worlds = {seed: relabelled(benchmark(12), seed, label="tie", group="g0") for seed in (3, 6)}
+    for mark, beta, seed in (("a", 0.1, 3), ("b", 0.1, 6), ("c", 0.5, 3), ("d", 0.5, 6)):
+        evaluation(root, mark, beta, seed, 4 + (beta > 0.2), worlds[seed])
+    found = figures(tmp_path)
+    assert set(found) == {"b (seed=3)", "b (seed=6)"}
+    assert found["b (seed=3)"]["dpo (seed=3, beta=0.1)"] == pytest.approx(4 / 12, abs=1e-6)
+    assert found["b (seed=6)"]["dpo (seed=6, beta=0.5)"] == pytest.approx(5 / 12, abs=1e-6)
+
+    # A mean over seeds is over the data of each seed, the same for both values of beta: they stand side by side.
+    text = (tmp_path / "reports" / "all" / "report.md").read_text()
+    heading = "## b, each seed on data of its own"
+    assert text.count(heading) == 1
+    table = text.partition(heading)[2]
+    assert "| dpo (beta=0.1) | 1 | 2 | 33.3 ± 0.0 |" in table and "| dpo (beta=0.5) | 1 | 2 | 41.7 ± 0.0 |" in table
+    assert heading[3:] in (tmp_path / "reports" / "all" / "report.html").read_text()
+
+
+def test_means_over_other_data_stand_in_tables_of_their_own(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    whole = benchmark(12)
+    # beta 0.1 is measured on one file, beta 0.5 on a file that was changed before its second seed.
+    for mark, beta, seed, of in (("a", 0.1, 1, whole), ("b", 0.1, 2, whole), ("c", 0.5, 1, whole)):
+        evaluation(root, mark, beta, seed, 4, of)
+    evaluation(root, "d", 0.5, 2, 4, relabelled(whole, 1, label="A"))
+    merge(reporting(tmp_path))
+    means = json.loads((tmp_path / "reports" / "all" / "summary.json").read_text())["seeds"]
+    data = {mean["method"]: set(mean["data"]) for mean in means if mean["method"].startswith("dpo")}
+    assert len(data["dpo (beta=0.1)"]) == 1 and len(data["dpo (beta=0.5)"]) == 2
+    before, _, after = (
+        (tmp_path / "reports" / "all" / "report.md").read_text().partition("each seed on data of its own")
+    )
+    assert "| dpo (beta=0.1) | 1 | 2 |" in before and "| dpo (beta=0.1) | 1 | 2 |" not in after
+    assert "| dpo (beta=0.5) | 1 | 2 |" in after and "| dpo (beta=0.5) | 1 | 2 |" not in before
+
+
+def test_differences_and_counts_go_with_their_data(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    pair = {"first": {"method": "dpo", "branches": 1}, "second": {"method": "first", "branches": 0}}
+    for number, other in enumerate((benchmark(12), relabelled(benchmark(12), 7, label="A"))):
+        directory = evaluation(root, f"e{number}", 0.1, 1, 4, other)
+        difference = {"benchmark": "b", **pair, "agreement_difference": number / 10}
+        (directory / "paired.json").write_text(json.dumps([difference]))
+        (directory / "summary.json").write_text(json.dumps({"left_out": {"b": {"too_long": number + 1}}}))
+    merge(reporting(tmp_path))
+    directory = tmp_path / "reports" / "all"
+    paired = json.loads((directory / "paired.json").read_text())
+    left_out = json.loads((directory / "summary.json").read_text())["left_out"]
+    assert sorted(row["agreement_difference"] for row in paired) == [0.0, 0.1]
+    assert {row["benchmark"]: row["agreement_difference"] * 10 + 1 for row in paired} == {
+        name: counts["too_long"] for name, counts in left_out.items()
+    }
+
+
+def test_evaluations_that_did_not_note_their_data_stand_by_themselves(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    for mark in ("old", "older", "new"):
+        directory = evaluation(root, mark, 0.1, 1, 4, benchmark(12))
+        if mark != "new":
+            rows = json.loads((directory / "metrics.json").read_text())
+            for row in rows:
+                del row["data"]
+            (directory / "metrics.json").write_text(json.dumps(rows))
+    found = figures(tmp_path)
+    assert len(found) == 3
+    assert {"b (data not noted: old)", "b (data not noted: older)"} < set(found)
