@@ -3,25 +3,27 @@
 Also checks that the sources bring labels, where a later stage learns from them.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import Pairing, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.duplicates import Match, NearIndex, Seen, named_queries, normalised
+from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries, normalised
 from judgetrain.data.rows import SHOWN, RowReader
 from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, causes
-from judgetrain.schema import Comparison, Dialogue
+from judgetrain.schema import Comparison, Dialogue, Verdict, mirror
 
 Item = tuple[Dialogue, Comparison | None]
 """A dialogue, and the comparison of its responses where the row carries any."""
@@ -82,6 +84,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
             out.log(f"dialogues: {source.name}: {outcomes}")
 
+    _settle_labels(sieve.votes, out)
     out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
@@ -107,6 +110,7 @@ class Sieve:
         self._ids = Seen()
         self._near = NearIndex() if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
+        self.votes = PairVotes()
 
     def __call__(self, item: Item) -> tuple[str, Match | None]:
         """Return ``kept`` or the first reason why not, and for ``contaminated`` the benchmark's query."""
@@ -116,13 +120,25 @@ class Sieve:
             return "too_long", None
 
         responses = ["", ""]
+        rubric = dialogue.rubric
         if comparison is not None:
             # The same query with other responses is another comparison.
             responses = [comparison.response_a, comparison.response_b]
-        # No text has the character between the parts, which keeps a response A from being taken for a response B.
-        text = "\0".join((dialogue.context, dialogue.query, *responses))
+            rubric = comparison.rubric
+        criteria = ""
+        if rubric is not None:
+            # By other criteria it is another question.
+            criteria = json.dumps(rubric.to_row())
+        # Whichever response stands first. No text has the character between the parts.
+        in_order = sorted(map(normalised, responses))
+        text = "\0".join((normalised(dialogue.context), normalised(dialogue.query), criteria, *in_order))
+        vote = None
+        if comparison is not None and not comparison.alone:
+            vote = PairVote(comparison.id, in_order[0] != normalised(comparison.response_a), comparison.label)
         # Equal texts go first: a hash takes less time than the signatures of the checks below.
-        if not self._texts.add(normalised(text)):
+        if not self._texts.add(text):
+            if vote is not None:
+                self.votes.add(text, vote)
             return "duplicate", None
         matches = self.benchmarks.matches(dialogue) if self.benchmarks else []
         if matches:
@@ -131,7 +147,75 @@ class Sieve:
             return "near_duplicate", None
         if not self._ids.add(dialogue.id):
             return "repeated_id", None
+        if vote is not None:
+            self.votes.begin(text, vote)
         return "kept", None
+
+
+class PairVote(NamedTuple):
+    """A row's label of a pair of responses.
+
+    Args:
+        id: the row's.
+        is_reversed: whether its responses stand in the other order than in the text that the pair's rows share.
+        label: in the row's own order; None: it has none.
+    """
+
+    id: str
+    is_reversed: bool
+    label: Verdict | None
+
+
+class PairVotes:
+    """The labels that rows give to one pair of responses, whichever of them stands first.
+
+    Of several rows on one pair the first is kept, and its label is the majority of all.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, PairVote] = {}
+        self._votes: dict[bytes, list[Verdict | None]] = {}
+        """The labels of pairs with several rows, in the order of the first row's responses."""
+
+    def begin(self, text: str, vote: PairVote) -> None:
+        """Remember the row that is kept, by the text that all rows on its pair share."""
+        self._first[digest_of(text)] = vote
+
+    def add(self, text: str, vote: PairVote) -> None:
+        """Remember the label of another row on the pair; nothing where the first one was not kept."""
+        pair = digest_of(text)
+        first = self._first.get(pair)
+        if first is None:
+            return
+        label = vote.label
+        if label is not None and vote.is_reversed != first.is_reversed:
+            label = mirror(label)
+        self._votes.setdefault(pair, [first.label]).append(label)
+
+    def settled(self) -> dict[str, Verdict | None]:
+        """Return the labels of pairs whose rows do not all have the same one, by the id of the first row."""
+        labels: dict[str, Verdict | None] = {}
+        for pair, votes in self._votes.items():
+            if len(set(votes)) > 1:
+                labels[self._first[pair].id] = majority(vote for vote in votes if vote is not None)
+        return labels
+
+
+def _settle_labels(votes: PairVotes, out: StageRun) -> None:
+    """Give comparisons that rows label differently the majority of these labels, and say so."""
+    labels = votes.settled()
+    if not labels:
+        return
+    with out.rows_writer("comparisons") as keep:
+        for row in read_rows(out.directory, "comparisons"):
+            row["label"] = labels.get(row["id"], row["label"])
+            keep(row)
+    without_majority = sum(label is None for label in labels.values())
+    out.note("labelled_differently", {"pairs": len(labels), "without_majority": without_majority})
+    out.log(
+        f"dialogues: {len(labels)} pairs of responses stand in several rows with different labels, such as "
+        f"{next(iter(labels))}: the majority counts, and {without_majority} have none"
+    )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ def normalised(query: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
 
 
+def digest_of(text: str) -> bytes:
+    """Return a hash of a text."""
+    # The chance that two of a billion texts share 16 bytes is below one in 10**20.
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 class Seen:
     """Remembers texts by a hash of 16 bytes each."""
 
@@ -48,8 +54,7 @@ class Seen:
 
     def add(self, text: str) -> bool:
         """Remember a text, and return whether it is new."""
-        # The chance that two of a billion texts share 16 bytes is below one in 10**20.
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        digest = digest_of(text)
         if digest in self._hashes:
             return False
         self._hashes.add(digest)

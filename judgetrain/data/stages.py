@@ -128,7 +128,9 @@ def _check_responses(settings: ResponsesSettings) -> None:
 
 
 _AT = "judgetrain.data."
-DIALOGUES = Stage(name="dialogues", settings=DialoguesSettings, code=f"{_AT}dialogues:run", check=_check_dialogues)
+DIALOGUES = Stage(
+    name="dialogues", format=2, settings=DialoguesSettings, code=f"{_AT}dialogues:run", check=_check_dialogues
+)
 CLUSTER = Stage(name="cluster", settings=ClusterSettings, code=f"{_AT}clustering:run", inputs=needs("dialogues"))
 RESPONSES = Stage(
     name="responses",

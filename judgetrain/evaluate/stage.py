@@ -55,6 +55,12 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     for benchmark in benchmarks:
         # Noted in the manifest, where it is seen without opening the report.
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
+        if benchmark.labelled_differently:
+            out.note(f"labelled_differently:{benchmark.name}", benchmark.labelled_differently)
+            out.log(
+                f"evaluate: {benchmark.name}: {benchmark.labelled_differently} rows are on pairs of responses that "
+                "other rows label differently; no judge can agree with all of them"
+            )
     made_from = lineage(inputs.values())
     results: dict[str, list[Result]] = {}
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
@@ -139,6 +145,7 @@ def _write(
         rows=tables.rows,
         paired=tables.paired,
         left_out={benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks},
+        labelled_differently={benchmark.name: benchmark.labelled_differently for benchmark in evaluation.benchmarks},
         lineage=made_from,
         versions=versions(),
         records=tables.records,

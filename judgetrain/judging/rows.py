@@ -16,7 +16,7 @@ from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Reason, Score, listed
 from judgetrain.judges.settings import too_long_hint
 from judgetrain.rubrics import is_above
-from judgetrain.schema import Candidates, Comparison, Dialogue
+from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -183,7 +183,12 @@ UNTRAINED = "no verdict: it keeps to no form; take recipe=untrained criteria=FIL
 
 
 def summary_of(
-    rows: Iterable[Mapping[str, Any]], judge: str, calls: float, tokens: Mapping[str, int], spent: Mapping[str, int]
+    rows: Iterable[Mapping[str, Any]],
+    judge: str,
+    calls: float,
+    tokens: Mapping[str, int],
+    spent: Mapping[str, int],
+    labels: Mapping[str, Verdict | None] | None = None,
 ) -> dict[str, Any]:
     """Return the numbers of rows by verdict, and by the reason where there is none.
 
@@ -192,7 +197,7 @@ def summary_of(
     ``unreadable`` judgments by reason. ``agreement_ci`` is the 95% interval of the agreement over prompts, of which
     ``labelled_prompts`` have labels; None where they are too few. ``partly_read`` are comparisons without a verdict of
     which some of the given criteria were read (``judge.least_read``). Of the ``labelled`` rows ``agreed`` have the
-    label as their verdict.
+    label as their verdict; ``labelled_differently`` are rows on pairs of responses that have several labels.
 
     Args:
         rows: of ``verdicts.jsonl``.
@@ -200,7 +205,10 @@ def summary_of(
         calls: requests of all rows, both orders.
         tokens: of all rows, both orders, by kind.
         spent: what a paid model was sent, answers that were kept left out.
+        labels: by id those that count in place of the rows' own, where rows on one pair of responses have different
+            ones; None: the row counts as one without a label.
     """
+    labels = labels or {}
     # All verdicts are named, also those that no row has.
     verdicts = Counter[str](dict.fromkeys((*READABLE, "unreadable"), 0))
     failures: Counter[str] = Counter()
@@ -214,8 +222,9 @@ def summary_of(
     for row in rows:
         total += 1
         unreadable.update(row["failures"])
-        if row["label"] is not None:
-            agreed.append(row["label"] == row["verdict"])
+        label = labels.get(row.get("id", ""), row["label"])
+        if label is not None:
+            agreed.append(label == row["verdict"])
             # A row that does not tell its prompt counts as one of its own.
             prompts.append(prompt_key(row) or ("row", str(total)))
         if row["failure"]:
@@ -236,6 +245,7 @@ def summary_of(
         "rows": total,
         "labelled": len(agreed),
         "agreed": sum(agreed),
+        "labelled_differently": len(labels),
         **_agreement(agreed, prompts),
         "calls": calls,
         "verdicts": verdicts,

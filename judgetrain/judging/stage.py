@@ -10,6 +10,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data.votes import Contradiction, contradictions
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
@@ -31,7 +32,7 @@ from judgetrain.judging.rows import (
     verdicts_told,
 )
 from judgetrain.judging.stages import JudgeSettings
-from judgetrain.schema import Candidates
+from judgetrain.schema import Candidates, Verdict
 
 SHARDS = "judged"
 PAGE = Path(__file__).with_name("templates") / "verdicts.html"
@@ -48,7 +49,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     config = settings.verdicts
     method = settings.method
     items = read_items(config, settings.world, settings.seed, lambda line: out.log(f"judge: {line}"))
-    for notice in _notices(items, settings):
+    contradicted = labelled_differently(items)
+    for notice in (*_notices(items, settings), *contradictions_told(contradicted)):
         out.log(f"judge: {notice}")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
@@ -64,7 +66,43 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))
             raise
-    _write(method.name, budget, out)
+    _write(method.name, budget, labels_that_count(items, contradicted), out)
+
+
+def labelled_differently(items: Sequence[JudgedRow]) -> list[tuple[Contradiction, str]]:
+    """Return the pairs of responses that rows label differently, each with the id of its first row."""
+    comparisons = [item.comparison for item in items]
+    votes: list[list[Verdict]] = []
+    for item in items:
+        of_row: list[Verdict] = []
+        # A row of single responses has no label of two.
+        if item.group is None and item.comparison.label is not None:
+            of_row.append(item.comparison.label)
+        votes.append(of_row)
+    return [(pair, comparisons[pair.places[0]].id) for pair in contradictions(comparisons, votes)]
+
+
+def contradictions_told(contradicted: Sequence[tuple[Contradiction, str]]) -> Iterator[str]:
+    """Yield a line about pairs of responses that rows label differently; nothing without any."""
+    if not contradicted:
+        return
+    first, name = contradicted[0]
+    without_majority = sum(contradiction.label is None for contradiction, _ in contradicted)
+    yield (
+        f"{len(contradicted)} pairs of responses stand in several rows with different labels, such as {name} "
+        f"({', '.join(first.votes)}): of each the majority counts once, and {without_majority} have none"
+    )
+
+
+def labels_that_count(
+    items: Sequence[JudgedRow], contradicted: Sequence[tuple[Contradiction, str]]
+) -> dict[str, Verdict | None]:
+    """Return the label that counts for rows that are labelled differently, by id; None: the row counts for none."""
+    labels: dict[str, Verdict | None] = {}
+    for contradiction, name in contradicted:
+        labels |= dict.fromkeys(items[place].comparison.id for place in contradiction.places)
+        labels[name] = contradiction.label
+    return labels
 
 
 def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
@@ -210,8 +248,8 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
 
-def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
-    """Write everything that is made of the rows."""
+def _write(judge: str, budget: Budget | None, labels: Mapping[str, Verdict | None], out: StageRun) -> None:
+    """Write everything that is made of the rows; ``labels`` as of :func:`labels_that_count`."""
 
     # Read again for each file, so that no more than a row is in memory.
     def rows() -> Iterator[Row]:
@@ -228,7 +266,7 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
     # Of all shards, also those that an earlier run finished.
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
     spent = budget.spent if budget else {}
-    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], spent)
+    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], spent, labels)
     out.write_json("summary", summary)
     out.tell(verdicts_told(summary))
     out.log(f"judge: {file}")

@@ -20,6 +20,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
+from judgetrain.data.votes import contradictions
 from judgetrain.errors import DataError
 from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict, mirror
@@ -308,6 +309,27 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     return list(cases.values())
 
 
+def united(cases: Sequence[VotedComparison]) -> list[VotedComparison]:
+    """Return the cases, in which rows that label one pair of responses differently are votes on one comparison.
+
+    The first of them stands for all. Nobody could agree with each of them, and each would count. What an adapter reads
+    is not united: the figure of a published benchmark is over its own rows.
+    """
+    comparisons = [case.comparison for case in cases]
+    votes_of: dict[int, list[Verdict]] = {}
+    repeats: set[int] = set()
+    for contradiction in contradictions(comparisons, [case.votes for case in cases]):
+        first, *others = contradiction.places
+        votes_of[first] = contradiction.votes
+        repeats.update(others)
+
+    result = []
+    for place, case in enumerate(cases):
+        if place not in repeats:
+            result.append(replace(case, votes=votes_of.get(place, case.votes)))
+    return result
+
+
 def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
     """Return the models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``."""
     answers: dict[tuple[str, str], ModelAnswers] = {}
@@ -346,6 +368,8 @@ class Benchmark:
         left_out: the number of comparisons that are not in it, by reason.
         prompts: the prompt of a comparison, by its id; empty where the rows do not say.
         domains: the coarse group of a group; may be empty.
+        labelled_differently: the number of comparisons on a pair of responses that others label differently, which a
+            published benchmark counts as they are.
     """
 
     name: str
@@ -354,6 +378,7 @@ class Benchmark:
     left_out: Mapping[str, int] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
+    labelled_differently: int = 0
 
     def prompt_of(self, comparison: Comparison) -> str:
         """Return the prompt that a comparison counts under: the one that the rows name, else the user's messages.
@@ -414,15 +439,20 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         cases = _world_cases(world.of_source(world_config, source), seed)
     else:
         cases = read_cases(benchmark, key)
+    number_read = len(cases)
+    if not source.adapter:
+        cases = united(cases)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
     kept, left_out = _within_limits(comparisons, benchmark, seed)
 
+    left_out["repeated"] = number_read - len(cases)
     # They stay in: a judge is asked about them, and metrics leave them out.
     unlabelled = sum(comparison.label is None for comparison in kept)
     left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
     if unlabelled == len(kept):
+        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise DataError(
-            f"{key}: no comparison with a label is left of {len(comparisons)}; "
+            f"{key}: no comparison with a label is left of {number_read} ({counts}); "
             f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
         )
 
@@ -437,7 +467,14 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         left_out={reason: count for reason, count in left_out.items() if count},
         prompts=prompts,
         domains=_domains(source, comparisons),
+        labelled_differently=_labelled_differently(kept),
     )
+
+
+def _labelled_differently(comparisons: Sequence[Comparison]) -> int:
+    """Return how many comparisons are on a pair of responses that others of them label differently."""
+    votes: list[list[Verdict]] = [[] if comparison.label is None else [comparison.label] for comparison in comparisons]
+    return sum(len(contradiction.places) for contradiction in contradictions(comparisons, votes))
 
 
 def _world_cases(config: WorldConfig, seed: int) -> list[VotedComparison]:

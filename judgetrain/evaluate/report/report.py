@@ -39,6 +39,7 @@ class Report:
         rows: of ``metrics.json``.
         paired: of ``paired.json``.
         left_out: by benchmark how many comparisons were left out, by reason.
+        labelled_differently: by benchmark how many comparisons are on a pair that others of them label differently.
         lineage: manifests of everything upstream.
         versions: of packages.
         runs: the runs that were put together.
@@ -53,6 +54,7 @@ class Report:
     rows: Sequence[MetricRow]
     paired: Sequence[PairedComparison] = ()
     left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    labelled_differently: Mapping[str, int] = field(default_factory=dict)
     lineage: Sequence[Row] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
@@ -81,7 +83,10 @@ class Report:
         left_out = ""
         for reason, number_left_out in self.left_out.get(benchmark, {}).items():
             left_out += f", {number_left_out} left out: {reason}"
-        return f"{benchmark} ({rows[0].split}, n = {rows[0].n}{left_out})"
+        contradicted = ""
+        if self.labelled_differently.get(benchmark):
+            contradicted = f", {self.labelled_differently[benchmark]} on pairs with several labels"
+        return f"{benchmark} ({rows[0].split}, n = {rows[0].n}{left_out}{contradicted})"
 
     def of_extras(self, benchmark: str) -> list[Sections]:
         """Return the tables that every extra shows of a benchmark."""

@@ -36,6 +36,7 @@ class FinishedEvaluation:
     rows: Sequence[MetricRow]
     paired: Sequence[PairedComparison]
     left_out: Mapping[str, Mapping[str, int]]
+    labelled_differently: Mapping[str, int]
     settings: Mapping[str, str]
 
     @classmethod
@@ -69,6 +70,7 @@ class FinishedEvaluation:
             rows=rows,
             paired=read_record(tuple[PairedComparison, ...], contents["paired"]),
             left_out=contents["summary"].get("left_out", {}),
+            labelled_differently=contents["summary"].get("labelled_differently", {}),
             settings=settings,
         )
 
@@ -152,6 +154,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     left_out: dict[str, Mapping[str, int]] = {}
+    labelled_differently: dict[str, int] = {}
     stages: dict[str, Mapping[str, Any]] = {}
     run_facts = []
     for run, label in zip(runs, labels, strict=True):
@@ -170,6 +173,8 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
             paired.setdefault((title, first, second), named_pair)
         for benchmark, counts in run.left_out.items():
             left_out[title_of.get(benchmark, benchmark)] = counts
+        for benchmark, number in run.labelled_differently.items():
+            labelled_differently[title_of.get(benchmark, benchmark)] = number
         for stage in lineage([run.directory]):
             stages[stage["fingerprint"]] = stage
         facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
@@ -194,6 +199,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         rows=_by_method(rows, runs, methods),
         paired=list(paired.values()),
         left_out=left_out,
+        labelled_differently=labelled_differently,
         lineage=list(stages.values()),
         versions=runs[0].manifest["versions"],
         runs=run_facts,

@@ -1,0 +1,71 @@
+"""Labels that several rows give one pair of responses: votes on one comparison, whichever response stands first."""
+
+import json
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from judgetrain.data.cells import majority
+from judgetrain.schema import Comparison, Verdict, mirror
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Rows on one pair of responses that have different labels.
+
+    Args:
+        places: of the rows, the first one first.
+        votes: of all rows, in the order of the first row's responses.
+    """
+
+    places: list[int]
+    votes: list[Verdict]
+
+    @property
+    def label(self) -> Verdict | None:
+        """The majority of the votes, in the order of the first row's responses; None where there is none."""
+        return majority(self.votes)
+
+
+def is_reversed(comparison: Comparison) -> bool:
+    """Return whether the responses stand in the other order than :func:`pair_of` has them."""
+    return comparison.response_a > comparison.response_b
+
+
+def pair_of(comparison: Comparison) -> Hashable:
+    """Return what two rows have in common that ask the same of a judge, whichever response stands first.
+
+    That is the prompt, the reference, the criteria, the group (labels of another group may be about something else)
+    and the two responses.
+    """
+    criteria = ""
+    if comparison.rubric is not None:
+        criteria = json.dumps(comparison.rubric.to_row())
+    dialogue = comparison.dialogue
+    responses = tuple(sorted((comparison.response_a, comparison.response_b)))
+    return dialogue.messages, dialogue.reference, criteria, comparison.group, responses
+
+
+def contradictions(comparisons: Sequence[Comparison], votes: Sequence[Sequence[Verdict]]) -> Iterator[Contradiction]:
+    """Yield the pairs of responses on which rows have different labels, in the order of their first rows.
+
+    Args:
+        comparisons: of the rows.
+        votes: of each row, in the order of its responses; a row without any has no label. Several are one label, their
+            majority.
+    """
+    rows_of: dict[Hashable, list[int]] = {}
+    for place, comparison in enumerate(comparisons):
+        if votes[place]:
+            rows_of.setdefault(pair_of(comparison), []).append(place)
+
+    for places in rows_of.values():
+        if len(places) == 1:
+            continue
+        in_order: list[list[Verdict]] = []
+        for place in places:
+            of_row = list(votes[place])
+            if is_reversed(comparisons[place]) != is_reversed(comparisons[places[0]]):
+                of_row = [mirror(vote) for vote in of_row]
+            in_order.append(of_row)
+        if len({majority(of_row) for of_row in in_order}) > 1:
+            yield Contradiction(places, [vote for of_row in in_order for vote in of_row])

@@ -1,0 +1,179 @@
+"""Several rows on one pair of responses with different labels: votes on one comparison, counted once and said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
+from judgetrain.errors import DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.pipeline.config import Config
+from tests.builders.data import run_dialogues, write_lines
+from tests.builders.evaluate import run as run_stage
+from tests.builders.judging import judge_stage
+
+Labelled = dict[str, Any]
+SHORT = "Seven."
+LONG = "Seven is a prime number, and so are eleven and thirteen."
+
+
+def pair(label: str | None, query: str = "Name a prime.", swapped: bool = False, **others: Any) -> Labelled:
+    """A row on the short response against the long one; the label is of this order, whichever way the row has it."""
+    row = {"query": query, "response_a": SHORT, "response_b": LONG, "label": label, **others}
+    if swapped:
+        mirrored = {"A": "B", "B": "A"}.get(str(label), label)
+        row |= {"response_a": LONG, "response_b": SHORT, "label": mirrored}
+    return row
+
+
+OTHERS = [pair("B", f"Name the prime number {i}.") for i in range(3)]
+"""Rows on other prompts, of which a judge that takes the longer response is right."""
+
+
+def loaded(directory: Path, rows: Sequence[Labelled], **source: Any) -> Benchmark:
+    path = write_lines(directory / "rows.jsonl", rows)
+    return load_benchmark(BenchmarkConfig("mine", SourceConfig(name="mine", path=path, **source)), 0, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected", "left_out"),
+    [
+        ("AB", None, {"repeated": 1, "no_majority": 1}),
+        ("BA", None, {"repeated": 1, "no_majority": 1}),
+        (["A", "tie"], None, {"repeated": 1, "no_majority": 1}),
+        ("ABA", "A", {"repeated": 2}),
+        ("BAABB", "B", {"repeated": 4}),
+        ("AA", "A", {}),
+    ],
+)
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_benchmark_takes_other_labels_of_a_pair_as_votes(
+    labels: Sequence[str], expected: str | None, left_out: dict[str, int], is_swapped: bool, tmp_path: Path
+) -> None:
+    rows = [pair(label, swapped=is_swapped and place % 2 == 1) for place, label in enumerate(labels)]
+    benchmark = loaded(tmp_path, [*rows, *OTHERS])
+    first = benchmark.comparisons[0]
+    assert (first.response_a, first.label) == (SHORT, expected)
+    assert benchmark.left_out == left_out
+    # Rows that say the same are a benchmark's own, and count as it has them.
+    number = 1 if left_out else len(labels)
+    assert len(benchmark.comparisons) == number + len(OTHERS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pair("A", group="style"),
+        pair("A", criteria=["style: reads well"]),
+        pair("A", query="Name a prime number."),
+        pair("A", reference="Seven."),
+        pair(None),
+    ],
+    ids=["group", "criteria", "query", "reference", "no label"],
+)
+def test_labels_of_another_question_are_no_votes_on_this_one(other: Labelled, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [pair("B"), other])
+    config = BenchmarkConfig("mine", SourceConfig(name="mine", path=path), unlabelled=True)
+    benchmark = load_benchmark(config, 0, 1, None)
+    assert [comparison.label for comparison in benchmark.comparisons] == ["B", other["label"]]
+
+
+def test_a_published_benchmark_counts_its_own_rows_and_says_what_they_are(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "prompt": "q", "chosen": "one", "rejected": "two", "subset": "s"},
+        {"id": 2, "prompt": "q", "chosen": "two", "rejected": "one", "subset": "s"},
+        {"id": 3, "prompt": "r", "chosen": "one", "rejected": "two", "subset": "s"},
+        {"id": 4, "prompt": "r", "chosen": "one", "rejected": "two", "subset": "s"},
+    ]
+    path = write_lines(tmp_path / "rows.jsonl", rows)
+    benchmark = BenchmarkConfig("mine", SourceConfig(name="mine", path=path, adapter="rewardbench"))
+    loaded_benchmark = load_benchmark(benchmark, 0, 1, None)
+    assert (loaded_benchmark.left_out, loaded_benchmark.labelled_differently) == ({}, 2)
+    evaluate = EvaluateConfig([benchmark], ["longer"], bootstrap=20)
+    out = run_stage("evaluate", Config(evaluate=evaluate), {}, tmp_path / "out")
+    assert "n = 4, 2 on pairs with several labels" in out.path("report.md").read_text()
+    assert out.notes["labelled_differently:mine"] == 2
+
+
+def test_a_benchmark_of_contradictions_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no comparison with a label is left of 2 \(1 repeated, 1 no_majority\)"):
+        loaded(tmp_path, [pair("A"), pair("B")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "agreed", "labelled", "told"),
+    [
+        # Of three votes two are for the longer response, which the judge says.
+        ([pair("B"), pair("A"), pair("B", swapped=True)], 4, 4, "1 pairs of responses stand in several rows"),
+        ([pair("B"), pair("B", swapped=True), pair("A", swapped=True)], 4, 4, "(B, B, A)"),
+        ([pair("B"), pair("A", swapped=True)], 3, 3, "(B, A): of each the majority counts once, and 1 have none"),
+        ([pair("B"), pair("B")], 5, 5, ""),
+        ([pair("B"), pair("A", group="style")], 4, 5, ""),
+    ],
+)
+def test_stage_judge_counts_a_pair_once_and_says_so(
+    rows: Sequence[Labelled], agreed: int, labelled: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [*rows, *OTHERS])
+    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["agreed"], summary["labelled"]) == (agreed, labelled)
+    # What the file says stays in the rows.
+    assert [row["label"] for row in read_rows(directory, "verdicts")][: len(rows)] == [row["label"] for row in rows]
+    captured = capsys.readouterr()
+    words = " ".join((captured.out + captured.err).split())
+    assert (told in words) and (bool(told) == ("with different labels" in words))
+
+
+def trained_on(directory: Path, rows: Sequence[Labelled], **source: Any) -> list[dict[str, Any]]:
+    """The comparisons that stage dialogues leaves for training."""
+    path = write_lines(directory / "rows.jsonl", rows)
+    config = DialoguesConfig([DialogueSourceConfig(name="src", path=path, **source)])
+    return list(read_rows(run_dialogues(directory, config).directory, "comparisons"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([pair("A"), pair("B")], None),
+        ([pair("A"), pair("B"), pair("B")], "B"),
+        ([pair("A"), pair("B", swapped=True), pair("B")], "B"),
+        ([pair("A", swapped=True), pair("B"), pair("B")], "A"),
+        ([pair(None), pair("B")], "B"),
+        ([pair("A"), pair("A", swapped=True)], "A"),
+        ([pair("A"), pair(None)], "A"),
+    ],
+)
+def test_training_learns_the_majority_of_a_pair(rows: Sequence[Labelled], expected: str | None, tmp_path: Path) -> None:
+    found = trained_on(tmp_path, [*rows, *OTHERS])
+    # The first row is kept, in its own order.
+    assert found[0]["response_a"] == rows[0]["response_a"]
+    assert [row["label"] for row in found] == [expected, "B", "B", "B"]
+
+
+def test_rated_responses_that_make_a_pair_both_ways_teach_no_winner(tmp_path: Path) -> None:
+    def rated(response: str, score: int) -> Labelled:
+        return {"query": "Name a prime.", "response": response, "label": score}
+
+    rows = [rated(SHORT, 1), rated(SHORT, 5), rated(LONG, 3), rated(LONG, 4)]
+    (found,) = trained_on(tmp_path, rows, labels={"1": "0", "5": "1"})
+    assert found["label"] is None
+
+
+def test_a_row_that_is_left_out_votes_on_nothing_else(tmp_path: Path) -> None:
+    # The second row is left out for its id; that the third is on its pair must not change the first one's label.
+    rows = [pair("B", id="x"), pair("A", "Another.", id="x"), pair("B", "Another.", id="y")]
+    (found,) = trained_on(tmp_path, rows)
+    assert (found["id"], found["label"]) == ("src:x", "B")
+
+
+def test_a_pair_under_other_criteria_is_another_one_in_training(tmp_path: Path) -> None:
+    rows = [pair("A", criteria=["style: reads well"]), pair("B", criteria=["length: is long"])]
+    assert [row["label"] for row in trained_on(tmp_path, rows)] == ["A", "B"]
