@@ -11,6 +11,7 @@ from typing import Any, Literal
 from judgetrain.errors import DataError
 from judgetrain.messages import said
 from judgetrain.rubrics import Rubric
+from judgetrain.thoughts import shown
 
 Verdict = Literal["A", "B", "tie"]
 Order = Literal["AB", "BA", "A", "B"]
@@ -165,7 +166,7 @@ class Comparison:
     def of(
         cls, prompt: Prompt, response_a: str, response_b: str, reference: str | None = None, **fields: Any
     ) -> Comparison:
-        """Return a comparison of two responses to a prompt.
+        """Return a comparison of two responses to a prompt, without what their models thought.
 
         Args:
             prompt: the query, or the messages up to it.
@@ -178,6 +179,8 @@ class Comparison:
             DataError: the prompt is no prompt (:func:`messages_of`).
         """
         messages = messages_of(prompt)
+        response_a = shown(response_a)
+        response_b = shown(response_b)
         turns = [asdict(message) for message in messages]
         dialogue = Dialogue(_id_of(turns), "given", messages, reference)
         comparison_id = fields.pop("id", None) or _id_of([turns, response_a, response_b])
@@ -315,7 +318,7 @@ class Candidates:
     def of(
         cls, prompt: Prompt, responses: Sequence[str], reference: str | None = None, rubric: Rubric | None = None
     ) -> Candidates:
-        """Return the responses to a prompt as candidates.
+        """Return the responses to a prompt as candidates, without what their models thought.
 
         Raises:
             DataError: the prompt is no prompt (:func:`messages_of`), or there is no response.
@@ -323,7 +326,7 @@ class Candidates:
         messages = messages_of(prompt)
         prompt_id = _id_of([asdict(message) for message in messages])
         dialogue = Dialogue(prompt_id, "given", messages, reference)
-        return cls(prompt_id, dialogue, tuple(responses), rubric)
+        return cls(prompt_id, dialogue, tuple(map(shown, responses)), rubric)
 
 
 def _id_of(content: object) -> str:

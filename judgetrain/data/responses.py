@@ -26,6 +26,7 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
+from judgetrain.thoughts import shown
 
 SHARD = 256
 """Dialogues a shard of answers."""
@@ -105,7 +106,8 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
             writer = _Writer(name, engine, settings, budget_of_writer)
             writer.answer(sample, out)
             rows = list(read_rows(out.directory, f"responses-{name}"))
-            answers[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            # What a reasoning model thought is no part of its answer.
+            answers[name] = {row["dialogue_id"]: shown(row["text"]) for row in rows}
             # Answers that end in mid-sentence would teach a judge to look for that.
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)
     out.note("cut_at_max_new_tokens", cut)

@@ -15,6 +15,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import are_messages, replied, said, text_of
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
+from judgetrain.thoughts import shown
 
 DEFAULT_FIELDS = {
     # MT-Bench has question_id, GLUE and its like idx.
@@ -84,6 +85,8 @@ class RowReader:
 
         self.unknown: Counter[str] = Counter()
         """How often each label was read that has no meaning, as it is written."""
+        self.thoughts: Counter[str] = Counter()
+        """How many responses held ``some`` thoughts, or ``all`` of them nothing else."""
         self._filled_columns: Counter[str] = Counter()
         self._used_columns: set[str] = set()
 
@@ -257,6 +260,8 @@ class RowReader:
                 f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
+        if self.thoughts:
+            say(thoughts_told(name, self.thoughts))
         # A column that was meant for a field, under a name of its own, shows up here.
         unused = [item for item in sorted(self._filled_columns.items()) if item[0] not in self._used_columns]
         if unused:
@@ -322,13 +327,15 @@ class RowReader:
     def _reply(self, response: Any) -> Any:
         """Return the text that is judged: that of a conversation is its last reply; other values come back as they are.
 
-        A text that is JSON is an answer like any other, not a conversation.
+        What its model thought before is no part of it. A text that is JSON is an answer like any other, not a
+        conversation.
         """
-        if isinstance(response, str):
-            return response
         with _refused("wrong_message"):
             reply = replied(response)
-        return reply if isinstance(reply, str) else response
+        if not isinstance(reply, str):
+            return response
+        count_thoughts(response, reply, self.thoughts)
+        return reply
 
     def _dialogue_and_rubric(self, row: Any, number: int) -> tuple[Dialogue, Rubric | None]:
         """Return the dialogue that responses are judged in, without a rubric of its own, and the rubric.
@@ -412,6 +419,8 @@ class RowReader:
             reference = reference[-1] if reference else None
         # Some data sets have an answer as a list of its lines.
         reference = _joined(reference)
+        if isinstance(reference, str):
+            reference = shown(reference)
         if self._source.format == "multiple_choice":
             parts = (reference, self._value(row, "answer"))
             reference = "\n".join(str(part).strip() for part in parts if part)
@@ -468,6 +477,35 @@ def _refused(reason: str, where: str = "") -> Iterator[None]:
         raise RowError(reason, f"{where}{error}") from error
 
 
+def count_thoughts(response: Any, reply: Any, thoughts: Counter[str]) -> None:
+    """Count a text whose model's thoughts were left out.
+
+    Args:
+        response: as it was read.
+        reply: what a reader is shown of it.
+        thoughts: ``some`` of the texts hold an answer, too, and ``all`` nothing else.
+    """
+    if not isinstance(response, str) or reply == response:
+        return
+    if reply.strip():
+        thoughts["some"] += 1
+    else:
+        thoughts["all"] += 1
+
+
+def thoughts_told(name: str, thoughts: Mapping[str, int]) -> str:
+    """Return the line about responses that hold what their model thought.
+
+    Args:
+        name: of the source.
+        thoughts: how many held ``some``, and ``all`` how many held nothing else.
+    """
+    line = f"{name}: {sum(thoughts.values())} responses hold what their model thought (as <think>), which is left out"
+    if thoughts.get("all"):
+        line += f"; {thoughts['all']} of them hold nothing else, and are empty"
+    return line
+
+
 def _counts(counts: Sequence[tuple[str, int]]) -> str:
     """Return names and their counts as text, :data:`SHOWN` of them at most."""
     text = ", ".join(f"{name} ({count})" for name, count in counts[:SHOWN])
@@ -513,7 +551,7 @@ def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str
     spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
     if not spoken or not all(isinstance(text, str) for text in turns):
         raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
-    return spoken
+    return [(role, shown(text)) if role == "assistant" else (role, text) for role, text in spoken]
 
 
 def _options(options: Any) -> str:

@@ -134,6 +134,7 @@ DIALOGUES = Stage(
 CLUSTER = Stage(name="cluster", settings=ClusterSettings, code=f"{_AT}clustering:run", inputs=needs("dialogues"))
 RESPONSES = Stage(
     name="responses",
+    format=2,
     settings=ResponsesSettings,
     code=f"{_AT}responses:run",
     inputs=needs("dialogues", "cluster"),

@@ -1,4 +1,4 @@
-"""Turn chat messages into the text a model reads, and find where the answer of a reasoning model begins.
+"""Turn chat messages into the text a model reads.
 
 Text that users wrote is kept from being read as structure, that is, as control tokens and a chat template's role
 markers.
@@ -14,13 +14,11 @@ from weakref import WeakKeyDictionary
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.confusables import fold
 from judgetrain.errors import EngineError
+from judgetrain.thoughts import BREAK
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerBase
-
-BREAK = "\u200b"
-"""Zero-width space: put inside a control token's literal, it leaves the text readable and the token unmatched."""
 
 MARKER_WORDS = 3
 """The most words of a role marker; a longer line in a chat template is a default system prompt."""
@@ -353,61 +351,3 @@ def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
 
 NO_ANSWER = "no_answer"
 """The reason why nothing is read from a reply whose reasoning never ended."""
-
-_OPEN = re.compile(r"\s*(?:<think(?:ing)?>|\[THINK\])", re.IGNORECASE)
-_CLOSE = re.compile(r"</think(?:ing)?>|\[/THINK\]", re.IGNORECASE)
-_OPENED = re.compile(r"(?P<tag><think(?:ing)?>|\[THINK\])\s*$", re.IGNORECASE)
-_QUOTED = re.compile(r"<think|\[THINK", re.IGNORECASE)
-
-
-def answer_start(text: str, material: str = "") -> int | None:
-    """Return where the answer begins, in characters of ``text``; None if the reasoning was never closed.
-
-    Reasoning stands at the start of a reply, between ``<think>`` and ``</think>`` (or ``[THINK]`` and ``[/THINK]``). If
-    the chat template has opened it, the reply holds only the end. Everything up to the last end is left out.
-
-    Two things are a judge's quotation and no reasoning: tags that open in the middle of an answer, and an end that also
-    stands in ``material``. If the material holds an end, only what opens at the start and its first end are believed,
-    so that a forged ``</think>`` cannot hide what the judge wrote before it.
-
-    Args:
-        text: the reply.
-        material: the text that is judged.
-    """
-    start = 0
-    opening = _OPEN.match(text)
-    while opening is not None:
-        closing = _CLOSE.search(text, opening.end())
-        if closing is None:
-            return None
-        start = closing.end()
-        opening = _OPEN.match(text, start)
-
-    ends = [match.end() for match in _CLOSE.finditer(text, start)]
-    is_quoted = _CLOSE.search(material.replace(BREAK, "")) is not None
-    if not ends or is_quoted:
-        return start
-    last_end = ends[-1]
-    if _QUOTED.search(text, start, last_end):
-        return start
-    if _OPEN.match(text, last_end):
-        # Reasoning began once more, and was not closed.
-        return None
-    return last_end
-
-
-def answer_of(text: str, material: str = "") -> str | None:
-    """Return the reply without the reasoning before it (:func:`answer_start`); None if there is no answer yet."""
-    start = answer_start(text, material)
-    if start is None:
-        return None
-    return text[start:]
-
-
-def opened_by(prompt: str) -> str:
-    """Return the tag that closes the reasoning which the prompt's last words open; empty if they open none."""
-    opening = _OPENED.search(prompt)
-    if opening is None:
-        return ""
-    tag = opening["tag"]
-    return f"{tag[0]}/{tag[1:]}"

@@ -18,11 +18,11 @@ from judgetrain.data.cells import RowError, first_cell, id_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.prompt_keys import IDS
-from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
+from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thoughts_told
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.messages import said, with_empty_end
+from judgetrain.messages import replied, said, with_empty_end
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
 # Configuration keys, for messages.
@@ -79,6 +79,7 @@ class _Answers:
         unread: rows that hold no answer.
         columns: how many rows have each column.
         used: columns that are read.
+        thoughts: as of :func:`~judgetrain.data.rows.thoughts_told`.
     """
 
     # Dictionaries keep the order of the files, in which the rows come out.
@@ -88,6 +89,7 @@ class _Answers:
     columns: Counter[str] = field(default_factory=Counter)
     # These two are read wherever they are.
     used: set[str] = field(default_factory=lambda: {"messages", "input"})
+    thoughts: Counter[str] = field(default_factory=Counter)
 
     def read(self, path: Path) -> None:
         """Add the answers of a file; rows that hold none are kept aside with the reason.
@@ -142,10 +144,7 @@ class _Answers:
             messages, text = _conversation(row["messages"])
         else:
             query = self._required(row, "prompts", DEFAULT_FIELDS["query"], missing)
-            text = self._required(row, "answers", RESPONSES, missing)
-            if text is None:
-                # The system was asked and said nothing: an answer that is null loses as an empty one does.
-                text = ""
+            text = self._shown(self._required(row, "answers", RESPONSES, missing))
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
             # alpaca_eval's rows may hold the text that an instruction is about.
@@ -158,6 +157,18 @@ class _Answers:
             # Without an id the same text is the same prompt.
             prompt = repr(messages)
         return SystemAnswer(system=system, prompt=prompt, messages=messages, text=text, group=group)
+
+    def _shown(self, answer: Any) -> Any:
+        """Return what a reader is shown of an answer; one that is null is empty, and loses."""
+        if answer is None:
+            # The system was asked and said nothing.
+            return ""
+        try:
+            text = replied(answer)
+        except DataError as error:
+            raise RowError("wrong_message", str(error)) from error
+        count_thoughts(answer, text, self.thoughts)
+        return text
 
     def _first_text(self, row: Mapping[str, Any], columns: Sequence[str]) -> str | None:
         """Return the value of the first of some columns that a row has, as text; None without any."""
@@ -218,6 +229,8 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     unused = [f"{name} ({count})" for name, count in sorted(answers.columns.items()) if name not in answers.used]
     if unused:
         say(f"systems: columns that are not used (rows): {', '.join(unused)}")
+    if answers.thoughts:
+        say(thoughts_told("systems", answers.thoughts))
 
     names = list(answers.systems)
     if len(names) < 2:
@@ -301,8 +314,13 @@ def _conversation(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
     if not turns:
         raise RowError("no_answer", "expected messages that end with the system's answer, found none")
     try:
-        *prompt, (role, text) = said(with_empty_end(turns))
-        if not prompt or role != "assistant":
+        spoken = said(with_empty_end(turns))
+        text = replied(turns)
+        prompt = spoken
+        # The answer may be several messages, all that came after the user's last one.
+        while prompt and prompt[-1][0] == "assistant":
+            prompt = prompt[:-1]
+        if not prompt or len(prompt) == len(spoken) or not isinstance(text, str):
             raise RowError("no_answer", "expected messages that end with the system's answer")
         return messages_of([Message(*turn) for turn in prompt]), text
     except DataError as error:

@@ -18,7 +18,6 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
@@ -28,6 +27,7 @@ from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
 from judgetrain.label.stages import LabelSettings, load_external_prompts
 from judgetrain.schema import ORDERS, Comparison, Verdict
+from judgetrain.thoughts import answer_of
 
 SHARD = 32
 """Comparisons asked about together; the unit of resume."""

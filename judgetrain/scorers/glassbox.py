@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Request, Sampling
-from judgetrain.engines.prompting import answer_of
 from judgetrain.scorers.encode import (
     Messages,
     Result,
@@ -30,6 +29,7 @@ from judgetrain.scorers.encode import (
     with_system,
 )
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.thoughts import answer_of
 
 Read = Callable[[TokenStatistics], float]
 

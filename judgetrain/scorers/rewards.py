@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 Text = str | Sequence[Mapping[str, Any]]
 """A prompt or completion as TRL hands it over: text, or chat messages.
 
-The content of a message may be a list of parts of text. A call of a tool has none.
+The content of a message may be a list of parts of text. Of several messages, as an agent's, all that came after the
+user's last one is the completion: texts, calls of tools and what they answered. What the model thought is left out.
 """
 
 
@@ -105,11 +106,9 @@ def _chat(prompt: Text) -> Messages:
 
 
 def text_of(completion: Text) -> str:
-    """Return the text of a completion; of several messages, all texts joined.
+    """Return what a reader is shown of a completion (:func:`judgetrain.messages.replied`).
 
     Raises:
-        DataError: a message holds a part that is no text.
+        DataError: it is no completion, or a message holds a part that is no text.
     """
-    if isinstance(completion, str):
-        return completion
-    return "".join(messages.text_of(message.get("content")) or "" for message in completion)
+    return messages.shown_text(completion)

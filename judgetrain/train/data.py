@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import Rows, read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
+from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.parsing import read_by_frames
 from judgetrain.judges.trees.schema import both_sides
+from judgetrain.thoughts import opened_by
 from judgetrain.train.config import DpoConfig
 
 if TYPE_CHECKING:

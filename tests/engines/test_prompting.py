@@ -15,13 +15,14 @@ from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import chat_body
-from judgetrain.engines.prompting import BREAK, answer_of, answer_start, neutralise, neutralise_known, render
+from judgetrain.engines.prompting import neutralise, neutralise_known, render
 from judgetrain.extras.robustness.attacks.attack import FORGERIES as FILE
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
+from judgetrain.thoughts import BREAK, answer_of, answer_start
 from judgetrain.train.data import fitting, neutral
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, render_judgment

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+from judgetrain.extras.server.openrlhf import shown_response
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
+from judgetrain.thoughts import shown
 from tests.fuzz.patterns import HEADS, UNITS
 
 
@@ -31,8 +33,10 @@ for head in {["", *HEADS]!r}:
 
 
 def read_all(text: str) -> None:
-    """Every reader of a judge's replies, on a text that is the reply and what is judged."""
+    """Every reader of a judge's replies and of responses, on a text that is the reply and what is judged."""
     parse_judgment(text, [text])
     parse_criteria(text, 10, text)
     read_verdict(text, text)
     read_rating(text, 1, 10, text)
+    shown(text)
+    shown_response(text, text)

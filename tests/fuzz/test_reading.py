@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from judgetrain.engines.prompting import BREAK, neutralise_known
+from judgetrain.engines.prompting import neutralise_known
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import DIALECTS, judgment_slots, load_prompt_set, packaged_sets
 from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
 from judgetrain.schema import Comparison, Dialogue, Message
+from judgetrain.thoughts import BREAK
 from tests.fuzz.effort import effort
 
 COUNTS: Counter[bool] = Counter()

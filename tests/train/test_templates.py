@@ -13,9 +13,9 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import end_token_ids, load_tokenizer
-from judgetrain.engines.prompting import answer_of
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.thoughts import answer_of
 from judgetrain.train.data import dataset, fitting, neutral
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.train import config, pair_rows, run_initial, sft_rows, templated

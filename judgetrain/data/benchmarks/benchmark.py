@@ -22,8 +22,9 @@ from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.data.votes import contradictions
 from judgetrain.errors import DataError
-from judgetrain.messages import replied
+from judgetrain.messages import replied, said, with_empty_end
 from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.thoughts import shown
 
 
 class ModelAnswers(NamedTuple):
@@ -213,9 +214,12 @@ class CaseReader:
         if not isinstance(turns, list) or not all(isinstance(turn, Mapping) and "content" in turn for turn in turns):
             raise RowError("missing_field", f"expected the list conversation_{side}; or give answers, a file of them")
         texts: dict[str, list[str]] = {"user": [], "assistant": []}
-        for turn in turns:
-            if turn.get("role") in texts:
-                texts[turn["role"]].append(str(turn["content"]))
+        try:
+            for role, text in said(with_empty_end(turns)):
+                if role in texts:
+                    texts[role].append(text)
+        except DataError as error:
+            raise RowError("wrong_message", f"conversation_{side}: {error}") from error
         return ModelAnswers(texts["user"], texts["assistant"], None)
 
     def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[VotedComparison]:
@@ -253,6 +257,9 @@ class CaseReader:
         """Return the text or texts of a column of responses; as many as the adapter has ``styles``, if it has any."""
         reply = replied(self.adapter.value(row, name))
         texts = [reply] if isinstance(reply, str) else reply
+        if isinstance(texts, list):
+            # Each of several may be a conversation, too.
+            texts = [replied(text) for text in texts]
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a text or texts in {name}, found {type(texts).__name__}")
         styles = self.adapter.styles
@@ -348,11 +355,12 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
 
 def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
     """Return a single answer as it is, and several as ``Role: text`` paragraphs with the questions between them."""
-    if len(answers) == 1:
-        return answers[0]
+    first, *others = map(shown, answers)
+    if not others:
+        return first
     # The first question is the dialogue's, and is not repeated.
-    paragraphs = [f"Assistant: {answers[0]}"]
-    for question, answer in zip(questions[1:], answers[1:], strict=True):
+    paragraphs = [f"Assistant: {first}"]
+    for question, answer in zip(questions[1:], others, strict=True):
         paragraphs.append(f"User: {question}\n\nAssistant: {answer}")
     return "\n\n".join(paragraphs)
 

@@ -15,7 +15,7 @@ from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.engines.prompting import NO_ANSWER, answer_of
+from judgetrain.engines.prompting import NO_ANSWER
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.groups import mean
 from judgetrain.extras.correct.stages import CorrectSettings
@@ -27,6 +27,7 @@ from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slot
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
 from judgetrain.schema import Comparison
 from judgetrain.scorers.probdiff import average
+from judgetrain.thoughts import answer_of
 
 BRANCHES = 3
 """Criteria that a response is judged by (the paper's number), or all where the judge names fewer."""

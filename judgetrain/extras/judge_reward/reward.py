@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from judgetrain import messages
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.rubrics import given_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
@@ -16,6 +17,7 @@ from judgetrain.judges.base import Given, Judge, Prediction
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, text_of
+from judgetrain.thoughts import opening_in
 
 Named = Judge | str | Path
 """A judge, or the name of one (:func:`judgetrain.judges.load_judge`)."""
@@ -92,7 +94,8 @@ class JudgeReward:
 
         Args:
             prompts: of the completions; equal ones make a group.
-            completions: texts or messages.
+            completions: texts or messages, of which all that a reader is shown is judged: texts, calls of tools and
+                what they answered, but nothing that the model thought.
             columns: of the data; read are those of references and rubrics, and TRL's ``log_metric``.
 
         Raises:
@@ -119,11 +122,11 @@ class JudgeReward:
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             # In mode anchor, a row without a reference has nothing to be compared with.
             if self._reference is None or reference is not None:
-                messages, response = _conversation(prompt, text_of(completion))
-                rows_of[messages, reference].append((row, response))
+                query, response = _conversation(prompt, completion)
+                rows_of[query, reference].append((row, response))
         groups = []
-        for (messages, reference), rows in rows_of.items():
-            groups.append(Group(messages, [response for _, response in rows], reference))
+        for (query, reference), rows in rows_of.items():
+            groups.append(Group(query, [response for _, response in rows], reference))
         predictions: list[Prediction] = []
 
         def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
@@ -158,16 +161,16 @@ class JudgeReward:
         # A completion without text is worth nothing, and nobody has to be asked.
         rewards: list[float | None] = [0.0] * len(completions)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
-            messages, response = _conversation(prompt, text_of(completion))
+            query, response = _conversation(prompt, completion)
             if not response.strip():
                 continue
             rubric = self._criteria
             if rubrics[row] not in (None, ""):
                 rubric = self._rubric(rubrics[row], row)
-            rows_of[messages, reference, rubric][response].append(row)
+            rows_of[query, reference, rubric][response].append(row)
         groups = []
-        for (messages, reference, rubric), by_response in rows_of.items():
-            groups.append(Candidates.of(messages, [*by_response], reference, rubric))
+        for (query, reference, rubric), by_response in rows_of.items():
+            groups.append(Candidates.of(query, [*by_response], reference, rubric))
         seed = derive_seed(self._seed, *(group.id for group in groups))
         scores_of = self.judge.score_all(groups, seed)
         all_scores = []
@@ -234,9 +237,9 @@ def best_of_n(
     reward = JudgeReward(judge, mode, seed=seed, **options)
     if not responses:
         raise DataError("expected at least one response to choose from, found none")
-    messages = [{"role": message.role, "content": message.content} for message in messages_of(prompt)]
+    query = [{"role": message.role, "content": message.content} for message in messages_of(prompt)]
     try:
-        scores = reward([messages] * len(responses), responses)
+        scores = reward([query] * len(responses), responses)
     finally:
         # The property is in the instance once the judge was loaded.
         if "judge" in vars(reward) and reward.judge is not judge:
@@ -253,8 +256,32 @@ def best_of_n(
     return Best(best, tuple(scores))
 
 
-def _conversation(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:
-    """Return the messages up to the user's query, and the response; a prompt that begins it is a part of it."""
-    if not isinstance(prompt, str) and prompt and prompt[-1].get("role") == "assistant":
-        return messages_of(prompt[:-1]), f"{text_of(prompt[-1:])}{response}"
-    return messages_of(prompt), response
+def _conversation(prompt: Text, completion: Text) -> tuple[tuple[Message, ...], str]:
+    """Return the messages up to the user's query, and what a reader is shown of the completion.
+
+    A prompt may begin the completion: with what came after the query, as an answer's first words or calls of tools, or
+    with the tag that opens its reasoning.
+    """
+    begun: list[Mapping[str, Any]]
+    if isinstance(prompt, str):
+        begun = [{"role": "assistant", "content": opening_in(prompt)}]
+        return messages_of(prompt), text_of(_continued(begun, completion))
+    query, begun = messages.at_query(prompt)
+    return messages_of(query), text_of(_continued(begun, completion))
+
+
+def _continued(begun: Sequence[Mapping[str, Any]], completion: Text) -> Text:
+    """Return a completion behind the messages that begin it; where the last of these is a text, it goes on."""
+    turns: Sequence[Mapping[str, Any]]
+    if isinstance(completion, str):
+        turns = [{"role": "assistant", "content": completion}]
+    else:
+        turns = completion
+    if not begun or not turns:
+        return [*begun, *turns]
+    last = begun[-1]
+    first = turns[0]
+    if not messages.goes_on(last) or first.get("role") != "assistant":
+        return [*begun, *turns]
+    texts = [messages.text_of(message.get("content")) or "" for message in (last, first)]
+    return [*begun[:-1], {**first, "content": "".join(texts)}, *turns[1:]]

@@ -441,7 +441,12 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         if refusal is not None:
             return refusal
         rubric = await asyncio.to_thread(schema.rubric_in, request.principle, "principle")
-        texts = [response.text for response in request.response_objs]
+        texts = await asyncio.to_thread(
+            lambda: [
+                response.shown(f"response_objs[{number}].output")
+                for number, response in enumerate(request.response_objs)
+            ]
+        )
         prompt = [message.model_dump() for message in request.conversation_history]
         judged: list[Judged] = []
         rewards: list[Scalar] = []
@@ -534,7 +539,7 @@ def _handle_errors(app: FastAPI) -> None:
         if isinstance(exception, (DataError, ConfigError)):
             status = 422
         field = None
-        if isinstance(exception, schema.CriteriaError):
+        if isinstance(exception, schema.FieldError):
             field = exception.field
         return error(status, str(exception), field)
 

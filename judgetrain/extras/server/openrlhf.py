@@ -11,21 +11,51 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from judgetrain.errors import DataError
 from judgetrain.extras.judge_reward.groups import Group, Scalar
 from judgetrain.extras.server.schema import RewardIn
+from judgetrain.messages import shown_text
 from judgetrain.schema import Message, Prompt
+from judgetrain.thoughts import opening_in, shown
 
 NOTHING_READ = 0.5
 """The reward of a response about which nothing readable was said: trainers take numbers alone. ``extra_logs`` tell."""
 
-_TURNS = (
-    re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL),
-    re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL),
-    re.compile(r"<start_of_turn>(\w+)\n(.*?)(?:<end_of_turn>\n?|\Z)", re.DOTALL),
+
+class _Template(NamedTuple):
+    """How a chat template writes turns.
+
+    Args:
+        mark: what every turn begins with.
+        opening: what the assistant's turn begins with.
+        turns: finds the role and the content of each turn.
+    """
+
+    mark: str
+    opening: str
+    turns: re.Pattern[str]
+
+
+_TEMPLATES = (
+    _Template(
+        "<|im_start|>",
+        "<|im_start|>assistant\n",
+        re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL),
+    ),
+    _Template(
+        "<|start_header_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL),
+    ),
+    _Template(
+        "<start_of_turn>",
+        "<start_of_turn>model\n",
+        re.compile(r"<start_of_turn>(\w+)\n(.*?)(?:<end_of_turn>\n?|\Z)", re.DOTALL),
+    ),
 )
-"""Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content.
+"""The templates of ChatML (Qwen), Llama 3 and Gemma.
 
 The end of the text ends a turn, too: the last one is opened for the response and not closed.
 """
@@ -34,8 +64,11 @@ _ENDS = re.compile(
     r"|<pad>|\s)++"
 )
 """Runs of tokens that begin, pad and end texts, and of blanks, each matched once as a whole."""
-_ROLES = {"model": "assistant"}
-"""Roles that a template calls otherwise: Gemma's."""
+_ROLES = {"model": "assistant", "environment": "tool"}
+"""Roles that a template calls otherwise: Gemma's and Llama's."""
+_TOOL_RESPONSE = "<tool_response>"
+"""The beginning of a user's turn that holds what a tool answered, as Qwen's template writes it."""
+
 
 Key = tuple[str, str | None]
 """What responses that are compared with one another have in common: the rendered prompt, and the reference if any."""
@@ -55,7 +88,7 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
         if references and isinstance(label, str) and label:
             reference = label
         group = groups.setdefault((prompt, reference), {})
-        group[place] = response_of(query, prompt)
+        group[place] = shown_response(response_of(query, prompt), prompt)
     return groups
 
 
@@ -79,11 +112,34 @@ def response_of(query: str, prompt: str) -> str:
     return text
 
 
+def shown_response(response: str, prompt: str) -> str:
+    """Return what a reader is shown of a response.
+
+    The prompt may have opened its reasoning. An agent's response holds several turns, with what tools answered.
+
+    Args:
+        response: the policy's own text.
+        prompt: the rendered prompt before it.
+    """
+    response = f"{opening_in(prompt)}{response}"
+    for template in _TEMPLATES:
+        if template.mark not in response:
+            continue
+        messages = []
+        for role, text in template.turns.findall(f"{template.opening}{response}"):
+            content = text.strip()
+            if role == "user" and content.startswith(_TOOL_RESPONSE):
+                role = "tool"
+            messages.append({"role": _ROLES.get(role, role), "content": content})
+        return shown_text(messages)
+    return shown(response)
+
+
 def prompt_of(rendered: str) -> Prompt:
     """Return the messages of a rendered prompt in one of the known chat templates; another text is the query."""
-    for pattern in _TURNS:
+    for template in _TEMPLATES:
         messages = []
-        for role, text in pattern.findall(rendered):
+        for role, text in template.turns.findall(rendered):
             messages.append(Message(_ROLES.get(role, role), text.strip()))
         if messages and messages[-1].role == "assistant" and not messages[-1].content:
             # The empty turn that opens the response.

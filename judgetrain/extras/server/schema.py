@@ -10,6 +10,7 @@ from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
 from judgetrain.judges.base import BothOrders, Prediction, Reason
+from judgetrain.messages import shown_text
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison
 
@@ -27,8 +28,8 @@ def _writable(text: str) -> str:
     return text
 
 
-class CriteriaError(DataError):
-    """Criteria of a request that cannot be read; ``field`` says where they stand in it."""
+class FieldError(DataError):
+    """A part of a request that cannot be read; ``field`` says where it stands."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -45,7 +46,7 @@ def rubric_in(criteria: Any, field: str) -> Rubric | None:
         field: where they stand in the request.
 
     Raises:
-        CriteriaError: they are no criteria.
+        FieldError: they are no criteria.
     """
     if criteria is None:
         return None
@@ -53,7 +54,7 @@ def rubric_in(criteria: Any, field: str) -> Rubric | None:
         rubric = rubric_of(criteria)
         _writable(json.dumps(rubric.to_row(), ensure_ascii=False))
     except (DataError, ValueError) as error:
-        raise CriteriaError(str(error), field) from error
+        raise FieldError(str(error), field) from error
     return rubric
 
 
@@ -124,7 +125,7 @@ class ComparisonIn(Strict):
             place: of this row in the request, as ``comparisons[0].``; empty where it is the request.
 
         Raises:
-            CriteriaError: its criteria cannot be read.
+            FieldError: its criteria cannot be read.
         """
         rubric = rubric_in(self.criteria, f"{place}criteria")
         prompt: Any = self.prompt
@@ -229,36 +230,24 @@ class RewardOut(BaseModel):
     extra_logs: dict[str, list[float]]
 
 
-class Part(BaseModel):
-    """A part of what a model said; only ``output_text`` is read."""
-
-    type: str = ""
-    text: Text | None = None
-
-
-class Item(BaseModel):
-    """An item of a response; only messages are read, no reasoning and no calls of tools."""
-
-    type: str = ""
-    content: list[Part] | None = None
-
-
 class ResponseObject(BaseModel):
-    """A response as OpenAI's Responses API has it."""
+    """A response as OpenAI's Responses API has it: messages, calls of tools, what they answered, and reasoning."""
 
-    output: list[Item]
+    output: list[Any]
 
-    @property
-    def text(self) -> str:
-        """Return the answer in it: the text of its messages, without reasoning and calls of tools."""
-        texts = []
-        for item in self.output:
-            if item.type != "message":
-                continue
-            for part in item.content or ():
-                if part.type == "output_text":
-                    texts.append(part.text or "")
-        return "".join(texts)
+    def shown(self, field: str) -> str:
+        """Return what a reader sees of it: all but the reasoning.
+
+        Args:
+            field: where it stands in the request.
+
+        Raises:
+            FieldError: an item cannot be read.
+        """
+        try:
+            return _writable(shown_text(self.output))
+        except (DataError, ValueError) as error:
+            raise FieldError(str(error), field) from error
 
 
 class CompareIn(BaseModel):

@@ -15,8 +15,9 @@ from functools import cached_property, lru_cache
 
 from judgetrain.engines.base import Completion
 from judgetrain.engines.confusables import fold
-from judgetrain.engines.prompting import NO_ANSWER, answer_start
+from judgetrain.engines.prompting import NO_ANSWER
 from judgetrain.rubrics import HIGHEST, LOWEST
+from judgetrain.thoughts import answer_start
 
 FRAME = (
     r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"

@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from judgetrain.engines.confusables import fold
-from judgetrain.engines.prompting import NO_ANSWER, answer_of
+from judgetrain.engines.prompting import NO_ANSWER
 from judgetrain.schema import Verdict
+from judgetrain.thoughts import answer_of
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step, places
-from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import (
     LINE_END,
@@ -34,6 +33,7 @@ from judgetrain.judges.trees.schema import (
 )
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, Comparison, Order
+from judgetrain.thoughts import answer_of
 
 Choose = Callable[[Comparison, list[str]], list[int]]
 """Returns which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""

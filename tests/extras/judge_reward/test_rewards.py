@@ -119,7 +119,9 @@ def test_conversations_and_strings_are_rewarded_alike() -> None:
     judge = Table(longer)
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "q"}]
     parts = [*said("b"), {"role": "tool", "content": "b"}]
-    assert JudgeReward(judge)([chat] * 3, [said("a"), parts, said("ccc")]) == [0.0, 0.5, 1.0]
+    assert JudgeReward(judge)([chat] * 3, [said("a"), parts, said("ccc")]) == [0.0, 1.0, 0.5], (
+        "what a tool answered is named"
+    )
     asked = judge.calls[0][0].dialogue
     assert (asked.query, asked.context) == ("q", "System: Be brief.")
     begun = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Well, "}]

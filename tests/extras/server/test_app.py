@@ -43,9 +43,11 @@ class Recording(LongerJudge):
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[str]]] = []
+        self.texts: set[str] = set()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.batches.append((seed, [c.id for c in comparisons]))
+        self.texts |= {text for c in comparisons for text in (c.response_a, c.response_b)}
         if any("fail" in c.response_a for c in comparisons):
             raise EngineError("the model is out of order")
         return super().compare_all(comparisons, seed)
@@ -347,6 +349,30 @@ def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "principle")
     long = client.post("/compare", json={**asked, "response_objs": [nemo("a")] * 65})
     assert long.status_code == 422 and "at most 64" in long.text
+
+
+def test_items_of_nemo_gym_need_no_type_and_unknown_ones_are_refused(client: TestClient, judge: Recording) -> None:
+    def message(text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+    asked = {"conversation_history": [{"role": "user", "content": "q"}]}
+    typed, untyped = [message("aa") | {"type": "message"}], [message("aaa")]
+    for first, second, rewards in ((typed, untyped, [0.0, 1.0]), (untyped, typed, [1.0, 0.0])):
+        found = client.post("/compare", json={**asked, "response_objs": [{"output": first}, {"output": second}]}).json()
+        assert (found["rewards"], found["metrics"]["comparisons"]) == (rewards, 1)
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    around = [message("Let me see."), call, message("It is 3.")]
+    client.post("/compare", json={**asked, "response_objs": [{"output": around}, {"output": typed}]})
+    assert "Let me see.\n\nCall of f: {}\n\nIt is 3." in judge.texts
+    refused = client.post("/compare", json={**asked, "response_objs": [{"output": typed}, {"output": [{"type": "x"}]}]})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "response_objs[1].output")
+
+
+def test_openrlhf_is_rewarded_for_the_answer_and_not_for_thoughts(client: TestClient) -> None:
+    prompt = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"
+    answers = [f"<think>{'hm ' * 50}</think>aa", "aaa", f"<think>{'hm ' * 50}"]
+    body = {"query": [f"{prompt}{answer}<|im_end|>" for answer in answers], "prompts": [prompt] * 3}
+    assert client.post("/get_reward", json=body).json()["rewards"] == [0.5, 1.0, 0.0]
 
 
 def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
