@@ -6,7 +6,9 @@ An adapter names the ``kind`` of the rows, the columns of each field and the mea
 - ``votes``: a row is one person's vote; rows with one ``key`` are votes on the same
   comparison, whichever order they name its two models in (MT-Bench).
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
-  places in the lists, where the groups are to be pairs of styles (RM-Bench).
+  places in the lists, where the groups are to be pairs of styles (RM-Bench). ``figure: prompts`` says that the
+  published figure counts prompts whose pairs are all right (RewardBench 2), and ``apart`` names groups that it scores
+  by another rule.
 
 The shipped ones are in ``judgetrain/data/benchmarks/adapters``. A file of the same shape describes any other benchmark.
 """
@@ -33,6 +35,9 @@ NEEDED = {
 }
 """The fields of each kind that an adapter must name."""
 
+FIGURES = ("pairs", "prompts")
+"""What a published figure counts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
@@ -49,6 +54,8 @@ class Adapter:
         label_columns: a column of labels for each annotator.
         domains: the groups of each coarse group, as names or beginnings (``mmlu-pro*``).
         styles: the names of the places in lists of responses.
+        figure: what the published figure counts: ``pairs``, or ``prompts`` of which all pairs are right.
+        apart: groups that a figure over prompts leaves out, as their publishers score them by a rule of their own.
         scalar_texts: numbers and truth values in the columns of texts are texts (``True``).
     """
 
@@ -62,6 +69,8 @@ class Adapter:
     label_columns: list[str] = field(default_factory=list)
     domains: Mapping[str, list[str]] = field(default_factory=dict)
     styles: list[str] = field(default_factory=list)
+    figure: str = "pairs"
+    apart: list[str] = field(default_factory=list)
     scalar_texts: bool = False
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
@@ -160,6 +169,11 @@ def _check(raw: Any, path: Path) -> None:
     for name in NEEDED[kind]:
         if name not in (raw.get("fields") or {}):
             raise ConfigError(f"{path}: fields.{name} is missing; kind {kind} needs it")
+    figure = raw.get("figure", FIGURES[0])
+    if figure not in FIGURES:
+        raise ConfigError(f"{path}: figure={figure!r}: allowed are {', '.join(FIGURES)}")
+    if figure != FIGURES[0] and kind != "chosen_rejected":
+        raise ConfigError(f"{path}: figure={figure}: kind {kind} has no prompts of several pairs; leave it out")
     if kind == "votes" and not raw.get("key"):
         raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
 

@@ -6,6 +6,7 @@ A case is a comparison with the votes on it and the prompt that it belongs to.
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -376,6 +377,8 @@ class Benchmark:
         left_out: the number of comparisons that are not in it, by reason.
         prompts: the prompt of a comparison, by its id; empty where the rows do not say.
         domains: the coarse group of a group; may be empty.
+        counted: the prompt of each comparison, by its id, where the published figure counts prompts whose pairs are all
+            right: of prompts that it counts and of which every pair is there. Empty where it counts pairs.
         labelled_differently: the number of comparisons on a pair of responses that others label differently, which a
             published benchmark counts as they are.
     """
@@ -386,6 +389,7 @@ class Benchmark:
     left_out: Mapping[str, int] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
     labelled_differently: int = 0
 
     def prompt_of(self, comparison: Comparison) -> str:
@@ -451,7 +455,10 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     if not source.adapter:
         cases = united(cases)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
-    kept, left_out = _within_limits(comparisons, benchmark, seed)
+    prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
+    adapter = adapter_of(source) if source.adapter else None
+    counts_prompts = adapter is not None and adapter.figure == "prompts"
+    kept, left_out = _within_limits(comparisons, benchmark, seed, prompts if counts_prompts else {})
 
     left_out["repeated"] = number_read - len(cases)
     # They stay in: a judge is asked about them, and metrics leave them out.
@@ -464,7 +471,9 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
             f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
         )
 
-    prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
+    counted = {}
+    if adapter is not None and counts_prompts:
+        counted = _counted(kept, prompts, adapter.apart)
     if len(set(prompts.values())) == len(cases):
         # Every comparison has a prompt of its own, so the rows say nothing about which belong together.
         prompts = {}
@@ -475,8 +484,28 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         left_out={reason: count for reason, count in left_out.items() if count},
         prompts=prompts,
         domains=_domains(source, comparisons),
+        counted=counted,
         labelled_differently=_labelled_differently(kept),
     )
+
+
+def _counted(kept: Sequence[Comparison], prompts: Mapping[str, str], apart: Sequence[str]) -> dict[str, str]:
+    """Return the prompt of each comparison of prompts that a figure over prompts counts.
+
+    Args:
+        kept: the comparisons that are evaluated.
+        prompts: of all comparisons of the benchmark, by their ids.
+        apart: groups that the figure leaves out.
+    """
+    pairs = Counter(prompts.values())
+    kept_pairs = Counter(prompts[comparison.id] for comparison in kept)
+    counted = {}
+    for comparison in kept:
+        prompt = prompts[comparison.id]
+        # With fewer pairs than were published a prompt is easier.
+        if kept_pairs[prompt] == pairs[prompt] and comparison.group not in apart:
+            counted[comparison.id] = prompt
+    return counted
 
 
 def _labelled_differently(comparisons: Sequence[Comparison]) -> int:
@@ -495,18 +524,45 @@ def _world_cases(config: WorldConfig, seed: int) -> list[VotedComparison]:
 
 
 def _within_limits(
-    comparisons: list[Comparison], benchmark: BenchmarkConfig, seed: int
+    comparisons: list[Comparison], benchmark: BenchmarkConfig, seed: int, prompts: Mapping[str, str]
 ) -> tuple[list[Comparison], dict[str, int]]:
-    """Return the comparisons within ``max_chars``, ``limit`` of them drawn by the seed, and counts of the others."""
+    """Return the comparisons within ``max_chars``, ``limit`` of them drawn by the seed, and counts of the others.
+
+    Args:
+        comparisons: of the benchmark.
+        benchmark: the limits.
+        seed: of the draw.
+        prompts: of the comparisons by their ids, where prompts are drawn whole; empty: comparisons are drawn.
+    """
     kept = comparisons
     if benchmark.max_chars is not None:
         kept = [comparison for comparison in comparisons if comparison.characters <= benchmark.max_chars]
     left_out = {"too_long": len(comparisons) - len(kept)}
     if benchmark.limit is not None and benchmark.limit < len(kept):
-        left_out["over_limit"] = len(kept) - benchmark.limit
         # The first rows would be of a few groups alone: benchmarks are often sorted by group.
-        kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
+        rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))
+        number = len(kept)
+        if prompts:
+            kept = _whole_prompts(kept, prompts, benchmark.limit, rng)
+        else:
+            kept = rng.sample(kept, benchmark.limit)
+        left_out["over_limit"] = number - len(kept)
     return kept, left_out
+
+
+def _whole_prompts(
+    comparisons: Sequence[Comparison], prompts: Mapping[str, str], limit: int, rng: random.Random
+) -> list[Comparison]:
+    """Return the comparisons of prompts drawn at random, as many as fit into a limit; those of one prompt at least."""
+    by_prompt: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        by_prompt.setdefault(prompts[comparison.id], []).append(comparison)
+    kept: list[Comparison] = []
+    for prompt in rng.sample(list(by_prompt), len(by_prompt)):
+        if kept and len(kept) + len(by_prompt[prompt]) > limit:
+            break
+        kept.extend(by_prompt[prompt])
+    return kept
 
 
 def _domains(source: SourceConfig, comparisons: Sequence[Comparison]) -> dict[str, str]:

@@ -33,6 +33,73 @@ def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, G
     return groups
 
 
+def every_pair(agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None]) -> float | None:
+    """Return the share of prompts of which every pair is right: the plain mean over groups of prompts.
+
+    Args:
+        agreed: whether each pair is right, bool [n].
+        prompts: of the pairs [n]; None: the pair counts for none.
+        groups: of the pairs [n].
+    """
+    columns, _ = _prompt_columns(agreed, prompts, groups)
+    if not len(columns):
+        return None
+    return _defined(_mean_of_groups(columns.sum(axis=0)))
+
+
+def every_pair_interval(
+    agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None], resamples: int, seed: int
+) -> Interval | None:
+    """Return the 95% percentile bootstrap interval of :func:`every_pair`, over prompts."""
+    columns, _ = _prompt_columns(agreed, prompts, groups)
+    if not len(columns):
+        return None
+    return resampled_interval(columns, _mean_of_groups, None, resamples, seed)
+
+
+def every_pair_by_group(
+    agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None]
+) -> dict[str, GroupAgreement] | None:
+    """Return of each group the number of prompts, and the share of which every pair is right; None without prompts."""
+    columns, names = _prompt_columns(agreed, prompts, groups)
+    if not len(columns):
+        return None
+    right, number = columns.sum(axis=0).reshape(-1, 2).T
+    shares = {}
+    for place, name in enumerate(names):
+        shares[name] = GroupAgreement(int(number[place]), round(float(right[place] / number[place]), 6))
+    return shares
+
+
+def _prompt_columns(
+    agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None]
+) -> tuple[Floats, list[str]]:
+    """Return two columns of each group, by prompt, and the groups' names in order.
+
+    The columns are 1 where the prompt is of the group and all of its pairs are right, and where it is of the group.
+    """
+    right_of: dict[str, bool] = {}
+    group_of: dict[str, str] = {}
+    for is_right, prompt, group in zip(agreed, prompts, groups, strict=True):
+        if prompt is not None:
+            right_of[prompt] = right_of.get(prompt, True) and bool(is_right)
+            # Prompts without a group are a group of their own.
+            group_of.setdefault(prompt, group or "")
+    names = sorted(set(group_of.values()))
+    columns = np.zeros((len(right_of), 2 * len(names)))
+    for row, (prompt, is_right) in enumerate(right_of.items()):
+        place = names.index(group_of[prompt])
+        columns[row, 2 * place] = is_right
+        columns[row, 2 * place + 1] = 1
+    return columns, names
+
+
+def _mean_of_groups(totals: Floats) -> Floats:
+    """Return the mean over groups of the first of two sums over the second [2 a group, ...]; NaN for an empty group."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((totals[::2] / totals[1::2]).mean(axis=0))
+
+
 # Symmetric, so that exchanging the responses changes the sign alone.
 _NUMBER = {"A": 1.0, "tie": 0.0, "B": -1.0}
 

@@ -128,6 +128,10 @@ class MethodPredictions:
         # Intervals resample prompts whole.
         self.prompts = [benchmark.prompt_of(comparison) for comparison in comparisons]
         self.groups = [comparison.group for comparison in comparisons]
+        # The prompts that a published figure counts; None where it counts pairs.
+        self.counted: list[str | None] | None = None
+        if benchmark.counted:
+            self.counted = [benchmark.counted.get(comparison.id) for comparison in comparisons]
         # A domain is a set of groups; a comparison without a group is in none.
         self.domains = [benchmark.domains.get(comparison.group or "") for comparison in comparisons]
 
@@ -328,6 +332,8 @@ class MetricRow:
         failures: by reason; also what ended a branch before its judgment (``guideline:...``, ``criteria:...``).
         unreadable_verdicts: how many verdicts (of 2n) have no branch that could be read.
         asked_again: how often a comparison was asked about anew, since its first branch could not be read.
+        every_pair: where a published figure counts prompts, the share of them of which every pair is right: the plain
+            mean over groups (``every_pair_groups``).
         asked: how the judge was asked (``greedy``, ``T=1``).
         plan: ``shared``: both orders were judged by one list of criteria and its guidelines; or ``independent``.
         learned: what a method without training learned from.
@@ -396,6 +402,11 @@ class MetricRow:
     groups: Mapping[str, GroupAgreement] | None = metric(grouped.agreement_by_name, "groups agreed")
     domains: Mapping[str, GroupAgreement] | None = metric(grouped.agreement_by_name, "domains agreed")
     n_prompts: int | None = metric(_count_different, "prompts")
+    every_pair: float | None = metric(grouped.every_pair, "agreed counted groups")
+    every_pair_ci: Interval | None = metric(grouped.every_pair_interval, "agreed counted groups resamples seed")
+    every_pair_groups: Mapping[str, GroupAgreement] | None = metric(
+        grouped.every_pair_by_group, "agreed counted groups"
+    )
     asked: str | None = None
     plan: str | None = None
     learned: Learned | None = None

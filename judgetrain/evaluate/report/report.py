@@ -128,6 +128,7 @@ class Report:
             if title != DEFINITIONS:
                 tables.append(shown.declared(title, rows))
         tables.append(shown.by_domain(rows))
+        tables.append(shown.every_pair_by_group(rows))
         tables.append(shown.by_group(rows))
         tables.append(shown.differences([row for row in self.paired if row.benchmark == benchmark]))
         for sections in of_extras:
@@ -192,17 +193,19 @@ def console_tables(report: Report) -> list[Any]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    columns: Columns = {
-        "method": attrgetter("method"),
-        "k": shown.NAME["branches"],
-        **shown.AGREED,
-        "tokens": shown.SPENT["tokens"],
-    }
     tables: list[Any] = []
+    counts_prompts = False
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
         if not verdicts:
             continue
+        columns: Columns = {
+            "method": attrgetter("method"),
+            "k": shown.NAME["branches"],
+            **shown.agreed(verdicts),
+            "tokens": shown.SPENT["tokens"],
+        }
+        counts_prompts = counts_prompts or any(row.every_pair is not None for row in verdicts)
         # As Text, in which Rich sees no markup, as in a benchmark called [red].
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -221,6 +224,8 @@ def console_tables(report: Report) -> list[Any]:
     explanation = (
         "k: criteria of a judge's own. Agreement: both orders give the label. In brackets: 95% interval over prompts."
     )
+    if counts_prompts:
+        explanation += " Every pair: the prompts of which every pair is right, as is published of this benchmark."
     return [*tables, explanation]
 
 

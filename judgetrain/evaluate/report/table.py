@@ -137,6 +137,11 @@ Row = Mapping[str, Any]
 
 # Parts of the note under the results.
 EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
+EVERY_PAIR = (
+    "Every pair: share of prompts of which every pair is right in both orders, the plain mean over groups; groups that "
+    "are published by a rule of their own are left out. It is what is published of this benchmark; the agreement over "
+    "single pairs is not."
+)
 BALANCED = "Length-balanced: mean of the agreement where the longer response is better and where the shorter one is."
 
 
@@ -155,12 +160,21 @@ def _consistency(row: MetricRow) -> str:
 # Columns by their headers.
 NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
 ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
-AGREED: Columns = {"agreement %": value("agreement"), "consistency %": _consistency}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
     "unreadable %": value("unreadable"),
     "no verdict %": value("no_verdict"),
 }
+
+
+def agreed(rows: Rows) -> Columns:
+    """Return the columns of agreement and consistency.
+
+    Where a published figure counts prompts, it stands first, and agreement says that it is over pairs.
+    """
+    if any(row.every_pair is not None for row in rows):
+        return {"every pair %": value("every_pair"), "pairs %": value("agreement"), "consistency %": _consistency}
+    return {"agreement %": value("agreement"), "consistency %": _consistency}
 
 
 def asked(rows: Rows) -> Columns:
@@ -183,7 +197,7 @@ def front(rows: Rows) -> Table:
     columns: Columns = {
         **NAME,
         "n": attrgetter("n"),
-        **AGREED,
+        **agreed(rows),
         "tokens": SPENT["tokens"],
         "seconds": value("seconds", "seconds"),
     }
@@ -197,8 +211,11 @@ def results(rows: Rows) -> Table:
         if row.n_prompts is not None and row.n_prompts < row.n:
             items = f"over the {row.n_prompts} prompts that the {row.n} comparisons share, each resampled whole"
             break
-    columns = {**NAME, **asked(rows), **AGREED, **SPENT, "length-balanced %": value("length_balanced")}
-    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {items}{EXACT}. {BALANCED}")
+    columns = {**NAME, **asked(rows), **agreed(rows), **SPENT, "length-balanced %": value("length_balanced")}
+    note = f"Brackets: 95% bootstrap interval {items}{EXACT}. {BALANCED}"
+    if any(row.every_pair is not None for row in rows):
+        note = f"{note} {EVERY_PAIR}"
+    return Table.of("Results", rows, columns, note)
 
 
 def declared(title: str, rows: Rows) -> Table:
@@ -237,6 +254,16 @@ def _group_cell(groups: Mapping[str, GroupAgreement] | None, item: tuple[str, Gr
     """Return a method's agreement on the group of a row."""
     name, _ = item
     return _agreement(groups, name)
+
+
+def every_pair_by_group(rows: Rows) -> Table:
+    """Return the table of prompts of which every pair is right, by group."""
+    with_groups = [row for row in one_each(rows) if row.every_pair_groups]
+    columns: Columns = {"group": itemgetter(0), "prompts": lambda item: item[1].n}
+    for row in with_groups:
+        columns[str(row.key)] = partial(_group_cell, row.every_pair_groups)
+    groups = (with_groups[0].every_pair_groups or {}) if with_groups else {}
+    return Table.of("Every pair by group", groups.items(), columns, folded=True)
 
 
 def by_domain(rows: Rows) -> Table:
