@@ -2,10 +2,11 @@
 
 import ast
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -93,25 +94,58 @@ def _python_list(text: str) -> list[Any] | None:
 
 WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "correct": 1.0, "incorrect": 0.0}
 """The scores of words that label one response, where a source gives no scale of its own."""
-SCALE = {"1": 0.0, "5": 1.0}
-"""The scores of numbers that label one response, where a source gives no scale of its own."""
 WAITING = 100_000
 """The most rated responses that wait for another one to their prompt. The first of more stands alone."""
 
 
-def score_of(label: Any, scale: Mapping[str, float]) -> float:
+@dataclass(frozen=True)
+class NumberScale:
+    """What the numbers of a column of ratings are read as, where a source gives no scale of its own.
+
+    Args:
+        scores: by number, of the ends of the scale; empty: the numbers do not tell.
+        meaning: the scale in words, or why the numbers do not tell.
+        highest: the highest number of the column.
+    """
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+    meaning: str = ""
+    highest: float = 0.0
+
+
+def number_scale(numbers: Collection[float]) -> NumberScale:
+    """Return what the different numbers of a column of ratings are read as: 0 and 1, or 1 to 5, or nothing.
+
+    The best of one scale is the worst of another, so that all numbers of the column decide.
+    """
+    if not numbers:
+        return NumberScale()
+    lowest = min(numbers)
+    highest = max(numbers)
+    if set(numbers) <= {0.0, 1.0}:
+        if lowest == 1:
+            return NumberScale(meaning="its only number, 1, may be the worst of 1 to 5 or the better of 0 and 1")
+        return NumberScale({"0": 0.0, "1": 1.0}, "0, 1")
+    if lowest >= 1 and highest <= 5:
+        return NumberScale({"1": 0.0, "5": 1.0}, "1 to 5", highest)
+    return NumberScale(meaning=f"its numbers, {lowest:g} to {highest:g}, are neither 0 and 1 nor 1 to 5")
+
+
+def score_of(label: Any, scale: Mapping[str, float], numbers: NumberScale | None = None) -> float:
     """Return the score, 0 (worst) to 1, that a label gives to one response.
 
     A number between two numbers of the scale scores evenly between their scores.
 
     Args:
         label: a word, a number or a truth value; upper and lower case count the same.
-        scale: scores by label, as ``{"1": 0, "10": 1}``. Empty: :data:`WORDS`, and numbers from 1 to 5.
+        scale: scores by label, as ``{"1": 0, "10": 1}``. Empty: :data:`WORDS`, and ``numbers``.
+        numbers: what the numbers of the column are read as; None: as nothing.
 
     Raises:
         RowError: the label is not on the scale.
     """
-    scores = {text.casefold(): score for text, score in (scale or WORDS | SCALE).items()}
+    numbers = numbers or NumberScale()
+    scores = {text.casefold(): score for text, score in (scale or {**WORDS, **numbers.scores}).items()}
     # As it is written first: a scale may well tell "true" from "1".
     for text in (str(label), label_text(label)):
         score = scores.get(text.strip().casefold())
@@ -120,31 +154,40 @@ def score_of(label: Any, scale: Mapping[str, float]) -> float:
 
     points = []
     for text, score in scores.items():
-        number = _number(text)
+        number = number_in(text)
         if number is not None:
             points.append((number, score))
-    value = _number(label)
+    value = number_in(label)
     if value is not None:
         for (low, score_of_low), (high, score_of_high) in pairwise(sorted(points)):
             if low <= value <= high:
                 return score_of_low + (score_of_high - score_of_low) * (value - low) / (high - low)
 
-    allowed = ", ".join(scale or [*WORDS, "1 to 5"])
+    allowed = [*scale]
+    reason = ""
+    if not scale and numbers.scores:
+        allowed = [*WORDS, numbers.meaning]
+    elif not scale:
+        allowed = [*WORDS]
+        if value is not None and numbers.meaning:
+            reason = f" ({numbers.meaning})"
     raise RowError(
         "unknown_label",
-        f"label {label!r} of one response is not one of {allowed}: say what it means, as in labels={{1: 0, 10: 1}}",
+        f"label {label!r} of one response is not one of {', '.join(allowed)}{reason}: "
+        "say what it means, as in labels={0: 0, 1: 1} or labels={1: 0, 5: 1}",
     )
 
 
-def _number(value: Any) -> float | None:
+def number_in(value: Any) -> float | None:
     """Return a cell as a number, or None; a truth value is none."""
     if isinstance(value, bool):
         return None
     try:
         # Also of a text, as CSV files have numbers.
-        return float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 class Pairing:

@@ -57,7 +57,9 @@ class SourceConfig:
     fields: dict[str, str] = key({}, "column names where they differ: {query: ask}; {columns} in a text are filled in")
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
-        {}, "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 1 to 5"
+        {},
+        "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 0 and 1, "
+        "1 to 5",
     )
     rule: int | None = key(
         None,

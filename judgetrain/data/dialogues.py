@@ -19,8 +19,8 @@ from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import Pairing, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries, normalised
-from judgetrain.data.rows import SHOWN, RowReader
-from judgetrain.data.sources import Rejects, read, sampled
+from judgetrain.data.rows import SHOWN
+from judgetrain.data.sources import Rejects, read, row_reader, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, causes
 from judgetrain.schema import Comparison, Dialogue, Verdict, mirror
@@ -321,7 +321,7 @@ def _read(
 
     Rated responses come when another one to their prompt makes a pair with them, or else at the end.
     """
-    reader = RowReader(source, key)
+    reader = row_reader(source, key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
@@ -451,7 +451,7 @@ def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with
         comparisons = chain.from_iterable(adapted(source, key, rejects))
         return any(comparison.label for comparison in comparisons)
 
-    reader = RowReader(source, key)
+    reader = row_reader(source, key)
 
     def serves(row: Any, number: int) -> bool:
         if reader.is_rated(row):

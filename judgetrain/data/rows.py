@@ -8,7 +8,17 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any, cast
 
-from judgetrain.data.cells import EMPTY, SILENCE, RowError, id_text, label_text, list_in, score_of
+from judgetrain.data.cells import (
+    EMPTY,
+    SILENCE,
+    NumberScale,
+    RowError,
+    id_text,
+    label_text,
+    list_in,
+    number_in,
+    score_of,
+)
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
@@ -62,14 +72,19 @@ class RowReader:
     Args:
         source: the columns (``fields``), the meaning of labels (``labels``) and the shape (``format``).
         key: the configuration key of the source, for messages.
+        numbers: returns what the numbers of its column of ratings are read as, where ``labels`` does not say so.
 
     Raises:
         ConfigError: ``fields`` names an unknown field, or ``labels`` gives a label a meaning that is not allowed.
     """
 
-    def __init__(self, source: SourceConfig, key: str = "source") -> None:
+    def __init__(
+        self, source: SourceConfig, key: str = "source", numbers: Callable[[], NumberScale] = NumberScale
+    ) -> None:
         self._source = source
         self._key = key
+        self._find_numbers: Callable[[], NumberScale] | None = numbers
+        self._numbers_found = NumberScale()
         unknown_fields = sorted(set(source.fields) - set(DEFAULT_FIELDS))
         if unknown_fields:
             known_fields = ", ".join(DEFAULT_FIELDS)
@@ -90,22 +105,36 @@ class RowReader:
         self._filled_columns: Counter[str] = Counter()
         self._used_columns: set[str] = set()
 
-    def check_columns(self, row: Any) -> None:
-        """Raise a RowError unless a source's first row has the columns of a comparison, whatever they hold."""
+    def check_columns(self, row: Any, labelled: bool = False) -> None:
+        """Raise a RowError unless a source's first row has the columns of a comparison, whatever they hold.
+
+        Args:
+            row: the first row; all columns that it lacks are named.
+            labelled: a column of labels is needed, too.
+        """
         if not isinstance(row, Mapping):
             return
         fields = self._source.fields
-        for field in ("query", "response_a", "response_b"):
+        missing: dict[str, list[str]] = {}
+        needed = ["query", "response_a", "response_b"]
+        if labelled:
+            needed.append("label")
+        for field in needed:
             columns = [fields[field]] if field in fields else list(DEFAULT_FIELDS[field])
             if field == "query" and field not in fields:
                 # A list of messages ends with the query.
                 columns += [fields["messages"]] if "messages" in fields else DEFAULT_FIELDS["messages"]
             if not any(_has_column(row, column) for column in columns):
-                raise RowError(
-                    "missing_column",
-                    f"no column for {field}: looked for {', '.join(columns)}, found {', '.join(map(str, row))}; "
-                    f"say '{self._key}.fields={{{field}: COLUMN}}'",
-                )
+                missing[field] = columns
+        if not missing:
+            return
+
+        places = "; no column for ".join(f"{field}: looked for {', '.join(names)}" for field, names in missing.items())
+        remedy = ", ".join(f"{field}: COLUMN" for field in missing)
+        raise RowError(
+            "missing_column",
+            f"no column for {places}; found {', '.join(map(str, row))}; say '{self._key}.fields={{{remedy}}}'",
+        )
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """Return the dialogue of a row.
@@ -201,7 +230,7 @@ class RowReader:
         response = self._response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
-        score = score_of(self._rating(row), self._scores)
+        score = score_of(self._rating(row), self._scores, self.numbers_of(row))
         return Comparison(
             id=dialogue.id,
             dialogue=dialogue,
@@ -234,6 +263,20 @@ class RowReader:
         # A column ``response`` may have been given to another field, as the reference.
         return not self._is_other_field_s(row, "response") and self._rating(row) not in EMPTY
 
+    def rated_number(self, row: Any) -> float | None:
+        """Return the number that a row rates its response by, where ``labels`` does not say what it means; or None."""
+        if self._scores or not self.is_rated(row):
+            return None
+        return number_in(self._rating(row))
+
+    def numbers_of(self, row: Mapping[str, Any]) -> NumberScale:
+        """Return what the number that rates a row's response is read as."""
+        # When a row first needs it, as the whole column is read for it.
+        if self._find_numbers is not None and self.rated_number(row) is not None:
+            self._numbers_found = self._find_numbers()
+            self._find_numbers = None
+        return self._numbers_found
+
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
         """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
         try:
@@ -259,6 +302,12 @@ class RowReader:
             say(
                 f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+            )
+        highest = self._numbers_found.highest
+        if self._numbers_found.scores and 0 < highest < 5:
+            say(
+                f"{name}: the highest rating is {highest:g}, and ratings are read as {self._numbers_found.meaning}; "
+                f"if it is the best, say '{self._key}.labels={{1: 0, {highest:g}: 1}}'"
             )
         if self.thoughts:
             say(thoughts_told(name, self.thoughts))

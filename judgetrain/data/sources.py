@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
 from judgetrain.artifacts.files import named
-from judgetrain.data.cells import RowError, preference
+from judgetrain.data.cells import NumberScale, RowError, number_scale, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
@@ -69,6 +69,39 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
+WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
+"""The endings of workbooks, as Excel and its like save them."""
+PACKED = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"\xd0\xcf\x11\xe0": "a document of an older Office",
+    b"\x28\xb5\x2f\xfd": "packed by zstd",
+    b"BZh": "packed by bzip2",
+    b"\xfd7zXZ": "packed by xz",
+    b"\x1f\x8b": "packed by gzip",
+}
+"""What files are by their first bytes that cannot be read under their name."""
+
+
+def check_form(path: Path) -> None:
+    """Refuse (DataError) a file that is a workbook or packed in a way that is not read, with what to do."""
+    name = path.name.lower()
+    if name.endswith(WORKBOOKS):
+        raise DataError(f"{path}: a workbook, which is not read; save the sheet as CSV (UTF-8)")
+    # Parquet and gzip have beginnings of their own.
+    if name.endswith((".gz", ".parquet")) or not path.is_file():
+        return
+    with path.open("rb") as file:
+        beginning = file.read(8)
+    for magic, kind in PACKED.items():
+        if beginning.startswith(magic):
+            remedy = "unpack it"
+            if kind == "a ZIP archive":
+                remedy = "unpack it, or save the sheet as CSV (UTF-8) if it is a workbook"
+            elif kind == "packed by gzip":
+                remedy = f"name it {path.name}.gz"
+            raise DataError(f"{path}: {kind}, which is not read; {remedy}")
+
+
 def form_of(path: Path) -> str:
     """Return the format of a file: ``parquet``, ``parlai``, ``array`` (JSON), ``lines`` (JSON), ``table`` (CSV, TSV).
 
@@ -86,6 +119,8 @@ def form_of(path: Path) -> str:
     # A file that cannot be opened is named by the reader, with the place of the error.
     with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
         beginning = file.read(BEGINNING).lstrip()
+    if _SEPARATOR.match(beginning):
+        return "table"
     if beginning.startswith("["):
         # JSON lines may be lists, too; an array of objects is an array under any name.
         holds_objects = beginning[1:].lstrip().startswith("{")
@@ -133,6 +168,8 @@ def json_array(path: Path) -> Iterator[Row]:
 
 SIGNS = (",", "\t", ";", "|")
 """The signs that may stand between the columns of a table."""
+_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?[ \t,;]*\r?(?:\n|\Z)', re.IGNORECASE)
+"""Excel's first line that says which sign stands between columns."""
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A cell that a writer of tables has put into quotation marks."""
 
@@ -162,13 +199,14 @@ def table(path: Path) -> Iterator[Row]:
     first_line = 1
     try:
         with open_text(path) as file:
-            delimiter, has_quotes = _dialect(path, file)
+            skipped, delimiter, has_quotes = _dialect(path, file)
+            first_line += skipped
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
             # Strict: an open quotation mark is an error, where Python would take the rest of the file for one cell.
             rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
             for cells in rows:
                 place = f"{path}:{first_line}"
-                first_line = rows.line_num + 1
+                first_line = skipped + rows.line_num + 1
                 if not has_quotes:
                     cells = [_unquoted(cell) for cell in cells]
                 if not cells:
@@ -189,25 +227,37 @@ def table(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
 
-def _dialect(path: Path, file: IO[str]) -> tuple[str, bool]:
-    """Return the sign between a table's columns, and whether quotation marks may enclose a cell.
+def _dialect(path: Path, file: IO[str]) -> tuple[int, str, bool]:
+    """Return how many lines stand before a table's names, the sign between its columns, and if marks enclose cells.
 
     Where every line has as many tabs as the first, a quotation mark is text: TSV files of plain text have lone ones,
-    and a reader that pairs them would swallow lines. The file is left at its beginning.
+    and a reader that pairs them would swallow lines. The file is left at the line of the names.
     """
-    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
-    first_line = file.read(BEGINNING).lstrip().partition("\n")[0]
-    delimiter = _delimiter(first_line, expected)
-    if delimiter != expected:
-        log.warning("%s: read as a table with %r between its columns", path, delimiter)
-
+    skipped = 0
+    separator = _SEPARATOR.match(file.read(BEGINNING))
     file.seek(0)
+    if separator is not None:
+        file.readline()
+        skipped = 1
+    start = file.tell()
+
+    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    if separator is not None:
+        delimiter = separator[1]
+        first_line = file.readline()
+    else:
+        first_line = file.read(BEGINNING).lstrip().partition("\n")[0]
+        delimiter = _delimiter(first_line, expected)
+        if delimiter != expected:
+            log.warning("%s: read as a table with %r between its columns", path, delimiter)
+
+    file.seek(start)
     has_quotes = True
     if delimiter == "\t":
         tabs = first_line.count("\t")
         has_quotes = any(line.count("\t") != tabs for line in file if line.strip())
-    file.seek(0)
-    return delimiter, has_quotes
+    file.seek(start)
+    return skipped, delimiter, has_quotes
 
 
 def _unquoted(cell: str) -> str:
@@ -418,6 +468,7 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         return
     readers = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}
     for path in files_of(source.path, f"{key}.path"):
+        check_form(path)
         form = form_of(path)
         try:
             if form == "lines":
@@ -477,6 +528,31 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
             f"{key}.path={source.path}: cannot read this data set from the Hub "
             f"({type(error).__name__}: {first_line}); or give a local file"
         ) from error
+
+
+def row_reader(source: SourceConfig, key: str) -> RowReader:
+    """Return a reader of a source's rows, which reads the whole column of ratings before it says what a number means.
+
+    Args:
+        source: where the rows are.
+        key: the configuration key of the source, for messages.
+    """
+    return RowReader(source, key, partial(numbers_of, source, key))
+
+
+def numbers_of(source: SourceConfig, key: str) -> NumberScale:
+    """Return what the numbers that rate a source's single responses are read as; arguments as of :func:`row_reader`."""
+    reader = RowReader(source, key)
+    numbers: set[float] = set()
+    # Rows that cannot be read are reported where they are read for their content.
+    for count, (_, row, raw) in enumerate(_rows(source, key, Rejects(strict=False))):
+        if source.limit is not None and count >= source.limit:
+            break
+        with suppress(RowError, TypeError, ValueError, AttributeError):
+            number = reader.rated_number(_without_nan(row, raw))
+            if number is not None:
+                numbers.add(number)
+    return number_scale(numbers)
 
 
 def read_comparisons(source: SourceConfig, key: str, *, labelled: bool | None = True) -> Iterator[Comparison]:

@@ -143,8 +143,9 @@ class _Answers:
         if isinstance(row.get("messages"), list):
             messages, text = _conversation(row["messages"])
         else:
-            query = self._required(row, "prompts", DEFAULT_FIELDS["query"], missing)
-            text = self._shown(self._required(row, "answers", RESPONSES, missing))
+            _check_columns(row, missing)
+            query = self._first(row, DEFAULT_FIELDS["query"])
+            text = self._shown(self._first(row, RESPONSES))
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
             # alpaca_eval's rows may hold the text that an instruction is about.
@@ -175,13 +176,15 @@ class _Answers:
         value = self._first(row, columns)
         return None if value is None else str(value)
 
-    def _required(self, row: Mapping[str, Any], name: str, columns: Sequence[str], missing: str) -> Any:
-        """Return the value of the first of some columns (RowError: the row has none of them)."""
+
+def _check_columns(row: Mapping[str, Any], reason: str) -> None:
+    """Raise a RowError for a row without a prompt or an answer, which names all columns that it lacks."""
+    missing = []
+    for name, columns in (("prompts", DEFAULT_FIELDS["query"]), ("answers", RESPONSES)):
         if not any(column in row for column in columns):
-            raise RowError(
-                missing, f"no column of {name}: looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
-            )
-        return self._first(row, columns)
+            missing.append(f"no column of {name}: looked for {', '.join(columns)}")
+    if missing:
+        raise RowError(reason, f"{'; '.join(missing)}; found {', '.join(map(str, row))}")
 
 
 def unread(source: str, row: Mapping[str, Any]) -> JudgedRow:

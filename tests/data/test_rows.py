@@ -134,7 +134,7 @@ def row(response: str, label: Any, query: str = "q", **more: Any) -> dict[str, A
     ("label", "labels", "score"),
     [
         ("pass", {}, 1.0), ("Fail", {}, 0.0), (True, {}, 1.0), (False, {}, 0.0), ("TRUE", {}, 1.0),
-        (1, {}, 0.0), (5, {}, 1.0), ("2", {}, 0.25), (3.5, {}, 0.625), (4.0, {}, 0.75),
+        (5, {}, 1.0), ("2", {}, 0.25), (3.5, {}, 0.625), (4.0, {}, 0.75),
         (10, {"1": "0", "10": "1"}, 1.0), (4, {"1": "0", "10": "1"}, 1 / 3), (1, {"0": "0", "1": "1"}, 1.0),
         (True, {"0": "0", "1": "1"}, 1.0), ("fair", {"poor": "0", "fair": "0.5", "good": "1"}, 0.5),
         (2, {"0": "1", "4": "0"}, 0.5),
@@ -146,13 +146,58 @@ def test_a_label_says_how_good_a_response_is(label: Any, labels: dict[Any, str],
     assert (found.rating_a.reason, found.alone, found.label, found.forfeit) == ("so it is", True, None, None)
 
 
-@pytest.mark.parametrize("label", [0, 6, "7", "good", "NaN", -1, [3], {"a": 1}, "A"])
+@pytest.mark.parametrize("label", ["good", "NaN", [3], {"a": 1}, "A"])
 def test_a_label_that_the_scale_lacks_is_refused_with_file_row_and_value(label: Any, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"in\.jsonl:2: label .* of one response is not one of pass, .* 1 to 5: say"
     ) as e:
         read(tmp_path, [row("x", 3), row("y", label)])
     assert repr(label) in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores"),
+    [
+        ([0, 1, 1], [0.0, 1.0, 1.0]), (["1", "0"], [1.0, 0.0]), ([1.0, 0.0], [1.0, 0.0]), ([0, 0], [0.0, 0.0]),
+        ([1, 5], [0.0, 1.0]), ([1, 2], [0.0, 0.25]), ([1, "pass", 0], [1.0, 1.0, 0.0]), ([2.5, 4], [0.375, 0.75]),
+    ],
+)  # fmt: skip
+def test_all_numbers_of_a_column_say_what_one_of_them_means(
+    labels: list[Any], scores: list[float], tmp_path: Path
+) -> None:
+    # Each on a query of its own: ratings of one query would make a pair.
+    found = comparisons(read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate(labels)]))
+    assert [c.rating_a.score for c in found if c.rating_a] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ([1, 1, 1], r"its only number, 1, may be the worst of 1 to 5 or the better of 0 and 1"),
+        ([1, "pass"], r"its only number, 1, may be"),
+        ([3, 6], r"its numbers, 3 to 6, are neither 0 and 1 nor 1 to 5"),
+        ([0, 1, 2], r"its numbers, 0 to 2, are neither"),
+        ([-1, 1], r"its numbers, -1 to 1, are neither"),
+        ([0.5, 1], r"its numbers, 0.5 to 1, are neither"),
+        ([3, 0], r"its numbers, 0 to 3, are neither"),
+    ],
+)
+def test_numbers_that_do_not_tell_their_scale_are_read_as_nothing(
+    labels: list[Any], reason: str, tmp_path: Path
+) -> None:
+    rows = [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate(labels)]
+    with pytest.raises(DataError, match=rf"in\.jsonl:1: label .* \({reason}.*: say what it means, as in labels="):
+        read(tmp_path, rows)
+    scale = {str(label): str(place / 10) for place, label in enumerate(labels)}
+    assert len(comparisons(read(tmp_path, rows, labels=scale))) == len(rows)
+
+
+def test_a_highest_rating_below_the_scale_s_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate((1, 2, 3))])
+    told = "".join(capsys.readouterr())
+    assert "the highest rating is 3, and ratings are read as 1 to 5" in " ".join(told.split())
+    read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate((1, 5))])
+    assert "highest rating" not in "".join(capsys.readouterr())
 
 
 def test_what_cannot_be_a_scale_is_refused_by_its_key(tmp_path: Path) -> None:

@@ -53,9 +53,14 @@ def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line
     path = lines(tmp_path / "a.jsonl", [{"ask": "Why?", "left": "yes", "right": "no"}])
     fields = {"query": "ask", "response_a": "left", "response_b": "right"}
     assert of(path, fields=fields)[0].comparison.response_b == "no"
-    with pytest.raises(DataError, match=r"a\.jsonl:1: no column for query: looked for query, .* found ask, left"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.jsonl:1: no column for query: looked for query, .*; no column for response_a: .*; found ask, left",
+    ):
         of(path)
-    with pytest.raises(DataError, match=r"response_b: looked for wrong, .* say 'verdicts\.source\.fields=\{res"):
+    with pytest.raises(
+        DataError, match=r"response_b: looked for wrong; found ask, .* say 'verdicts\.source\.fields=\{res"
+    ):
         of(path, fields=fields | {"response_b": "wrong"})
 
 

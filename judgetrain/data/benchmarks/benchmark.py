@@ -294,6 +294,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     def cases_of(row: Any, number: int) -> list[VotedComparison]:
         if reader is not None:
             return reader.cases(row, number)
+        if not cases:
+            plain_reader.check_columns(row, labelled=not benchmark.unlabelled)
         return [case_of(plain_reader.comparison(row, number, labelled))]
 
     def take(row: Any, number: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import Seen, normalised
 from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
 from judgetrain.schema import Dialogue
@@ -123,7 +123,7 @@ def look(path: Path, fields: Mapping[str, str]) -> FileContents:
     """
     contents = FileContents(path, dict(fields))
     source = SourceConfig(name=path.stem, path=str(path), fields=contents.fields, limit=MOST)
-    reader = RowReader(source, "data")
+    reader = row_reader(source, "data")
     seen = Seen()
     values: dict[str, Counter[str]] = {}
 
