@@ -56,6 +56,9 @@ class SourceConfig:
     format: str = key("auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison"))
     fields: dict[str, str] = key({}, "column names where they differ: {query: ask}; {columns} in a text are filled in")
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
+    max_row_chars: int = key(
+        1 << 24, "refuse a row of a file with more text, before it is held", low=100, unit="characters"
+    )
     labels: dict[Any, str] = key(
         {},
         "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 0 and 1, "

@@ -31,6 +31,7 @@ REJECTED = "rejected:"
 """The beginning of a reason for which a row could not be read, in the counts of a source."""
 HINTS = {
     "too_long": "raise dialogues.max_query_chars",
+    "too_large": "raise dialogues.sources[].max_row_chars",
     "near_duplicate": "set dialogues.near_dedup=false",
     "duplicate": "the rows repeat one another: look at dialogues.sources[].fields",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",

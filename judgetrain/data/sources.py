@@ -3,6 +3,7 @@
 A reader raises a DataError that names the place if a file is not what it seems, is cut off or has no row.
 """
 
+import codecs
 import csv
 import gzip
 import json
@@ -32,8 +33,8 @@ Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
 BEGINNING = 1 << 20
 """Characters at a file's beginning by which its format is recognised."""
-LONGEST = 64 << 20
-"""Characters of the longest cell of a table."""
+CHUNK = 1 << 20
+"""Characters, or bytes, of a file that are read at a time where its lines do not matter."""
 PERSONA = "your persona:"
 """The beginning of a line in ParlAI's format that describes a speaker."""
 
@@ -60,13 +61,71 @@ def unreadable(path: Path, error: Exception) -> str:
     if not isinstance(error, UnicodeDecodeError):
         return f"{path}: not a whole gzip file ({error})"
     # The error counts bytes of a block that Python read; a user looks for a line.
-    with open_bytes(path) as lines:
-        for number, line in enumerate(lines, start=1):
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 1
+    with open_bytes(path) as file:
+        for chunk in iter(partial(file.read, CHUNK), b""):
             try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error_in_line:
-                return f"{path}:{number}: expected UTF-8 text ({error_in_line}); save the file as UTF-8"
-    return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
+                lines += decoder.decode(chunk).count("\n")
+            except UnicodeDecodeError as error_in_chunk:
+                lines += error_in_chunk.object[: error_in_chunk.start].count(b"\n")
+                return f"{path}:{lines}: expected UTF-8 text ({error_in_chunk.reason}); save the file as UTF-8"
+    return f"{path}: expected UTF-8 text ({error.reason}); save the file as UTF-8"
+
+
+class TooLargeError(DataError):
+    """A row that is larger than a source's rows may be (``max_row_chars``)."""
+
+    def __init__(self, place: str, most: int) -> None:
+        super().__init__(f"{place}: {too_large(most)}")
+
+
+def too_large(most: int) -> str:
+    """Return what is said of a row that has more text than a source's rows may have."""
+    return f"the row has more than {most:,} characters; raise max_row_chars of the source if it is meant"
+
+
+class Lines(Iterator[str]):
+    """Yields the lines of a text file, and raises TooLargeError where a row would have more text than it may have.
+
+    A line is not held before it is known to be short enough. A row may be several lines: whoever reads them calls
+    :meth:`end_row` at its end.
+
+    Args:
+        file: to read, from where it is.
+        path: of the file, for messages.
+        most: characters of a row.
+        first: the number of the first line.
+    """
+
+    def __init__(self, file: IO[str], path: Path, most: int, first: int = 1) -> None:
+        self._file = file
+        self._path = path
+        self._most = most
+        self._row_begins = first
+        self._next = first
+        self._chars = 0
+
+    def __next__(self) -> str:
+        """Return the next line, with its end."""
+        line = self._file.readline(self._most - self._chars + 1)
+        if not line:
+            raise StopIteration
+        self._chars += len(line)
+        if self._chars > self._most:
+            raise TooLargeError(f"{self._path}:{self._row_begins}", self._most)
+        self._next += 1
+        return line
+
+    def end_row(self) -> None:
+        """Begin a row with the next line."""
+        self._row_begins = self._next
+        self._chars = 0
+
+    def begin_row(self, line: str) -> None:
+        """Begin a row with the line that was read last."""
+        self._row_begins = self._next - 1
+        self._chars = len(line)
 
 
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
@@ -151,19 +210,123 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object_without_repeats)
 """Reads JSON, and refuses an object with a repeated key: Python's would keep the last value in silence."""
 
 
-def json_array(path: Path) -> Iterator[Row]:
-    """Yield the elements of a JSON array, with their numbers from 1."""
+def json_array(path: Path, most: int) -> Iterator[Row]:
+    """Yield the elements of a JSON array, with their numbers from 1; none is held that has more characters than that.
+
+    Args:
+        path: of the file.
+        most: characters of an element.
+    """
     with open_text(path) as file:
-        text = file.read()
-    try:
-        rows = DECODER.decode(text)
-    # Brackets that are nested too deep are a RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not a whole JSON array ({str(error).splitlines()[0]})") from error
-    if not rows:
-        raise DataError(f"{path}: the array is empty; expected an object a row")
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}:row {number}", row
+        elements = _Elements(file, path, most)
+        for number, row in enumerate(elements, start=1):
+            yield f"{path}:row {number}", row
+
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+"""What JSON allows between its parts."""
+_CUT_NUMBER = re.compile(r"[-+.eE0-9]*\Z")
+"""What may follow the beginning of a number up to the end of what was read."""
+_CUT = len("-Infinity")
+"""The longest word of JSON as Python reads it, which may be cut off by the end of what was read."""
+
+
+def _may_be_cut(error: Exception, length: int) -> bool:
+    """Return whether JSON may be wrong for nothing but that it is cut off behind ``length`` characters."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    return error.msg.startswith("Unterminated string") or error.pos >= length - _CUT
+
+
+class _Elements:
+    """Iterates over the elements of a JSON array, of which no more is held than the one that is read.
+
+    Args:
+        file: at the array's beginning.
+        path: of the file, for messages.
+        most: characters of an element.
+    """
+
+    def __init__(self, file: IO[str], path: Path, most: int) -> None:
+        self._file = file
+        self._path = path
+        self._most = most
+        self._text = ""
+        self._place = 0
+        self._is_whole = False
+
+    def __iter__(self) -> Iterator[Any]:
+        number = 0
+        sign = self._sign("[")
+        if self._peek() == "]":
+            raise DataError(f"{self._path}: the array is empty; expected an object a row")
+        while sign != "]":
+            number += 1
+            yield self._element(number)
+            sign = self._sign(",", "]")
+        if self._peek():
+            raise self._error("text stands behind its end")
+
+    def _element(self, number: int) -> Any:
+        """Return the next element; ``number`` is its own."""
+        self._peek()
+        while True:
+            held = len(self._text) - self._place
+            try:
+                value, end = DECODER.raw_decode(self._text, self._place)
+            # Brackets that are nested too deep are a RecursionError.
+            except (ValueError, RecursionError) as error:
+                if self._is_whole or not _may_be_cut(error, len(self._text)):
+                    reason = getattr(error, "msg", str(error)).splitlines()[0]
+                    raise self._error(f"row {number}: {reason}") from error
+                if held > self._most:
+                    raise TooLargeError(f"{self._path}:row {number}", self._most) from error
+                self._fill(max(CHUNK, 2 * held))
+                continue
+            if end - self._place > self._most:
+                raise TooLargeError(f"{self._path}:row {number}", self._most)
+            # A number may go on behind what was read, as 1.5e3 behind 1.5e.
+            is_cut = isinstance(value, (int, float)) and _CUT_NUMBER.match(self._text, end) is not None
+            if is_cut and not self._is_whole:
+                self._fill(held + CHUNK)
+                continue
+            self._place = end
+            return value
+
+    def _sign(self, *signs: str) -> str:
+        """Return the next sign, which is one of these."""
+        sign = self._peek()
+        if sign not in signs:
+            found = repr(sign) if sign else "the end of the file"
+            raise self._error(f"expected {' or '.join(signs)}, found {found}")
+        self._place += 1
+        return sign
+
+    def _peek(self) -> str:
+        """Return the next character that is no white space, at which the reader then stands; empty at the end."""
+        while True:
+            blanks = _BLANKS.match(self._text, self._place)
+            assert blanks is not None, "it matches nothing, too"
+            self._place = blanks.end()
+            if self._place < len(self._text):
+                return self._text[self._place]
+            if self._is_whole:
+                return ""
+            self._fill(CHUNK)
+
+    def _fill(self, size: int) -> None:
+        """Hold ``size`` characters from where the reader stands, as far as the file goes."""
+        missing = size - (len(self._text) - self._place)
+        if missing <= 0 or self._is_whole:
+            return
+        more = self._file.read(missing)
+        self._is_whole = len(more) < missing
+        self._text = self._text[self._place :] + more
+        self._place = 0
+
+    def _error(self, reason: str) -> DataError:
+        """Return the error of a file that is no array."""
+        return DataError(f"{self._path}: not a whole JSON array ({reason})")
 
 
 SIGNS = (",", "\t", ";", "|")
@@ -185,26 +348,32 @@ def _delimiter(first_line: str, expected: str) -> str:
     return max((expected, *SIGNS), key=lambda sign: len(_cells(first_line, sign)))
 
 
-def table(path: Path) -> Iterator[Row]:
+def table(path: Path, most: int) -> Iterator[Row]:
     """Yield the rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
 
     A row with more or fewer cells than there are names comes as a text that says so. Its place is the line that it
     begins on.
+
+    Args:
+        path: of the file.
+        most: characters of a row.
     """
     # Python allows 131,072 characters by default, which long responses exceed.
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(most)
     names: list[str] = []
     has_rows = False
     # A cell may hold line ends: a row's first line is the one after the last line of the row before.
     first_line = 1
     try:
         with open_text(path) as file:
-            skipped, delimiter, has_quotes = _dialect(path, file)
+            skipped, delimiter, has_quotes = _dialect(path, file, most)
             first_line += skipped
+            lines = Lines(file, path, most, first_line)
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
             # Strict: an open quotation mark is an error, where Python would take the rest of the file for one cell.
-            rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+            rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
             for cells in rows:
+                lines.end_row()
                 place = f"{path}:{first_line}"
                 first_line = skipped + rows.line_num + 1
                 if not has_quotes:
@@ -227,7 +396,7 @@ def table(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
 
-def _dialect(path: Path, file: IO[str]) -> tuple[int, str, bool]:
+def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
     """Return how many lines stand before a table's names, the sign between its columns, and if marks enclose cells.
 
     Where every line has as many tabs as the first, a quotation mark is text: TSV files of plain text have lone ones,
@@ -244,7 +413,7 @@ def _dialect(path: Path, file: IO[str]) -> tuple[int, str, bool]:
     expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
     if separator is not None:
         delimiter = separator[1]
-        first_line = file.readline()
+        first_line = file.readline(BEGINNING)
     else:
         first_line = file.read(BEGINNING).lstrip().partition("\n")[0]
         delimiter = _delimiter(first_line, expected)
@@ -255,9 +424,18 @@ def _dialect(path: Path, file: IO[str]) -> tuple[int, str, bool]:
     has_quotes = True
     if delimiter == "\t":
         tabs = first_line.count("\t")
-        has_quotes = any(line.count("\t") != tabs for line in file if line.strip())
+        has_quotes = _differs_in_tabs(Lines(file, path, most, skipped + 1), tabs)
     file.seek(start)
     return skipped, delimiter, has_quotes
+
+
+def _differs_in_tabs(lines: Lines, tabs: int) -> bool:
+    """Return whether a line has another number of tabs; blank lines do not count."""
+    for line in lines:
+        lines.end_row()
+        if line.strip() and line.count("\t") != tabs:
+            return True
+    return False
 
 
 def _unquoted(cell: str) -> str:
@@ -274,8 +452,13 @@ def _check_names(names: list[str], place: str) -> None:
             raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
 
 
-def parquet(path: Path) -> Iterator[Row]:
-    """Yield the rows of a Parquet file, with their numbers from 1."""
+def parquet(path: Path, most: int) -> Iterator[Row]:
+    """Yield the rows of a Parquet file, with their numbers from 1.
+
+    Args:
+        path: of the file.
+        most: characters of a row. They are counted when the row was read, as the file does not tell.
+    """
     import pyarrow
     import pyarrow.parquet
 
@@ -285,6 +468,8 @@ def parquet(path: Path) -> Iterator[Row]:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
+                if sum(len(value) for value in row.values() if isinstance(value, str)) > most:
+                    raise TooLargeError(f"{path}:row {number}", most)
                 yield f"{path}:row {number}", row
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a whole Parquet file; after row {number}: {error}") from error
@@ -292,22 +477,31 @@ def parquet(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: the file has no rows")
 
 
-def parlai(path: Path) -> Iterator[Row]:
+def parlai(path: Path, most: int) -> Iterator[Row]:
     """Yield dialogues of ParlAI's text format as ``{"persona": [lines], "turns": [texts]}``.
 
     A line is a number, a blank, and either a line about a persona or the texts of both speakers, with a tab between
     them; candidate answers may follow a second tab. Number 1 starts a dialogue.
+
+    Args:
+        path: of the file.
+        most: characters of a dialogue.
     """
     place = ""
     dialogue: dict[str, list[str]] | None = None
-    with open_text(path) as lines:
+    with open_text(path) as file:
+        lines = Lines(file, path, most)
         for number, line in enumerate(lines, start=1):
             # Only line ends are stripped: a tab at the end stands for a speaker who says nothing.
             count, _, text = line.strip("\n").partition(" ")
             is_blank = not line.strip()
             if not is_blank and not count.isdigit():
                 raise DataError(f"{path}:{number}: expected a line number and a text, as in '1 hello\\thi'")
+            if is_blank:
+                # Between dialogues there may be any number of blank lines.
+                lines.end_row()
             if count == "1" or (dialogue is None and not is_blank):
+                lines.begin_row(line)
                 if dialogue is not None:
                     yield place, dialogue
                 place = f"{path}:{number}"
@@ -473,9 +667,9 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         try:
             if form == "lines":
                 # Its lines are rejected one by one; an error elsewhere spoils the file.
-                yield from _jsonl(path, rejects)
+                yield from _jsonl(path, rejects, source.max_row_chars)
                 continue
-            for place, row in readers[form](path):
+            for place, row in readers[form](path, source.max_row_chars):
                 # A row of a table with too few cells comes as its message.
                 if form == "table" and isinstance(row, str):
                     rejects.add(place, "wrong_cells", row, "")
@@ -485,17 +679,29 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
             raise DataError(unreadable(path, error)) from error
 
 
-def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    """Yield the lines of a file of JSON lines; blank ones are skipped."""
+def _jsonl(path: Path, rejects: Rejects, most: int) -> Iterator[_Row]:
+    """Yield the lines of a file of JSON lines; blank ones are skipped.
+
+    Args:
+        path: of the file.
+        rejects: where lines go that are no JSON.
+        most: bytes of a line, of which no more are held.
+    """
     number = 0
     # Read as bytes: a line that is no UTF-8 is rejected, and the next one is read.
-    with open_bytes(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+    with open_bytes(path) as file:
+        # Beside the line, its end may be two bytes.
+        for number, line in enumerate(iter(partial(file.readline, most + 2), b""), start=1):
+            is_too_large = len(line.rstrip(b"\r\n")) > most
+            if not line.strip() and not is_too_large:
                 continue
             place = f"{path}:{number}"
             # For the message of a line that is no text.
             raw = repr(line[:RAW_CHARS])
+            if is_too_large:
+                rejects.add(place, "too_large", too_large(most), raw)
+                _skip_line(file, line)
+                continue
             # A byte order mark stands at the beginning of a file alone.
             encoding = "utf-8-sig" if number == 1 else "utf-8"
             try:
@@ -511,6 +717,13 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                 yield place, row, raw
     if number == 0:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
+
+
+def _skip_line(file: IO[bytes], beginning: bytes) -> None:
+    """Read on to the end of a line, of which the beginning was read."""
+    piece = beginning
+    while piece and not piece.endswith(b"\n"):
+        piece = file.readline(CHUNK)
 
 
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
