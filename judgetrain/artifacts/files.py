@@ -95,6 +95,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
+    """Return a file's size in bytes and its SHA-256, which is computed unless it is given."""
+    return {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
+
+
 def settle(directory: Path) -> None:
     """Flush the files that a library wrote to the disk, and give them the permissions of a new file under the umask."""
     probe = directory / f".mode.{os.getpid()}.tmp"

@@ -284,13 +284,21 @@ class ContentHashes:
         Raises:
             OSError: the file cannot be read.
         """
-        stat = path.stat()
         place = str(path.resolve())
-        stamp = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-        if again or self._known.get(place, [])[:-1] != stamp:
+        if again or not self.remembers(path):
+            # Taken before the file is read: a change meanwhile is noticed the next time.
+            stamp = _stamp(path)
             self._known[place] = [*stamp, sha256_of(path)]
             self._has_new = True
         return str(self._known[place][-1])
+
+    def remembers(self, path: Path) -> bool:
+        """Return whether :meth:`file` needs not read a file: its size, time and inode are those of its hash.
+
+        Raises:
+            OSError: the file is not there.
+        """
+        return self._known.get(str(path.resolve()), [])[:-1] == _stamp(path)
 
     def keep(self) -> None:
         """Write down what was read, beside what other processes have written meanwhile; forget files that are gone."""
@@ -306,6 +314,12 @@ class ContentHashes:
         with suppress(OSError, JudgetrainError):
             write_json_atomic(self._cache, {"checksum": fingerprint(hashes), "hashes": hashes})
             self._has_new = False
+
+
+def _stamp(path: Path) -> list[int]:
+    """Return a file's size, time and inode, which change when somebody writes another file in its place."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 def _base_of(directory: Path) -> str | None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.files import read_json, sha256_of
+from judgetrain.artifacts.files import described, read_json
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.errors import DataError
@@ -37,14 +37,22 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         return None
 
     manifest = read_json(path)
+    difference = _difference_of_manifest(manifest)
+    if difference:
+        raise damaged(directory, difference)
+    return dict(manifest)
+
+
+def _difference_of_manifest(manifest: Any) -> str | None:
+    """Return how the content of a manifest differs from what was written, or None."""
     if not isinstance(manifest, dict) or not manifest:
-        raise damaged(directory, f"{MANIFEST} is no manifest")
+        return f"{MANIFEST} is no manifest"
     # The first manifests had neither files nor a checksum.
     has_files = FILES in manifest
     has_checksum = CHECKSUM in manifest
     if has_files != has_checksum or manifest.get(CHECKSUM) not in (None, _checksum(manifest)):
-        raise damaged(directory, f"{MANIFEST} holds other text than was written")
-    return manifest
+        return f"{MANIFEST} holds other text than was written"
+    return None
 
 
 def made_from(directory: Path) -> dict[str, Path]:
@@ -92,12 +100,15 @@ def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None
     Args:
         directory: the artifact's.
         hashes: files that were read before; they are not read again.
-        large: whether the content of files above :data:`SMALL` is read too.
-
-    Raises:
-        DataError: the manifest itself is damaged.
+        large: whether files above :data:`SMALL` are read too, whose hashes are not remembered.
     """
-    manifest = read_manifest(directory) or {}
+    if not (directory / MANIFEST).is_file():
+        return None
+    manifest = read_json(directory / MANIFEST)
+    difference_of_manifest = _difference_of_manifest(manifest)
+    if difference_of_manifest:
+        return difference_of_manifest
+
     differences = []
     for name, file in manifest.get(FILES, {}).items():
         difference = _difference(directory / name, file, hashes, large)
@@ -145,11 +156,6 @@ def damaged(directory: Path, difference: str) -> DataError:
     )
 
 
-def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """Return a file's size in bytes and its SHA-256, which is computed unless it is given."""
-    return {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
-
-
 def _checksum(manifest: Mapping[str, Any]) -> str:
     """Return the hash of a manifest without its own checksum."""
     return fingerprint({name: value for name, value in manifest.items() if name != CHECKSUM})
@@ -161,7 +167,7 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
         size = path.stat().st_size
         if size != file["bytes"]:
             return f"{path.name} holds {size} of {file['bytes']} bytes"
-        if not large and size > SMALL:
+        if not large and size > SMALL and not hashes.remembers(path):
             return None
         # What was remembered may be wrong: the file itself is read again before it is called damaged.
         if file["sha256"] != hashes.file(path) and file["sha256"] != hashes.file(path, again=True):
@@ -169,11 +175,3 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
     except FileNotFoundError:
         return f"{path.name} is missing"
     return None
-
-
-def whole_shard(path: Path, marker: Path) -> bool:
-    """Return whether a shard's file is there and has the size and hash that its marker says."""
-    facts = read_json(marker)
-    if not isinstance(facts, dict) or not path.is_file():
-        return False
-    return described(path) == facts.get("file")

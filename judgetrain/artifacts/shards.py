@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from judgetrain.artifacts.files import read_json
+from judgetrain.artifacts.files import described, read_json
 from judgetrain.errors import DataError
 
 SECONDS = ".seconds.json"
@@ -215,16 +215,33 @@ def count_rows(directory: Path, name: str) -> int:
     return sum(_lines(path) for path in _files(directory, name))
 
 
+def whole_shard(path: Path, marker: Path) -> bool:
+    """Return whether a shard's file is there and has the size and hash that its marker says."""
+    facts = read_json(marker)
+    if not isinstance(facts, dict) or not path.is_file():
+        return False
+    return described(path) == facts.get("file")
+
+
 def shard_progress(directory: Path) -> tuple[int, int] | None:
-    """Return how many shards of an unfinished artifact are finished, and how many there are; None: it has none."""
+    """Return how many shards of an unfinished artifact are finished, and how many there are; None: it has none.
+
+    A shard that is not what was written is not finished: a run makes it again.
+    """
     finished = 0
     total = 0
     for path in directory.glob(".*.plan.json"):
         name = path.name[1 : -len(".plan.json")]
         plan = read_json(path)
-        if isinstance(plan, dict):
-            total += plan.get("shards", 0)
-        finished += len(shards_of(directory, name, markers=True))
+        if not isinstance(plan, dict):
+            continue
+        planned = plan.get("shards", 0)
+        total += planned
+        for marker, shards in shards_of(directory, name, markers=True):
+            rows = directory / f"{marker.stem.removeprefix('.')}.jsonl"
+            # A run that split the items otherwise has left shards of other items.
+            if shards == planned and whole_shard(rows, marker):
+                finished += 1
     if not total:
         return None
     return finished, total

@@ -19,6 +19,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executor import Executor, Work
 from judgetrain.artifacts.files import (
     atomic,
+    described,
     read_json,
     write_json_atomic,
     write_row,
@@ -26,8 +27,7 @@ from judgetrain.artifacts.files import (
     write_text_atomic,
 )
 from judgetrain.artifacts.integrity import MANIFEST as MANIFEST
-from judgetrain.artifacts.integrity import described, whole_shard
-from judgetrain.artifacts.shards import SECONDS, counted, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import SECONDS, counted, markers_of, seconds_so_far, shards_of, whole_shard
 from judgetrain.artifacts.shards import ShardResult as ShardResult
 from judgetrain.artifacts.shards import tokens_of as tokens_of
 from judgetrain.artifacts.tracker import Run
@@ -37,6 +37,23 @@ T = TypeVar("T")
 
 PRINTED = "printed.txt"
 """The file that keeps what a stage printed at its end."""
+NOTES = ".notes.json"
+"""The file that keeps the notes of an unfinished artifact."""
+
+
+def earlier_notes(directory: Path) -> dict[str, Any]:
+    """Return the notes that earlier runs of an artifact left; empty without any.
+
+    Raises:
+        DataError: they are damaged; says what to remove.
+    """
+    path = directory / NOTES
+    if not path.exists():
+        return {}
+    notes = read_json(path)
+    if not isinstance(notes, dict):
+        raise DataError(f"{path} is damaged: remove {directory}, which is not finished, and run the same command again")
+    return notes
 
 
 def derive_seed(*parts: object) -> int:
@@ -129,8 +146,7 @@ class StageRun(ShardSeeds):
         if writes:
             self._remove_temporary_files()
 
-        self._notes_path = directory / ".notes.json"
-        self._notes = self._earlier_notes()
+        self._notes = earlier_notes(directory)
         # Counts that were added one by one, beside those in the shards' markers.
         self._direct: list[dict[str, Any]] = []
         self._sharded: list[str] = []
@@ -147,18 +163,6 @@ class StageRun(ShardSeeds):
         for path in self.directory.glob(".*.tmp"):
             if path.is_file():
                 path.unlink()
-
-    def _earlier_notes(self) -> dict[str, Any]:
-        """Return the notes of earlier runs of the artifact; raise DataError where they are damaged."""
-        if not self._notes_path.exists():
-            return {}
-        notes = read_json(self._notes_path)
-        if not isinstance(notes, dict):
-            raise DataError(
-                f"{self._notes_path} is damaged: remove {self.directory}, which is not finished, and run the same "
-                f"command again"
-            )
-        return notes
 
     @property
     def seconds(self) -> float:
@@ -197,7 +201,7 @@ class StageRun(ShardSeeds):
         """Put a fact into the manifest's notes, which a resumed run keeps."""
         self._notes[key] = value
         if self._writes:
-            write_json_atomic(self._notes_path, self._notes)
+            write_json_atomic(self.path(NOTES), self._notes)
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -14,8 +15,9 @@ from judgetrain import rooms
 from judgetrain.artifacts.files import cleaning, in_use
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.shards import TOLD
+from judgetrain.artifacts.stage_run import NOTES
 from judgetrain.engines.config import engines_in
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
 from judgetrain.pipeline.sweeps import JOB
@@ -24,6 +26,8 @@ TARGETS = ("dpo", "evaluate")
 """The stages whose runs status foresees."""
 ACTIONS = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}
 """The part of a run in a stage, by the state of its artifact."""
+UNREAD = "unread"
+"""The part of a run in a damaged artifact that it needs no more: it goes on, and says so."""
 
 
 def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str, str]]:
@@ -34,27 +38,41 @@ def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str,
         lacking: gets the messages of missing input files. A stage that lacks one has no fingerprint; its row names the
             key of the file.
     """
-    stages_of = {target: _part_of_run(pipeline, target) for target in TARGETS}
+    parts = {target: _part_of_run(pipeline, target) for target in TARGETS}
     messages = [] if lacking is None else lacking
-    return [{"stage": name} | _row(pipeline, name, stages_of, messages) for name in STAGES]
+    return [{"stage": name} | _row(pipeline, name, parts, messages) for name in STAGES]
 
 
-def _part_of_run(pipeline: Pipeline, target: str) -> set[str]:
-    """Return the stages that a run of a stage would make or reuse."""
+@dataclass(frozen=True)
+class _Part:
+    """The stages that take part in a run.
+
+    Args:
+        stages: those that it would make or reuse.
+        read: those of them whose artifacts it would read or go on with.
+    """
+
+    stages: set[str]
+    read: set[str]
+
+
+def _part_of_run(pipeline: Pipeline, target: str) -> _Part:
+    """Return the stages that take part in a run of a stage."""
     needed = set(pipeline.needed(target))
     try:
         missing = set(pipeline.missing(target))
+        read = set(pipeline.read_by(target))
     except ConfigError:
         # An input file is missing: the run would stop before its first stage.
-        return needed
-    return missing | {name for name in needed if pipeline.plan(name).finished}
+        return _Part(needed, set())
+    return _Part(missing | {name for name in needed if pipeline.plan(name).finished}, read)
 
 
 def show(pipeline: Pipeline) -> None:
     """Print a line a stage, at 80 columns.
 
     Raises:
-        ConfigError: input files are missing; names all of them.
+        ConfigError: a run would stop, since input files are missing or an artifact is damaged; names all of them.
     """
     lacking: list[str] = []
     table_rows = rows(pipeline, lacking)
@@ -73,34 +91,46 @@ def show(pipeline: Pipeline) -> None:
         raise ConfigError("\n".join(dict.fromkeys(lacking)))
 
 
-def _row(pipeline: Pipeline, name: str, stages_of: dict[str, set[str]], lacking: list[str]) -> dict[str, str]:
+def _row(pipeline: Pipeline, name: str, parts: dict[str, _Part], lacking: list[str]) -> dict[str, str]:
     """Return the row of a stage without its name.
 
     Args:
         pipeline: the configuration.
         name: of the stage.
-        stages_of: the stages that a run of each target would make or reuse.
-        lacking: gets the messages of missing input files.
+        parts: the stages that take part in a run of each target.
+        lacking: gets the messages by which a run would stop: of missing input files and damaged artifacts.
     """
     try:
         plan = pipeline.plan(name)
     except ConfigError as error:
         # A stage that neither run takes may lack files without harm.
-        if any(name in stages for stages in stages_of.values()):
+        if any(name in part.stages for part in parts.values()):
             lacking += str(error).splitlines()
         key, _, _ = str(error).partition("=")
-        return {"fingerprint": "-", "state": "no input", **_actions("stop", name, stages_of), "detail": key}
+        return {"fingerprint": "-", "state": "no input", **_actions("stop", name, parts), "detail": key}
 
-    state, detail = _state(pipeline, plan)
-    actions = _actions(ACTIONS[state], name, stages_of)
+    is_read = any(name in part.read for part in parts.values())
+    refusal = pipeline.refusal(name) if is_read else None
+    if refusal:
+        lacking.append(str(refusal))
+    state, detail = _state(pipeline, plan, refusal)
+    actions = _actions(ACTIONS[state], name, parts)
     return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": detail}
 
 
-def _state(pipeline: Pipeline, plan: Plan) -> tuple[str, str]:
-    """Return the state of a stage's artifact, one of :data:`ACTIONS`, and its counts, progress or damage in words."""
-    damage = pipeline.damage(plan.stage.name)
+def _state(pipeline: Pipeline, plan: Plan, refusal: DataError | None) -> tuple[str, str]:
+    """Return the state of a stage's artifact, one of :data:`ACTIONS`, and its counts, progress or damage in words.
+
+    Args:
+        pipeline: the configuration.
+        plan: of the stage.
+        refusal: the error of a run that reads the artifact or goes on with it.
+    """
+    damage = pipeline.damage(plan.stage.name, large=refusal is not None)
     if damage:
         return "damaged", damage
+    if refusal:
+        return "damaged", f"{NOTES} is damaged"
     if plan.finished:
         counts = (plan.manifest or {})["counts"]
         return "done", TOLD.format(**counts)
@@ -111,9 +141,18 @@ def _state(pipeline: Pipeline, plan: Plan) -> tuple[str, str]:
     return "partial", plan.progress
 
 
-def _actions(action: str, name: str, stages_of: dict[str, set[str]]) -> dict[str, str]:
+def _actions(action: str, name: str, parts: dict[str, _Part]) -> dict[str, str]:
     """Return the columns of the targets: the action where a run takes the stage, else a dash."""
-    return {f"stage={target}": action if name in stages else "-" for target, stages in stages_of.items()}
+    columns = {}
+    for target, part in parts.items():
+        column = "-"
+        if name in part.stages:
+            column = action
+            # What is missing is missed by every run; what is damaged stops those that read it.
+            if action == ACTIONS["damaged"] and part.read and name not in part.read:
+                column = UNREAD
+        columns[f"stage={target}"] = column
+    return columns
 
 
 def show_cost(pipeline: Pipeline) -> None:

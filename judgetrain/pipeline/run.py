@@ -18,7 +18,7 @@ from judgetrain.artifacts.files import full_disk_explained, locked, read_json, u
 from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, checks_of, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.shards import SECONDS, TOLD, seconds_so_far, shard_progress
-from judgetrain.artifacts.stage_run import PRINTED, StageRun
+from judgetrain.artifacts.stage_run import PRINTED, StageRun, earlier_notes
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError, printable
@@ -93,8 +93,8 @@ class Plan:
         checkpoints = self.directory / "checkpoints"
         if checkpoints.is_dir():
             # A checkpoint that a kill cut short is none to go on from.
-            steps = [step for step, _ in complete(checkpoints)]
-            parts.append(f"training step {steps[-1] if steps else 0}")
+            last_step = max((step for step, _ in complete(checkpoints)), default=0)
+            parts.append(f"training step {last_step}")
         seconds, _ = seconds_so_far(self.directory)
         if seconds:
             parts.append(f"{duration(seconds)} so far")
@@ -396,39 +396,63 @@ class Pipeline:
             STAGES[stage].check(self.settings(stage))
 
     def verify(self, name: str) -> None:
-        """Check the artifacts that a run of a stage reads.
+        """Check the artifacts that a run of a stage reads, and the unfinished ones that it goes on with.
 
         Damage of finished artifacts that it needs, but does not read now, is only printed.
 
         Raises:
-            DataError: an artifact that is read now is not what was written.
+            DataError: an artifact that is read or gone on with is not what was written.
         """
-        missing = list(self.missing(name))
-        if missing:
-            plans = [plan for stage in missing for plan in self.plan(stage).inputs.values()]
-        else:
-            plans = [self.plan(name)]
-        directories = dict.fromkeys(plan.directory for plan in plans if plan.finished)
-        for directory in directories:
-            # Hashes of large files are taken here alone: status would take minutes for them.
-            problem = damage(directory, self._hashes, large=True)
-            if problem:
-                raise damaged(directory, problem)
+        read = self.read_by(name)
+        for stage in read:
+            refusal = self.refusal(stage)
+            if refusal:
+                raise refusal
 
         for stage in self.needed(name):
-            plan = self.plan(stage)
-            if not plan.finished or plan.directory in directories:
+            if stage in read:
                 continue
-            problem = self.damage(stage)
+            problem = self.damage(stage, large=False)
             if problem:
                 self.console.line(f"{stage}: {problem}; no stage reads it now")
 
-    def damage(self, name: str) -> str | None:
-        """Return the damage of a finished stage's artifact, as far as sizes and small files tell, or None."""
+    def read_by(self, name: str) -> list[str]:
+        """Return the stages whose artifacts a run of a stage reads or goes on with.
+
+        These are the stages to be made and their inputs; the stage itself, if there is nothing to make.
+
+        Raises:
+            ConfigError: input files are missing.
+        """
+        missing = list(self.missing(name))
+        if not missing:
+            return [name]
+        inputs = [stage for unmade in missing for stage in self.plan(unmade).inputs]
+        return list(dict.fromkeys([*inputs, *missing]))
+
+    def refusal(self, name: str) -> DataError | None:
+        """Return the error by which a run stops that reads a stage's artifact or goes on with it; None: it is whole."""
+        directory = self.plan(name).directory
+        problem = self.damage(name, large=True)
+        if problem:
+            return damaged(directory, problem)
+        if self.plan(name).finished:
+            return None
         try:
-            return damage(self.plan(name).directory, self._hashes, large=False)
+            earlier_notes(directory)
         except DataError as error:
-            return str(error)
+            return error
+        return None
+
+    def damage(self, name: str, large: bool) -> str | None:
+        """Return how a finished stage's artifact differs from what was written, or None.
+
+        Args:
+            name: of the stage.
+            large: whether large files are read too, unless their hashes are remembered. A run takes seconds to minutes
+                for them where they were copied or touched since.
+        """
+        return damage(self.plan(name).directory, self._hashes, large=large)
 
     def _is_made(self, name: str) -> bool:
         """Return whether a stage is finished. One whose files cannot be read is not: its check says more of them."""

@@ -28,7 +28,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
-from judgetrain.train.config import COMPLETE, complete
+from judgetrain.train.config import COMPLETE, complete, sizes
 from judgetrain.train.distributed import current, own_part
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
                 shutil.rmtree(checkpoint, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)
         if group.leads:
-            write_json_atomic(checkpoint / COMPLETE, {"layout": group.layout, "bytes": _sizes(checkpoint)})
+            write_json_atomic(checkpoint / COMPLETE, {"layout": group.layout, "bytes": sizes(checkpoint)})
             self._out.keep_seconds()
 
 
@@ -275,15 +275,6 @@ class KeptBest(TrainerCallback):  # type: ignore[misc]
         self._out.log(f"{self._out.stage}: kept {name}: {agreement}")
 
 
-def _sizes(checkpoint: Path) -> dict[str, int]:
-    """Return the size in bytes of each file of a checkpoint but its mark."""
-    sizes = {}
-    for path in sorted(checkpoint.rglob("*")):
-        if path.is_file() and path.name != COMPLETE:
-            sizes[str(path.relative_to(checkpoint))] = path.stat().st_size
-    return sizes
-
-
 def last_complete(directory: Path) -> str | None:
     """Return the newest complete checkpoint, if there is one, and remove all that are not complete.
 
@@ -292,19 +283,14 @@ def last_complete(directory: Path) -> str | None:
     Raises:
         TrainingError: its files are of another number of processes than this run can read.
     """
-    marks: dict[Path, dict[str, Any]] = {}
-    for _, checkpoint in complete(directory):
-        # A mark that cannot be read is None.
-        mark = read_json(checkpoint / COMPLETE)
-        if isinstance(mark, dict) and mark.get("bytes") == _sizes(checkpoint):
-            marks[checkpoint] = mark
+    checkpoints = [checkpoint for _, checkpoint in complete(directory)]
     # Transformers would count them among the checkpoints that it keeps, and remove whole ones in their place.
-    for path in {*directory.glob("checkpoint-*")} - {*marks}:
+    for path in {*directory.glob("checkpoint-*")} - {*checkpoints}:
         shutil.rmtree(path, ignore_errors=True)
-    if not marks:
+    if not checkpoints:
         return None
-    newest = [*marks][-1]
-    written_under = marks[newest]["layout"]
+    newest = checkpoints[-1]
+    written_under = read_json(newest / COMPLETE)["layout"]
     layout = current().layout
     if written_under != layout:
         raise TrainingError(

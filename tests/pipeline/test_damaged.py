@@ -1,14 +1,19 @@
 """The command before damaged files, and in places where it may not write: a sentence, and what to do."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.artifacts import integrity
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.reports.merged import merge
+from judgetrain.pipeline import commands
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.checkpoints import complete
@@ -89,6 +94,81 @@ def test_a_status_writes_nothing_and_a_run_that_may_not_write_is_one_sentence(tm
     finally:
         for place in [output, *output.rglob("*")]:
             place.chmod(0o755)
+
+
+def states(config: Config) -> dict[str, dict[str, str]]:
+    """The rows of status by their stage."""
+    return {row["stage"]: row for row in commands.rows(Pipeline(config))}
+
+
+def turned(path: Path) -> None:
+    """Turn a bit in the middle of a file, which keeps its size."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_status_and_a_run_say_the_same_of_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = made(tmp_path)
+    # Every file is a large one: runs read what they need whole, and status must not call it whole unread.
+    monkeypatch.setattr(integrity, "SMALL", 0)
+    [dialogues] = tmp_path.glob("o/artifacts/dialogues/*")
+    whole = (dialogues / "dialogues.jsonl").read_bytes()
+    turned(dialogues / "dialogues.jsonl")
+
+    row = states(config)["dialogues"]
+    assert (row["state"], row["stage=dpo"]) == ("damaged", "stop")
+    with pytest.raises(ConfigError) as of_status:
+        commands.show(Pipeline(config))
+    with pytest.raises(DataError) as of_run:
+        Pipeline(config).run("cluster")
+    assert str(of_status.value) == str(of_run.value)
+    assert "dialogues.jsonl holds other bytes than were written; stage dialogues has to be made" in str(of_run.value)
+
+    # Once nothing reads it any more a run goes on, and status foresees that.
+    (dialogues / "dialogues.jsonl").write_bytes(whole)
+    Pipeline(config).run("responses")
+    (dialogues / "dialogues.jsonl").write_bytes(whole[:-9])
+    row = states(config)["dialogues"]
+    assert (row["state"], row["stage=dpo"], row["stage=evaluate"]) == ("damaged", "unread", "unread")
+    commands.show(Pipeline(config))
+    capsys.readouterr()
+    Pipeline(config).run("responses")
+    printed = capsys.readouterr().out
+    assert f"dialogues: {row['detail']}; no stage reads it now" in printed and "nothing to do" in printed
+
+
+def test_status_foresees_the_end_of_a_run_on_broken_notes(tmp_path: Path) -> None:
+    config = made(tmp_path)
+    unfinished = Pipeline(config).plan("cluster").directory
+    unfinished.mkdir(parents=True)
+    (unfinished / ".notes.json").write_text("{")
+    row = states(config)["cluster"]
+    assert (row["state"], row["stage=dpo"], row["detail"]) == ("damaged", "stop", ".notes.json is damaged")
+    with pytest.raises(DataError, match=r"\.notes\.json is damaged: remove .*, which is not finished") as of_run:
+        Pipeline(config).run("cluster")
+    with pytest.raises(ConfigError, match=re.escape(str(of_run.value))):
+        commands.show(Pipeline(config))
+
+
+def test_the_progress_of_unfinished_work_counts_what_a_run_goes_on_from(tmp_path: Path) -> None:
+    plan = Pipeline(made(tmp_path)).plan("cluster")
+    out = StageRun(plan.directory, "cluster", 1, Console())
+    out.sharded("rows", range(12), 4, lambda index, items: ShardResult([{"value": i} for i in items], len(items)))
+    for step in (2, 4):
+        checkpoint = plan.directory / "checkpoints" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "weights").write_bytes(bytes(10))
+        (checkpoint / "complete").write_text('{"layout": "one", "bytes": {"weights": 10}}')
+    assert plan.progress.startswith("3 of 3 shards, training step 4")
+
+    out.path("rows-00001-of-00003.jsonl").write_text("{}\n")
+    # Of a run that split the items otherwise.
+    out.path(".rows-00000-of-00002.json").write_text("{}")
+    (plan.directory / "checkpoints" / "checkpoint-4" / "weights").write_bytes(bytes(9))
+    assert plan.progress.startswith("2 of 3 shards, training step 2")
 
 
 @pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".", ""])
