@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from judgetrain.artifacts.environment import unresolved
 from judgetrain.errors import printable
 
 VERBOSE = "JUDGETRAIN_VERBOSE"
@@ -32,7 +33,7 @@ class Console:
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
         if not self.silent:
-            print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')}  {printable(unresolved(message))}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, and return what was printed, without colours.

@@ -118,6 +118,7 @@ class StageRun(ShardSeeds):
         recipe: the recipe's name, for titles.
         clock: returns seconds from any beginning.
         executor: processes shards that may be processed elsewhere; by default, this process does.
+        written: returns a setting, given it as JSON values and its key, without what came from the environment.
 
     Raises:
         DataError: the notes of an earlier run are damaged.
@@ -134,9 +135,11 @@ class StageRun(ShardSeeds):
         recipe: str = "",
         clock: Callable[[], float] = time.monotonic,
         executor: Executor | None = None,
+        written: Callable[[Any, str], Any] = lambda value, key: value,
     ) -> None:
         super().__init__(directory, stage, derive_seed(seed, stage), home or directory.parents[2])
         self.executor = executor or Executor()
+        self.written = written
         self.recipe = recipe
         self.console = console
         # The pipeline puts the tracker's run here when it begins.

@@ -13,6 +13,7 @@ from typing import Any
 
 from judgetrain import rooms
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.keys import key
 
@@ -68,12 +69,17 @@ def without_secrets(value: Any) -> Any:
     """Return a copy of JSON values without secrets.
 
     A secret is the value of an environment variable that is named like one (``..._KEY``, ``..._TOKEN``). ``***`` takes
-    its place in every text.
+    its place in every text. What the configuration took from any variable is named as there.
     """
+    return _without_secrets(unresolved(value))
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return JSON values without the values of variables that are named like secrets."""
     if isinstance(value, Mapping):
-        return {key: without_secrets(part) for key, part in value.items()}
+        return {key: _without_secrets(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_secrets(part) for part in value]
+        return [_without_secrets(part) for part in value]
     if not isinstance(value, str):
         return value
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.files import held_if_free, read_json, write_text_atomic
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
@@ -170,7 +171,9 @@ class AnswerStore:
         Raises:
             JudgetrainError: the disk is full.
         """
-        stored = {"request": content, "completion": asdict(completion)}
+        # The file's name, not this content, is what an answer is found by.
+        named = {name: part if name == "messages" else unresolved(part) for name, part in content.items()}
+        stored = {"request": named, "completion": asdict(completion)}
         # json.dumps writes ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
         text = json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1)
         write_text_atomic(self._path(content), text)

@@ -202,8 +202,9 @@ def _place(source: Mapping[str, Any]) -> Mapping[str, Any]:
         place = catalogue()[source["dataset"]].get("hub", {})
     elif on_hub and source["adapter"]:
         place = load_adapter(source["adapter"]).hub
-    # The Hub's id has an owner; a path without one is a folder.
-    if "/" not in place.get("path", ""):
+    # The Hub's id has an owner; a path without one is a folder. A manifest may name a variable in its place.
+    path = place.get("path", "")
+    if "/" not in path or "${" in path:
         return {}
     return {**place, **source["hub"]}
 

@@ -21,6 +21,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline import CONF, RECIPES, groups, recipes
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
+from judgetrain.pipeline.environment import FromEnvironment
 from judgetrain.pipeline.key_names import is_key, key_types, no_such_key, section_of
 from judgetrain.pipeline.variants import Layers, chosen, names_of, nodes, put, variant_nodes
 
@@ -376,6 +377,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     _complete(run, "", layers, rule)
 
     config = Config(**{name: values[name] for name in names_of(RunConfig)})
+    object.__setattr__(config, "environment", FromEnvironment.of(composed))
     named = {section_of(key) for layer in layers for key in layer}
     for name, section in rooms.sections().items():
         read = partial(_read, section, values.get(name), layers, rule)

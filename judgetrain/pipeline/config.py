@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from judgetrain import rooms
 from judgetrain.artifacts.executor import ExecutorConfig
@@ -16,6 +16,7 @@ from judgetrain.artifacts.stages import Stage
 from judgetrain.artifacts.tracker import TrackConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.keys import in_place, key, of_file
+from judgetrain.pipeline.environment import FromEnvironment
 
 C = TypeVar("C")
 
@@ -70,6 +71,9 @@ def _with_sections(cls: type[C]) -> type[C]:
 @_with_sections
 class Config(RunConfig):
     """The whole configuration. A section is read when it is first used, so a run imports the rooms that it needs."""
+
+    environment: ClassVar[FromEnvironment] = FromEnvironment()
+    """What the configuration took from the environment; of one that was composed, an attribute of its own."""
 
     def __getattribute__(self, name: str) -> Any:
         """Return a value; a section that was not read yet is read and kept."""

@@ -7,6 +7,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,19 +18,21 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain import rooms
 from judgetrain.artifacts.console import Console, LogLines
+from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.executor import share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.tracker import unless_set
 from judgetrain.errors import ConfigError, JudgetrainError, say_error
 from judgetrain.pipeline import CONF, EXIT_ERROR
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
-from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
+from judgetrain.pipeline.compose import SHOWN, overwritten, recipe_overrides, register, typed
 from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.environment import by_name
 from judgetrain.pipeline.interrupts import answered
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
@@ -133,7 +136,7 @@ def job(composed: DictConfig) -> Any:
             )
         return _sweep_job(composed)
     try:
-        overrides = HydraConfig.get().overrides.task
+        overrides = _overrides()
         for warning in overwritten(overrides):
             logging.getLogger("judgetrain").info(warning)
         outcome = run(typed(composed, overrides))
@@ -145,12 +148,18 @@ def job(composed: DictConfig) -> Any:
     return None if outcome is None else outcome.value
 
 
+def _overrides() -> list[str]:
+    """Return the job's part of the command line as it was written, which Hydra's own list would resolve."""
+    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return list(overrides)
+
+
 def _sweep_job(composed: DictConfig) -> Any:
     """Run one job of a sweep and write down its result or its error, so that the other jobs go on."""
     settings = HydraConfig.get()
     started = time.monotonic()
     directory = Path(settings.runtime.output_dir)
-    overrides = list(settings.overrides.task)
+    overrides = _overrides()
     result: dict[str, Any] = {}
     metric = composed.get("objective")
     if metric:
@@ -174,7 +183,7 @@ def _sweep_job(composed: DictConfig) -> Any:
         _report(error)
         message = sentence(error) if is_expected else f"{type(error).__name__}: {sentence(error)}"
         result |= {"state": "failed", "error": message, "seconds": time.monotonic() - started}
-        write_job(directory, overrides, result)
+        write_job(directory, overrides, unresolved(result))
         return None
 
     result |= {"state": "done", "seconds": time.monotonic() - started}
@@ -200,7 +209,10 @@ def hydra_jobs(words: Sequence[str]) -> None:
     # Hydra writes files of its own for every job. These have no use for a command that writes nothing.
     if is_helper or not WITHOUT_FILES.isdisjoint(with_stage):
         sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
-    job()
+    # What is only shown need not be resolved to secrets.
+    is_shown = not {"--resolve", *SHOWN}.isdisjoint(word.partition("=")[0] for word in words)
+    with by_name() if is_shown else nullcontext():
+        job()
 
 
 def guarded(work: Callable[[], None]) -> int:
@@ -221,7 +233,7 @@ def guarded(work: Callable[[], None]) -> int:
         message = _explained(error)
         if _show_traceback or not message:
             raise
-        say_error(message)
+        say_error(unresolved(message))
         return EXIT_ERROR
     finally:
         # Also after an interrupt: the jobs that are done have results to show.
@@ -247,4 +259,4 @@ def _explained(error: Exception) -> str | None:
 def _report(error: BaseException) -> None:
     """Print an error's message, and remember that the command has failed."""
     _errors.append(error)
-    say_error(sentence(error))
+    say_error(unresolved(sentence(error)))

@@ -69,6 +69,7 @@ def stage_run(config: Config, task: Task, console: Console, writes: bool = True)
         home=Path(config.output_dir),
         recipe=config.recipe_name,
         executor=executor,
+        written=config.environment.written,
     )
 
 

@@ -15,7 +15,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import VERBOSE, Console, duration, quiet_libraries
 from judgetrain.artifacts.executor import executor_type
 from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
-from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, checks_of, fingerprint, plain, versions
+from judgetrain.artifacts.fingerprint import Content, ContentHashes, checks_of, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.shards import SECONDS, TOLD, seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import PRINTED, StageRun, earlier_notes
@@ -23,6 +23,7 @@ from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError, printable
 from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.environment import FromEnvironment
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
 from judgetrain.train.config import complete
@@ -39,6 +40,7 @@ class Plan:
         directory: of the artifact.
         content: hashes of the files that settings name, by configuration key.
         inputs: the plans of its input stages, by name.
+        environment: what the configuration took from the environment.
     """
 
     stage: Stage[Any]
@@ -47,6 +49,7 @@ class Plan:
     directory: Path
     content: dict[str, dict[str, str]]
     inputs: "dict[str, Plan]"
+    environment: FromEnvironment
 
     @cached_property
     def upstream(self) -> dict[str, str]:
@@ -56,7 +59,7 @@ class Plan:
     @cached_property
     def shown(self) -> dict[str, Any]:
         """The settings by their configuration keys, as manifests and the tracker have them."""
-        return by_key(self.settings)
+        return self.environment.shown(self.settings)
 
     @cached_property
     def lineage(self) -> dict[str, Any]:
@@ -150,6 +153,8 @@ class Pipeline:
         output_dir = Path(config.output_dir)
         if output_dir.exists() and not output_dir.is_dir():
             raise ConfigError(f"output_dir={config.output_dir!r} is a file; give a directory, or the name of a new one")
+        # In a worker, which got the configuration ready-made.
+        config.environment.adopt()
         self.config = config
         self.console = console or Console()
         self.root = output_dir / "artifacts"
@@ -194,7 +199,7 @@ class Pipeline:
             missing.append(str(error))
         if missing:
             raise ConfigError("\n".join(missing))
-        return Plan(stage, settings, mark, self.root / name / mark, content, inputs)
+        return Plan(stage, settings, mark, self.root / name / mark, content, inputs, self.config.environment)
 
     def _fingerprint(
         self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content

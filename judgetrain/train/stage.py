@@ -160,7 +160,8 @@ def _describe(
     for artifact in lineage(*inputs.values()):
         # The nearest comes first, so of two artifacts of a stage that one is named.
         marks.setdefault(artifact.parent.name, artifact.name)
-    arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
+    arguments = out.written(dataclasses.asdict(settings.train), settings.key())
+    arguments["seed"] = settings.seed
     write_json_atomic(directory / "training_args.json", arguments)
     write_card(
         directory,

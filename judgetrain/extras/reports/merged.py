@@ -61,9 +61,11 @@ class FinishedEvaluation:
         for row in contents["metrics"]:
             # Of older versions' evaluations it is not known whether their data are another's: they stand by themselves.
             rows.append(MetricRow.from_row({"data": f"{UNKNOWN}:{directory.resolve()}"} | row))
-        settings = {SEED: str(manifest["seed"]), "recipe": str(manifest["recipe"])}
+        settings: dict[str, str] = {}
         for stage in lineage([directory]):
             settings |= flat(stage["config"] or {})
+        # The settings may name a variable in the seed's place.
+        settings |= {SEED: str(manifest["seed"]), "recipe": str(manifest["recipe"])}
         return cls(
             directory=directory,
             manifest=manifest,

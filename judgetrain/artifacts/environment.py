@@ -1,0 +1,31 @@
+"""Values that a configuration took from the environment (``${oc.env:NAME}``), and what is written in their place."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+SHORTEST = 8
+"""The least characters of a value that is looked for in texts; shorter ones stand there by chance."""
+
+TEXTS: dict[str, str] = {}
+"""What is written for each value that this process has read, by the value."""
+
+
+def unresolved(value: Any) -> Any:
+    """Return a text, or JSON values, with names of variables in place of what the configuration took from them.
+
+    Paths that are there stay as they are: messages say where files lie.
+    """
+    if isinstance(value, Mapping):
+        return {name: unresolved(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [unresolved(part) for part in value]
+    if not isinstance(value, str):
+        return value
+
+    text = value
+    # The longest first, since one value may be part of another.
+    for secret in sorted(TEXTS, key=len, reverse=True):
+        if len(secret) >= SHORTEST and secret in text and not os.path.exists(os.path.expanduser(secret)):
+            text = text.replace(secret, TEXTS[secret])
+    return text
