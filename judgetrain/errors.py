@@ -74,6 +74,10 @@ class TrainingError(JudgetrainError):
     """Training cannot start or go on; names the cause and the remedy."""
 
 
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM has come; it ends a run as Ctrl-C does, with what is under way kept where Ctrl-C keeps it."""
+
+
 class NothingToLearnError(DataError, TrainingError):
     """A step left no example or pair for a judge to be trained on; steps before it keep their results.
 

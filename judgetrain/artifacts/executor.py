@@ -150,13 +150,30 @@ HELD: list[Callable[[], object]] = []
 """Functions that close models which this process loaded for shards from elsewhere; called before it is ended."""
 
 
+LOOKS = 0.5
+"""Seconds between two looks at whether a parent that gives no notice of its end is there."""
+_watching: set[int] = set()
+"""The processes (this one, or one that forked it) that end with their parents."""
+
+
 def end_with_parent() -> None:
-    """Make this process die with its parent, also when that is killed, so that no orphan holds a model or writes."""
+    """Make this process die with its parent, also when that is killed, so that no orphan holds a model or writes.
+
+    It may be called several times, as by the jobs of a sweep that a worker does one after the other.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
+    if os.getpid() in _watching:
+        return
+    _watching.add(os.getpid())
 
     def watch() -> None:
-        parent.join()
+        if getattr(parent, "_sentinel", None) is not None:
+            parent.join()
+        else:
+            # joblib's workers (loky) get no sentinel. They are direct children, unlike those of a fork server.
+            while os.getppid() == parent.pid:
+                time.sleep(LOOKS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -8,6 +8,8 @@ EXIT_ERROR = 2
 """The exit code for an expected error."""
 EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
+EXIT_TERMINATED = 143
+"""The exit code after SIGTERM."""
 
 CONF = shipped("conf")
 """The directory of Hydra's groups."""

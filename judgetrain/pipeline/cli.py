@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.errors import ConfigError, say_error
-from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
+from judgetrain.errors import ConfigError, TerminatedError, say_error
+from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TERMINATED, groups
 
 TIDYING = 30.0
 """Seconds that an interrupted process has for what is registered to run at its end."""
@@ -52,7 +52,7 @@ def usage() -> str:
 def main() -> int:
     """Run the command line, and return the exit code.
 
-    It is 0, 2 for an expected error or no arguments, or 130 when interrupted.
+    It is 0, 2 for an expected error or no arguments, 130 when interrupted, or 143 after SIGTERM.
     """
     try:
         # An installed package with a room that cannot be used ends every command, with a message that names it.
@@ -61,9 +61,9 @@ def main() -> int:
     except ConfigError as error:
         say_error(error)
         return EXIT_ERROR
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _show(lambda: print("judgetrain: interrupted; what is finished is kept: run again to go on", file=sys.stderr))
-        return EXIT_INTERRUPTED
+        return EXIT_TERMINATED if isinstance(error, TerminatedError) else EXIT_INTERRUPTED
 
 
 def _main() -> int:
@@ -116,9 +116,10 @@ def command() -> int:
     # Full collections took a sixth of the time that imports take.
     gc.set_threshold(700, 10, 100)
     code = main()
-    if code == EXIT_INTERRUPTED:
-        # A second Ctrl-C, or an exit handler that hangs, must not keep the process.
-        signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+    if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+        # A second signal, or an exit handler that hangs, must not keep the process.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: os._exit(code))
         timer = threading.Timer(TIDYING, os._exit, [code])
         timer.daemon = True
         timer.start()

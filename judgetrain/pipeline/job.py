@@ -1,6 +1,7 @@
 """Hydra's jobs: from the command line to finished stages, and the reports of those that fail."""
 
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from judgetrain import rooms
 from judgetrain.artifacts.console import Console, LogLines
 from judgetrain.artifacts.environment import unresolved
-from judgetrain.artifacts.executor import share_cores
+from judgetrain.artifacts.executor import end_with_parent, share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.tracker import unless_set
 from judgetrain.errors import ConfigError, JudgetrainError, say_error
@@ -156,6 +157,9 @@ def _overrides() -> list[str]:
 
 def _sweep_job(composed: DictConfig) -> Any:
     """Run one job of a sweep and write down its result or its error, so that the other jobs go on."""
+    if multiprocessing.parent_process() is not None:
+        # A worker of sweep=joblib, which otherwise trains on when the sweep was killed.
+        end_with_parent()
     settings = HydraConfig.get()
     started = time.monotonic()
     directory = Path(settings.runtime.output_dir)

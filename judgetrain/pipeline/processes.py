@@ -10,14 +10,17 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.executor import begin_worker, make_executor, share_cores
+from judgetrain.artifacts.signals import ENDING, error_of
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -166,15 +169,29 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             **patience,
         )
         try:
-            elastic_launch(settings, work)(config, stage, make)
+            with _own_handlers():
+                elastic_launch(settings, work)(config, stage, make)
         except ChildFailedError as error:
             # The launcher's own report repeats the traceback of every worker.
             raise _failure(error, stage) from None
         except SignalException as error:
-            # Torch has its own error for Ctrl-C.
-            if error.sigval == signal.SIGINT:
-                raise KeyboardInterrupt from None
+            # Torch has its own error for the signals that end a run.
+            if error.sigval in ENDING:
+                raise error_of(error.sigval) from None
             raise
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Give signals the handlers back that they have now, which torch replaces by its own for good."""
+    handlers = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGHUP, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        # Only the main thread may, and only there torch does.
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def work(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:

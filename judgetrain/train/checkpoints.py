@@ -23,6 +23,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
+from judgetrain.artifacts.signals import ENDING, error_of
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
@@ -193,45 +194,57 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
 
 
 class StopAfterStep(TrainerCallback):  # type: ignore[misc]
-    """Has Ctrl-C wait for the step under way and its checkpoint, so that no step is taken twice.
+    """Has Ctrl-C and SIGTERM wait for the step under way and its checkpoint, so that no step is taken twice.
 
     It comes after :class:`CheckpointMarks`. Of several processes each would stop at a step of its own: there, and
-    outside the main thread, Ctrl-C ends training at once.
+    outside the main thread, both end training at once.
     """
 
     def __init__(self) -> None:
-        self._is_stopping = False
+        # The number of the signal that has come.
+        self._stops_by: int | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have a checkpoint written after the step in which Ctrl-C was pressed."""
-        control.should_save |= self._is_stopping
+        """Have a checkpoint written after the step in which a signal came."""
+        control.should_save |= self._stops_by is not None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Stop once the checkpoint is written (KeyboardInterrupt)."""
-        if self._is_stopping:
-            raise KeyboardInterrupt
+        self._raise()
+
+    def _raise(self) -> None:
+        """Raise the error of the signal that has come, if one has."""
+        if self._stops_by is not None:
+            raise error_of(self._stops_by)
+
+    def _note(self, number: int, frame: Any) -> None:
+        """Note that a signal has come."""
+        self._stops_by = number
 
     @contextmanager
     def hearing(self) -> Iterator[None]:
-        """Handle Ctrl-C while the trainer trains.
+        """Handle the signals that end a run while the trainer trains.
 
         Raises:
-            KeyboardInterrupt: at the end, if it was pressed during the last step, which has no checkpoint.
+            KeyboardInterrupt: at the end, if one came during the last step, which has no checkpoint; TerminatedError
+                for SIGTERM.
         """
-        handler = signal.getsignal(signal.SIGINT)
         is_alone = current().size == 1
         in_main_thread = threading.current_thread() is threading.main_thread()
-        # Python sets handlers in the main thread alone. Another handler than Python's own is somebody else's.
-        if not is_alone or not in_main_thread or handler is not signal.default_int_handler:
+        # Python sets handlers in the main thread alone.
+        if not is_alone or not in_main_thread:
             yield
             return
-        signal.signal(signal.SIGINT, lambda *_: setattr(self, "_is_stopping", True))
+        handlers = {number: signal.getsignal(number) for number in ENDING}
+        heard = [number for number, handler in handlers.items() if handler in ENDING[number]]
+        for number in heard:
+            signal.signal(number, self._note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, handler)
-        if self._is_stopping:
-            raise KeyboardInterrupt
+            for number in heard:
+                signal.signal(number, handlers[number])
+        self._raise()
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]

@@ -4,7 +4,7 @@ import math
 import random
 import re
 from pathlib import Path
-from signal import SIGINT, default_int_handler, raise_signal, signal
+from signal import SIGINT, SIGTERM, default_int_handler, raise_signal, signal
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.errors import DataError, TrainingError
+from judgetrain.errors import DataError, TerminatedError, TrainingError
 from judgetrain.judges import BranchingJudge
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -83,16 +83,18 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
     weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
     weight.write_bytes(weight.read_bytes()[:1000])
     assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
-    monkeypatch.setattr(
-        Progress, "on_step_begin", lambda *a, **_: raise_signal(SIGINT) if a[2].global_step == 2 else None
-    )
     ignored = signal(SIGINT, default_int_handler)  # pytest-xdist's workers ignore it
-    with pytest.raises(KeyboardInterrupt):
-        run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=100), sft_rows(30), "stopped")
+    for name, number, error in (("stopped", SIGINT, KeyboardInterrupt), ("terminated", SIGTERM, TerminatedError)):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                Progress, "on_step_begin", lambda *a, n=number, **_: raise_signal(n) if a[2].global_step == 2 else None
+            )
+            with pytest.raises(error):
+                run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=100), sft_rows(30), name)
+        assert str(last_complete(tmp_path / name / "checkpoints")).endswith("-3"), "the third step is not taken again"
     signal(SIGINT, ignored)
     monkeypatch.undo()
-    assert str(last_complete(tmp_path / "stopped" / "checkpoints")).endswith("-3"), "the third step is not taken again"
-    for name in ("unmarked", "cut", "stopped"):
+    for name in ("unmarked", "cut", "stopped", "terminated"):
         resumed = run_initial(tmp_path, settings, sft_rows(30), name)
         assert [row["step"] for row in logged(whole)] == [row["step"] for row in logged(resumed)]
         assert same(weights(whole.directory), weights(resumed.directory))
