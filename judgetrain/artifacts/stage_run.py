@@ -322,6 +322,7 @@ class StageRun(ShardSeeds):
 
     def _finished_shards(self, plan: "_Plan") -> set[int]:
         """Return the numbers of the shards that earlier runs finished, and remove shards of another plan."""
+        # Markers first: a kill in between must leave no marker without its rows.
         for markers in (True, False):
             for path, total in shards_of(self.directory, plan.name, markers=markers):
                 # A run that split the items otherwise has left shards of other items.
@@ -408,6 +409,7 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
         out: the run of the artifact that takes them over.
     """
     if not _has_key(out.directory, shards, key):
+        # Markers first, as above.
         for markers in (True, False):
             for stale, _ in shards_of(out.directory, shards, markers=markers):
                 stale.unlink()
