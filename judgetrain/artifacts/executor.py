@@ -304,7 +304,7 @@ class LocalExecutor(Executor):
         self._pool = None
         if pool is None:
             return
-        # A pool has no way to end its workers, and waits for them; one in the middle of a shard would go on for minutes.
+        # Before Python 3.14 a pool can only wait for its workers; one in a shard would go on for minutes.
         for worker in (pool._processes or {}).values():
             worker.kill()
         pool.shutdown(cancel_futures=True)
