@@ -27,7 +27,7 @@ def out(directory: Path) -> StageRun:
 
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    """A finished artifact: two shards, a table, and weights."""
+    """Return a finished artifact: two shards, a table, and weights."""
     stage = out(tmp_path / "o" / "artifacts" / "tree" / "t1")
     stage.sharded("trees", range(8), 4, shown)
     write_table(pyarrow.table({"a": list(range(1000))}), stage.path("predictions.parquet"))

@@ -53,7 +53,7 @@ ENVIRONMENT = Environment(loader=FileSystemLoader(SHARED), autoescape=True)
 
 
 def drawing(drawn: Chart) -> str:
-    """The chart's SVG."""
+    """Return the chart's SVG."""
     return str(ENVIRONMENT.get_template("charts.html").module.figure(drawn))  # type: ignore[attr-defined]
 
 

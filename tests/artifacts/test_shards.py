@@ -175,7 +175,7 @@ def until(true: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def made(directory: Path, key: str, name: str, says: str, dropped: dict[str, int] | None = None) -> list[int]:
-    """The shards that had to be made, of two with two items each; the second drops."""
+    """Return the shards that had to be made, of two with two items each; the second drops."""
     out, processed = StageRun(directory, "evaluate", 0, Console()), list[int]()
 
     def process(index: int, items: Sequence[int]) -> ShardResult:

@@ -75,7 +75,7 @@ class Browser:
             self.events.append(self._next())
 
     def value(self, script: str) -> Any:
-        """What an expression is worth in the page."""
+        """Return what an expression is worth in the page."""
         found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -88,7 +88,7 @@ class Browser:
             time.sleep(0.05)
 
     def text(self, selector: str = "body") -> str:
-        """What a person reads there."""
+        """Return what a person reads there."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def write(self, text: str) -> None:

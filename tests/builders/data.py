@@ -20,7 +20,7 @@ RESPONSES_SEED = 17
 
 
 def independent_grade(response: str, name: str) -> int:
-    """The grade of a property, by brute force over the YAML."""
+    """Return the grade of a property, by brute force over the YAML."""
     strong = [s.replace("{thing}", t) for s in RAW["properties"][name]["strong"] for t in RAW["things"]]
     if any(s in response for s in strong):
         return 2

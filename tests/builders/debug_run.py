@@ -33,7 +33,7 @@ _TIME = re.compile(r"seconds|runtime|step_time|_per_second|^train_loss$|^total_f
 
 
 def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
-    """The command in a process of its own, whose lines go to ``log``."""
+    """Start the command in a process of its own, whose lines go to ``log``, and return the process."""
     with log.open("ab") as file:
         return subprocess.Popen(
             [*COMMAND, f"output_dir={output}", *overrides], stdout=file, stderr=file, cwd=output.parent
@@ -41,7 +41,7 @@ def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
 
 
 def finished_once(factory: pytest.TempPathFactory) -> Path:
-    """The ``output_dir`` of a run that was left alone, made once for all processes of the tests, which only read it."""
+    """Return the ``output_dir`` of a run that was left alone; made once, it is read by all processes of the tests."""
     root = factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     place = root / "debug-run"
@@ -54,7 +54,7 @@ def finished_once(factory: pytest.TempPathFactory) -> Path:
 
 
 def lasting(output: Path) -> dict[str, bytes]:
-    """Every file of every artifact by its place, byte by byte; of JSON without what it says of time."""
+    """Return the bytes of every file of every artifact by its place; JSON without what it says of time."""
     root = output / "artifacts"
     found = {}
     for path in sorted(p for p in root.glob("*/*/**/*") if p.is_file()):
@@ -87,13 +87,13 @@ PRELOADED = (
 
 
 def fork(output: Path, log: Path, *overrides: str) -> BaseProcess:
-    """The command in a process of its own, as :func:`start`, but for the time that imports take."""
+    """Start the command as :func:`start` does, without the time that imports take, and return the process."""
     given = f"output_dir={output}", "track.tracker=none", *overrides
     return forked(log, command, {}, output.parent, *COMMAND[3:], *given)
 
 
 def forked(log: Path, target: Callable[..., object], *arguments: object) -> BaseProcess:
-    """A call in a process of its own, with the imports of the command behind it, whose lines go to ``log``."""
+    """Start a call in a process that has the imports of the command behind it, and return it; lines go to ``log``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     process = context.Process(target=_logged, args=(log, target, *arguments))
@@ -102,7 +102,7 @@ def forked(log: Path, target: Callable[..., object], *arguments: object) -> Base
 
 
 def lines_of(run: BaseProcess, log: Path) -> str:
-    """The lines of a process that was forked, at its end, which is a good one."""
+    """Return the lines of a process that was forked, at its end, which is a good one."""
     run.join(1800)
     assert run.exitcode == 0, log.read_text()
     return log.read_text()
@@ -119,7 +119,7 @@ def _logged(log: Path, target: Callable[..., object], *arguments: object) -> Non
 
 
 def command(environment: dict[str, str], directory: Path, *arguments: str) -> None:
-    """The command line, as a process that was started in a directory with these variables."""
+    """Run the command line as a process does that was started in a directory with these variables."""
     from judgetrain.pipeline.cli import main
 
     os.environ.update(environment)

@@ -30,13 +30,13 @@ def word_tokenizer(template: str | None = TEMPLATE):
 
 
 def encoded(conversations, tokenizer) -> list[tuple[int, ...]]:
-    """The prompt's token ids for each conversation."""
+    """Return the prompt's token ids for each conversation."""
     fits, _ = encode([Request(messages=tuple(chat), sampling=Sampling()) for chat in conversations], tokenizer, 1 << 30)
     return [fits[i] for i in range(len(conversations))]
 
 
 def tiny_llama(vocabulary: int, **overrides):
-    """A random Llama whose logits are spread enough that greedy choices are not ties."""
+    """Return a random Llama whose logits are spread enough that greedy choices are not ties."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -48,7 +48,7 @@ def tiny_llama(vocabulary: int, **overrides):
 
 
 def ask(text: str, **sampling) -> Request:
-    """A user's message, to be answered with this sampling."""
+    """Return a user's message, to be answered with this sampling."""
     return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling))
 
 
@@ -61,7 +61,7 @@ class PausesOnly(Clock):
         self.pauses: list[float] = []
 
     def now(self) -> float:
-        """A little later each time, since no two things happen at once."""
+        """Return a time that is a little later at each call, since no two things happen at once."""
         self.time += 1e-6
         return self.time
 

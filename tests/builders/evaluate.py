@@ -31,7 +31,7 @@ UNATTACKED = RobustnessConfig(sample=0)
 
 
 def judge(directory: Path) -> Path:
-    """A judge's directory as a training stage leaves it, without weights; returns the stage's."""
+    """Write a judge's directory as a training stage leaves it, without weights, and return the stage's."""
     (directory / "model").mkdir(parents=True)
     load_prompt_set("compact").save(directory / "model")
     JudgeConfig().save(directory / "model", 10)
@@ -39,7 +39,7 @@ def judge(directory: Path) -> Path:
 
 
 def world_judge(directory: Path, branches: int = 10) -> Path:
-    """A judge's directory with the weights of the world's base, which is not trained."""
+    """Write a judge's directory with the weights of the world's base, which is not trained, and return it."""
     shutil.copytree(WORLD_BASE, directory, copy_function=os.symlink)
     load_prompt_set("compact").save(directory)
     JudgeConfig().save(directory, branches)
@@ -47,7 +47,7 @@ def world_judge(directory: Path, branches: int = 10) -> Path:
 
 
 def pairs(directory: Path, n: int, labels: Sequence[str] = LABELS) -> BenchmarkConfig:
-    """A benchmark called pairs, in a file: so many comparisons with these labels in turn."""
+    """Write a benchmark called pairs, of ``n`` comparisons with these labels in turn, and return its settings."""
     rows = [
         {
             "id": i,
@@ -72,7 +72,7 @@ def check(config: Config, stage: str) -> None:
 
 
 def refused(config: Config, stage: str) -> str:
-    """The message with which a stage's check refuses a configuration; empty where it does not."""
+    """Return the message with which a stage's check refuses a configuration; empty where it does not."""
     try:
         check(config, stage)
     except ConfigError as error:
@@ -108,7 +108,7 @@ def benchmark(n: int, queries: int | None = None) -> Benchmark:
 def prediction(
     c: Comparison, method: str, k: int, ab: str | None, ba: str | None, margin: float, **of: Any
 ) -> Prediction:
-    """A judge's answer to a comparison, by its verdicts in both orders."""
+    """Return a judge's answer to a comparison, by its verdicts in both orders."""
     said: dict[str, Any] = {"verdict_ab": ab, "verdict_ba": ba, "margin": margin, **of}
     return Prediction(comparison_id=c.id, method=method, branches=k, **said)
 
@@ -123,7 +123,7 @@ def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
 
 
 def manifest(root: Path, name: str, mark: str, upstream: dict[str, str]) -> Path:
-    """A finished artifact's directory with nothing in it but its manifest."""
+    """Return a finished artifact's directory with nothing in it but its manifest."""
     directory = root / name / mark
     directory.mkdir(parents=True)
     counts, tokens = {"in": 3, "out": 2, "dropped": {}}, {"prompt": 1, "generated": 7}

@@ -37,7 +37,7 @@ class FakeHub(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def commit_of(self, repository: str, revision: str) -> str | None:
-        """The hash of a commit that a branch, a tag or a hash names."""
+        """Return the hash of a commit that a branch, a tag or a hash names."""
         if revision in self.commits:
             return revision
         return self.heads.get(repository if revision == "main" else f"{repository}:{revision}")
@@ -126,7 +126,7 @@ def _entry(path: str, content: bytes) -> dict[str, Any]:
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    """For a fixture: what huggingface_hub asks, with a token."""
+    """Yield the server that huggingface_hub asks, with a token; for a fixture."""
     server = FakeHub()
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
     address = server.url + "/{repo_id}/resolve/{revision}/{filename}"

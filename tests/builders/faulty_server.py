@@ -68,7 +68,7 @@ class FaultyServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving():
-    """A server that answers on a thread of its own, and is closed at the end."""
+    """Yield a server that answers on a thread of its own, and is closed at the end."""
     server = FaultyServer()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.running -= 1
 
     def send(self, fault):
-        """The answer to order."""
+        """Send the answer with the fault that was ordered."""
         time.sleep(fault.pause)
         if fault.cut == 0:
             self.connection.close()

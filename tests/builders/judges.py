@@ -18,7 +18,7 @@ def noisy_trees(labels: str) -> list[EvaluationTree]:
 
 
 def failing(request: Request, occurrence: int) -> str:
-    """Every kind of failure at every level but the list, decided by the content alone."""
+    """Return every kind of failure at every level but the list, decided by the content alone."""
     if request.step == "criteria":
         return noisy(request, occurrence)
     draw = number(sorted(request.slots.items())) % 7

@@ -13,23 +13,23 @@ from tests.builders.pipeline import configured
 
 
 def judge_stage(home: Path, *overrides: str, judge: str = "longer") -> Path:
-    """The directory of a finished stage judge."""
+    """Run stage judge and return its directory."""
     words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", f"verdicts.judge={judge}", *overrides)
     return Pipeline(configured(*words), Console()).run("judge")
 
 
 def judged(home: Path, *overrides: str, judge: str = "longer") -> list[dict[str, Any]]:
-    """The rows of verdicts.jsonl."""
+    """Run stage judge and return the rows of verdicts.jsonl."""
     return list(read_rows(judge_stage(home, *overrides, judge=judge), "verdicts"))
 
 
 def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """A file of JSON lines."""
+    """Write a file of JSON lines and return its path."""
     return Path(write_lines(path, rows))
 
 
 def arena_hard(directory: Path) -> Path:
-    """The folder of three systems' answers, as Arena-Hard 2.0's gen_answer.py writes them."""
+    """Write three systems' answers as Arena-Hard 2.0's gen_answer.py does, and return their folder."""
     asked = {"a1": "Write a parser.", "b2": "Tell a story."}
     answers = {"o3-mini": "a middle one", "small": "tiny", "large": "by far the longest of the three"}
     for model, answer in answers.items():
@@ -49,7 +49,7 @@ def arena_hard(directory: Path) -> Path:
 
 
 def alpaca_eval(directory: Path) -> list[Path]:
-    """Two systems' outputs.json of alpaca_eval, a JSON array each."""
+    """Write two systems' outputs.json of alpaca_eval, a JSON array each, and return their paths."""
     found = []
     for generator, output in {"gpt4_1106_preview": "A full answer.", "mine": "Yes."}.items():
         rows = [

@@ -31,7 +31,7 @@ def leaf(node: str, order: str, text: str, a: float | None, b: float | None, fai
 
 
 def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
-    """Each criterion is a tuple of guidelines, each a word of verdicts: the first half AB, the second half BA."""
+    """Return a tree. A criterion is a tuple of guidelines, each a word of verdicts: half of them AB, half BA."""
     nodes = []
     for rank, guidelines in enumerate(criteria):
         base = f"d{index}/c{rank}"

@@ -15,11 +15,11 @@ class Element:
     children: list[Element | str] = field(default_factory=list)
 
     def text(self) -> str:
-        """All text below."""
+        """Return all text below."""
         return "".join(c if isinstance(c, str) else c.text() for c in self.children)
 
     def all(self, tag: str | None = None, kind: str | None = None) -> list[Element]:
-        """Every element below with a tag or a class, in order."""
+        """Return every element below with a tag or a class, in order."""
         found = []
         for child in self.children:
             if isinstance(child, Element):
@@ -56,7 +56,7 @@ class _Reader(HTMLParser):
 
 
 def parse(page: str) -> Element:
-    """The page's elements; all are closed, ids differ, inner links lead somewhere, and nothing is loaded or runs."""
+    """Return a page's elements; check that all are closed, ids differ, inner links lead somewhere, and nothing runs."""
     reader = _Reader()
     reader.feed(page)
     reader.close()

@@ -54,7 +54,7 @@ def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any
 
 
 def started(home: Path, name: str, number: int, **options: Any) -> subprocess.Popen[str]:
-    """The stage in a process of its own; its exit code is 0, or 2 after an expected error on standard error."""
+    """Start the stage in a process of its own, whose exit code is 2 after an expected error, and return the process."""
     arguments = json.dumps({"home": str(home), "name": name, "number": number, **options})
     command = [sys.executable, "-m", "tests.builders.paid", arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy())

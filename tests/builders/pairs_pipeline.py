@@ -69,12 +69,12 @@ RL_STEPS, RL_RATE = 4, 1e-4
 
 
 def composed(output: Path, *overrides: str) -> Config:
-    """The configuration, in float32, where nothing of the processes is part of a fingerprint."""
+    """Return the configuration, in float32, where nothing of the processes is part of a fingerprint."""
     return typed(by_hydra(*OVERRIDES, f"output_dir={output}", *overrides))
 
 
 def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unlearn: bool = False) -> Pipeline:
-    """A pipeline whose label and one judge are there: the one that ``stage`` starts from, or another.
+    """Return a pipeline whose label and one judge are there: the one that ``stage`` starts from, or another.
 
     ``unlearn``: the chosen sides have words of their own and the held-out pairs have the sides exchanged, so that
     training makes these ever worse and the best checkpoint is the first.
@@ -133,7 +133,7 @@ def _pair(rng: random.Random, mark: str) -> dict[str, object]:
 
 
 def _ranked(place: int) -> dict[str, object]:
-    """What makes judgments of one response each of an example and the next; the first six stay as they are."""
+    """Return what makes judgments of one response each of an example and the next; the first six stay as they are."""
     said = [{"role": "assistant", "content": f"Score: {place % 5 + 1}"}]
     node = f"d/c0/g{place // 2}/{'AB'[place % 2]}0"
     return (
@@ -154,7 +154,7 @@ def launched(launcher: tuple[str, ...], output: Path, log: Path, *overrides: str
 
 
 def together(output: Path, log: Path, *overrides: str) -> str:
-    """The command in two processes that know of each other what a launcher tells them; gives their lines."""
+    """Run the command in two processes that know of each other what a launcher tells them, and return their lines."""
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     places = [told | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     runs = [forked(log, command, place, ROOT, f"output_dir={output}", *overrides) for place in places]
@@ -162,13 +162,13 @@ def together(output: Path, log: Path, *overrides: str) -> str:
 
 
 def make(output: Path, *overrides: str) -> None:
-    """The stage on what is planted."""
+    """Make the stage on what is planted."""
     config = composed(output, *overrides)
     plant(config).run(config.stage)
 
 
 def make_by_forked(output: Path, *overrides: str) -> None:
-    """The stage by workers that are forked from this process, and do not import everything anew."""
+    """Make the stage by workers that are forked from this process, and do not import everything anew."""
     from torch.distributed.launcher.api import LaunchConfig
 
     LaunchConfig.__init__ = partialmethod(LaunchConfig.__init__, start_method="fork")  # type: ignore[method-assign]

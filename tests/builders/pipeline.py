@@ -20,14 +20,14 @@ from judgetrain.pipeline.run import Pipeline
 
 
 def composed(*overrides: str, hydra: bool = False, as_run: bool = False) -> Any:
-    """What Hydra makes of conf/, a recipe and a command line; ``as_run``: with the sections that a run reads alone."""
+    """Return what Hydra makes of conf/, a recipe and a command line; ``as_run``: only the sections that a run reads."""
     register(ConfigStore.instance(), overrides if as_run else None)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides), return_hydra_config=hydra)
 
 
 def configured(*overrides: str, as_run: bool = False) -> Config:
-    """The typed configuration of a command line; what it runs stays in this process, where it can be watched."""
+    """Return the typed configuration of a command line; what it runs stays in this process, where it can be watched."""
     config = typed(composed(*overrides, as_run=as_run), overrides)
     if not any(each.startswith("executor.workers=") for each in overrides):
         config.executor.workers = None
@@ -35,13 +35,13 @@ def configured(*overrides: str, as_run: bool = False) -> Config:
 
 
 def marks(config: Config) -> dict[str, str]:
-    """The fingerprint of every stage under a configuration."""
+    """Return the fingerprint of every stage under a configuration."""
     pipeline = Pipeline(config)
     return {name: pipeline.plan(name).fingerprint for name in STAGES}
 
 
 def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own, with what it printed."""
+    """Run the command line in a process of its own, and return that with what it printed."""
     return subprocess.run(
         [sys.executable, "-m", "judgetrain", *arguments],
         capture_output=True,
@@ -54,7 +54,7 @@ def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -
 
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line as :func:`judgetrain`, but in this process, which has its imports behind it."""
+    """Run the command line as :func:`judgetrain` does, but in this process, which has its imports behind it."""
     given = patch.object(sys, "argv", ["judgetrain", *arguments])
     with given, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         code = main()
@@ -62,7 +62,7 @@ def here(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def modules_after(*arguments: str) -> tuple[set[str], str]:
-    """The modules that the command line has imported when it ends, and what it printed before."""
+    """Return the modules that the command line has imported when it ends, and what it printed before."""
     code = (
         "import sys, judgetrain.__main__ as m\n"
         f"sys.argv = ['judgetrain', *{list(arguments)!r}]\n"

@@ -14,7 +14,7 @@ from tests.builders.engines import tiny_llama, word_tokenizer
 
 
 def tiny_scorer() -> TokenScorer:
-    """A scorer over the tiny model."""
+    """Return a scorer over the tiny model."""
     tokenizer = word_tokenizer()
     return TokenScorer(tiny_llama(len(tokenizer), max_position_embeddings=512), tokenizer, batch_size=4)
 
@@ -30,7 +30,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def columns(logits: np.ndarray, targets: list[int]) -> dict[str, np.ndarray]:
-    """Every statistic of each step, from its definition; logits [steps, vocabulary]."""
+    """Return every statistic of each step, from its definition; logits [steps, vocabulary]."""
     logs = log_softmax(logits)
     probs = np.exp(logs)
     steps = range(len(targets))
@@ -65,7 +65,7 @@ def attention_entropies(model: Any, tokens: Tokens) -> list[list[float]]:
 
 
 def prompt_set(directory: Path, system_prompts: Sequence[str] = ("s",), **revision: str) -> str:
-    """A file with a prompt set, whose templates but those given hold nothing but their slots."""
+    """Write a prompt set whose templates but those given hold nothing but their slots, and return its file."""
     path, template = directory / "prompts.yaml", "{prompt}{response}"
     parts = {
         "system_prompts": [*system_prompts],

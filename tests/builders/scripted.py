@@ -66,7 +66,7 @@ class Ending(ScriptedEngine):
 
 
 def number(*parts: object) -> int:
-    """A fixed pseudo-random number for some values."""
+    """Return a fixed pseudo-random number for some values."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
@@ -79,7 +79,7 @@ def judged(a: int, b: int, note: str = "") -> str:
 
 
 def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
-    """A judgment in the frame, each text on one line."""
+    """Return a judgment in the frame, each text on one line."""
     analysis_a, analysis_b, comparison = (" ".join(text.splitlines()) for text in (analysis_a, analysis_b, comparison))
     return (
         f"Response A Score: {first:.17g}\nAnalysis of Response A: {analysis_a}\n"
@@ -102,7 +102,7 @@ def noisy(request: Request, occurrence: int) -> str:
 
 
 def by_length(request: Request, occurrence: int) -> str:
-    """A judge that reads content alone: longer is better, whatever the order."""
+    """Return a judge that reads content alone: longer is better, whatever the order."""
     if request.step != "judgment":
         return noisy(request, occurrence)
     a, b = (min(5, 1 + len(request.slots[f"response_{side}"])) for side in "ab")

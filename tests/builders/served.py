@@ -58,7 +58,7 @@ class Served:
 
 @contextmanager
 def served(command: Sequence[str], log: Path, url: str = "", **environment: str) -> Iterator[Served]:
-    """A server that answers, and is killed at the end if it still runs."""
+    """Yield a server that answers, and is killed at the end if it still runs."""
     server = Served(command, log, url, **environment)
     try:
         yield server.wait()
@@ -68,7 +68,7 @@ def served(command: Sequence[str], log: Path, url: str = "", **environment: str)
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a port that nobody listens at."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=TrainConfig)
 
 
 def templated(directory: Path, template: str) -> str:
-    """The path of the shipped base with another chat template."""
+    """Return the path of the shipped base with another chat template."""
     shutil.copytree(WORLD_BASE, directory)
     (directory / "chat_template.jinja").write_text(template)
     return str(directory)
@@ -122,7 +122,7 @@ def run_dpo(
 
 
 def artifact(tmp_path: Path, name: str, files: Mapping[str, Sequence[dict[str, Any]]]) -> Path:
-    """A directory with the rows of an artifact of this stage."""
+    """Return a directory with the rows of an artifact of this stage."""
     made = StageRun(tmp_path / name, name, 0, Console())
     for file, data in files.items():
         made.write_rows(file, data)
@@ -130,7 +130,7 @@ def artifact(tmp_path: Path, name: str, files: Mapping[str, Sequence[dict[str, A
 
 
 def logged(out: StageRun) -> list[dict[str, Any]]:
-    """The rows of the training log."""
+    """Return the rows of the training log."""
     return [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
 
 

@@ -16,7 +16,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
-    """One thread, and no lines of vLLM's own, in the module that imports this."""
+    """Set one thread, and no lines of vLLM's own, in the module that imports this."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)

@@ -36,16 +36,16 @@ class OfflineRun:
     started: float = 0.0
 
     def logged(self, name: str) -> Any:
-        """The last value logged by a name."""
+        """Return the last value logged by a name."""
         return [row[name] for row in self.history if name in row][-1]
 
     def table(self, name: str) -> dict[str, Any]:
-        """A logged table: ``columns`` and ``data``."""
+        """Return a logged table: ``columns`` and ``data``."""
         return json.loads((self.directory / "files" / self.logged(name)["path"]).read_text(encoding="utf-8"))
 
 
 def records(data: bytes) -> Iterator[bytes]:
-    """The records of a log file; a checksum that does not fit fails."""
+    """Yield the records of a log file; a checksum that does not fit fails."""
     assert data[:4] == b":W&B"
     at, parts = HEADER, b""
     while at < len(data):
@@ -77,7 +77,7 @@ def _value(items: Any) -> dict[str, Any]:
 
 
 def read_run(directory: Path, patience: float = 20.0) -> OfflineRun:
-    """The finished run in ``offline-run-...``; W&B's own process may still be writing its last records."""
+    """Read the finished run in ``offline-run-...``; W&B's own process may still be writing its last records."""
     until = time.monotonic() + patience
     while True:
         run = _read(directory)
@@ -115,5 +115,5 @@ def _read(directory: Path) -> OfflineRun:
 
 
 def read_runs(output: Path) -> list[OfflineRun]:
-    """All offline runs below an output directory, in the order in which they began."""
+    """Read all offline runs below an output directory, in the order in which they began."""
     return sorted(map(read_run, output.glob("wandb/offline-run-*")), key=lambda run: run.started)

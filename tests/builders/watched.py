@@ -28,7 +28,7 @@ def interrupted(patch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> li
 
 
 def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """Whether workers may share them, by the names of rows that go by shards from now on."""
+    """Return whether workers may share them, by the names of rows that go by shards from now on."""
     real, found = StageRun.sharded, dict[str, bool]()
 
     def sharded(self: StageRun, name: str, *arguments: Any, spread: bool = True, **named: Any) -> float:
@@ -60,6 +60,6 @@ class Elsewhere(Executor):
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """The files of a directory by name, without the seconds that they took."""
+    """Return the files of a directory by name, without the seconds that they took."""
     files = {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file() and p.name != SECONDS}
     return {name: re.sub(rb'"seconds": [^,]*,', b"", content) for name, content in files.items()}

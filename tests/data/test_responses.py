@@ -173,13 +173,13 @@ def made(directory: Path, config: ResponsesConfig, inputs: dict[str, Path]) -> t
 
 
 def sides(each: Comparison) -> tuple[str, str]:
-    """The better and the worse response."""
+    """Return the better and the worse response."""
     return (each.response_a, each.response_b) if each.label == "A" else (each.response_b, each.response_a)
 
 
 @pytest.fixture(autouse=True)
 def nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted queries lie close together."""
+    """Let queries be taken that lie as close together as the planted ones."""
     monkeypatch.setattr(responses, "MOST_SIMILAR", 0.99999)
 
 

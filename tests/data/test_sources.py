@@ -240,7 +240,7 @@ def test_labels_that_are_numbers_are_named_on_the_command_line(labels: str, tmp_
 
 
 def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
-    """The queries that stage dialogues keeps of 60 rows, of which the last cannot be read."""
+    """Return the queries that stage dialogues keeps of 60 rows, of which the last cannot be read."""
     path = tmp_path / "rows.jsonl"
     tmp_path.mkdir()
     write_lines(path, [*({"query": f"query {i}"} for i in range(60)), {"nothing": 1}])

@@ -86,7 +86,7 @@ def test_splits_share_no_query_and_held_out_queries_are_about_other_topics() -> 
 
 
 def asked(pool: list[str], kind: str, topic: str) -> bool:
-    """Whether some query of the sorted pool is about the topic, in the kind's way."""
+    """Return whether some query of the sorted pool is about the topic, in the kind's way."""
     starts = [template.split("{person}")[0].format(topic=topic) for template in RAW["kinds"][kind]["templates"]]
     return any(pool[bisect_left(pool, start) : bisect_left(pool, start + "~")] for start in starts)
 

@@ -44,7 +44,7 @@ def package(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment that has this one's packages, and the wheel of the page's package."""
+    """Return the Python of a fresh environment that has this one's packages, and the wheel of the page's package."""
     pytest.importorskip("hatchling")
     root = tmp_path_factory.mktemp("package")
     package(root)

@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_a_minute(data: Path, model: str) -> list[str]:
-    """The page's command for a short look, as written but for the two words that stand for the user's own."""
+    """Return the page's command for a short look, as written but for the two words that stand for the user's own."""
     found = [words for words in commands(PAGE) if "teacher.comparisons=20" in words]
     assert len(found) == 1, "the page has one such command"
     return [word.replace("DIR", str(data)).replace("MODEL", model) for word in found[0]]

@@ -14,7 +14,7 @@ from tests.builders.debug_run import STAGES, finished_once, fork, lasting, start
 
 
 def artifact(output: Path, stage: str) -> Path:
-    """The stage's artifact that was finished first: a test evaluates again with other settings."""
+    """Return the stage's artifact that was finished first: a test evaluates again with other settings."""
     manifests = output.glob(f"artifacts/{stage}/*/manifest.json")
     return min(manifests, key=lambda path: path.stat().st_mtime_ns).parent
 

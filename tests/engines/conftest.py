@@ -13,14 +13,14 @@ from tests.builders.faulty_server import FaultyServer, serving
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    """A server that fails to order."""
+    """Yield a server that fails to order."""
     with serving() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory) -> Path:
-    """The tiny model's directory."""
+    """Return the tiny model's directory."""
     directory = tmp_path_factory.mktemp("tiny")
     tokenizer = word_tokenizer()
     tokenizer.save_pretrained(directory)
@@ -30,5 +30,5 @@ def model_dir(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def engine(model_dir) -> TransformersEngine:
-    """An engine over the tiny model that decodes four rows at a time."""
+    """Return an engine over the tiny model that decodes four rows at a time."""
     return TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(model_dir)), batch_size=4))

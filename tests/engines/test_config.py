@@ -94,7 +94,7 @@ TOKENIZER = word_tokenizer()
 
 @pytest.fixture
 def shared_out(tmp_path: Path) -> Any:
-    """A model of two layers, the second and the output layer elsewhere."""
+    """Return a model of two layers, the second and the output layer elsewhere."""
     from accelerate import dispatch_model
 
     places = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0"), "cpu")

@@ -74,7 +74,7 @@ def test_a_pattern_that_no_token_begins_or_that_is_none_is_said(world) -> None:
 
 @pytest.fixture
 def drawn(engine, monkeypatch):
-    """The rows that the engine finishes, with the ids that were drawn for them, by the request's place."""
+    """Return the rows that the engine finishes, with the ids that were drawn for them, by the request's place."""
     rows = {}
     finish = engine._finish
 

@@ -217,7 +217,7 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
 
 
 def copied(directory: Path, layers: int) -> ModelConfig:
-    """The world's base under a configuration with so many layers more than it has."""
+    """Return the world's base under a configuration with so many layers more than it has."""
     shutil.copytree(WORLD_BASE, directory / "model")
     file = directory / "model" / "config.json"
     config = json.loads(file.read_text())

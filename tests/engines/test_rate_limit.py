@@ -20,7 +20,7 @@ from tests.builders.faulty_server import FaultyServer, FixedWindow
 def shipped(
     server: FaultyServer, answers: AnswerStore | None = None, clock: Clock | None = None, **options: Any
 ) -> Any:
-    """An engine with the settings as shipped; only time passes by its pauses alone."""
+    """Return an engine with the settings as shipped; only time passes by its pauses alone."""
     address = f"http://127.0.0.1:{server.server_port}/v1"
     config = OpenAIEngineConfig(model="m", base_url=address, **options)
     engine = OpenAIEngine(config, answers)

@@ -50,7 +50,7 @@ def test_batch_size_and_order_change_nothing(engine):
 
 
 def windowed(window: int | None, batch_size: int) -> TransformersEngine:
-    """An engine whose model's layers see so many tokens back; None: all."""
+    """Return an engine whose model's layers see so many tokens back; None: all."""
     from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(3)

@@ -56,7 +56,7 @@ def here() -> TransformersEngine:
 
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
-    """What a judge is asked first about comparisons of the world: their criteria."""
+    """Return what a judge is asked first about comparisons of the world: their criteria."""
     prompter = Prompter(load_prompt_set("multi_step"), 3)
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=40), 17)
     return [Request(messages=tuple(prompter.criteria(c)), sampling=CRITERIA) for c in comparisons]
@@ -164,7 +164,7 @@ def test_the_end_of_vllms_process_is_told(vllm: VllmEngine, requests: list[Reque
 
 
 def children() -> set[int]:
-    """The processes that this one has started, and theirs."""
+    """Return the processes that this one has started, and theirs."""
     import psutil
 
     return {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)}

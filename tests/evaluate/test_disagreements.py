@@ -24,7 +24,7 @@ from tests.builders.scripted import ScriptedEngine, noisy
 
 @pytest.fixture
 def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An evaluation of a judge that is often wrong."""
+    """Evaluate a judge that is often wrong, and return the directory."""
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
@@ -38,7 +38,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wrong(tree: EvaluationTree) -> float | None:
-    """How far the mean of A minus B is on the wrong side; None where both orders give the label."""
+    """Return how far the mean of A minus B is on the wrong side; None where both orders give the label."""
     margins, verdicts = [], []
     for order in ("AB", "BA"):
         nodes = [(c.rank, j) for c, _, j in tree.judgments() if j.order == order and j.score_a]

@@ -182,7 +182,7 @@ COPIES = 4
 
 
 def unseen(n: int) -> float:
-    """The share that n trials miss with a chance of 2.5%: (1 - share)^n = 0.025."""
+    """Return the share that n trials miss with a chance of 2.5%: (1 - share)^n = 0.025."""
     return float(1 - 0.025 ** (1 / n))
 
 
@@ -255,7 +255,7 @@ def judged(of: Benchmark, copies: int, method: str, branches: int, seed: int, ri
 
 
 def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every interval of a JSON-ready row, also of parts of it."""
+    """Yield every interval of a JSON-ready row, also of parts of it."""
     for name, value in row.items():
         if name.endswith("_ci"):
             yield f"{path}{name}", value

@@ -41,7 +41,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def evaluated(config: Config, inputs: dict[str, Path], name: str) -> tuple[int, Path]:
-    """How many requests an evaluation sent, and its directory."""
+    """Return how many requests an evaluation sent, and its directory."""
     before = Counting.asked
     out = run("evaluate", config, inputs, Path(config.output_dir) / "evaluate" / name, config.seed)
     return Counting.asked - before, out.directory

@@ -29,7 +29,7 @@ def voted(n: int = 60) -> Benchmark:
 
 
 def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
-    """A scorer's predictions: no branches, margins that are mostly right."""
+    """Return a scorer's predictions: no branches, margins that are mostly right."""
     failures = {"no_scores": 1, "criteria:none": 1}
     return [
         Prediction(

@@ -10,7 +10,7 @@ from tests.builders.debug_run import finished_once
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its ``output_dir``; ``JUDGETRAIN_FUZZ_RUN`` names one that is there, made by the same code and settings."""
+    """Return the finished run's ``output_dir``; ``JUDGETRAIN_FUZZ_RUN`` names one of the same code and settings."""
     if known := os.environ.get("JUDGETRAIN_FUZZ_RUN"):
         return Path(known)
     return finished_once(tmp_path_factory)

@@ -4,5 +4,5 @@ import os
 
 
 def effort(short: int, full: int) -> int:
-    """How many attacks to make: ``full`` under ``JUDGETRAIN_FUZZ=full``, else ``short``."""
+    """Return how many attacks to make: ``full`` under ``JUDGETRAIN_FUZZ=full``, else ``short``."""
     return full if os.environ.get("JUDGETRAIN_FUZZ") == "full" else short

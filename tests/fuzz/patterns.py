@@ -39,7 +39,7 @@ Found = tuple[str, re.Pattern[Any], frozenset[str]]
 
 
 def patterns() -> Iterator[Found]:
-    """Every pattern of the package: those that modules hold, and those that are written in calls of ``re``."""
+    """Yield every pattern of the package: those that modules hold, and those that are written in calls of ``re``."""
     modules = [m for m in pkgutil.walk_packages(judgetrain.__path__, "judgetrain.") if not m.name.endswith("__main__")]
     sources = {m.name: Path(m.module_finder.find_spec(m.name).origin).read_text("utf-8") for m in modules}  # type: ignore[union-attr, call-arg, arg-type]
     trees = {name: ast.parse(source) for name, source in sources.items()}
@@ -98,7 +98,7 @@ def _written(tree: ast.Module) -> Iterator[tuple[int, re.Pattern[str], str]]:
 
 
 def texts() -> Iterator[str]:
-    """The texts: each unit repeated, with and without another character at the end, and after each head."""
+    """Yield the texts: each unit repeated, with and without another character at the end, and after each head."""
     for unit in UNITS:
         for head in HEADS:
             yield f"{head}{unit * (SHORT // len(unit))}\x01"
@@ -107,7 +107,7 @@ def texts() -> Iterator[str]:
 
 
 def slow(pattern: re.Pattern[Any], methods: frozenset[str]) -> str | None:
-    """The beginning of the first text on which the pattern is not linear, or None."""
+    """Return the beginning of the first text on which the pattern is not linear, or None."""
     searched = not methods <= {"match", "fullmatch"}
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:

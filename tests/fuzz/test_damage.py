@@ -35,7 +35,7 @@ READERS = {
 
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
-    """The artifacts of the run under other names, whose files are the same until they are written anew."""
+    """Return the artifacts of the run under other names, whose files are the same until they are written anew."""
     shutil.copytree(finished / "artifacts", tmp_path / "outputs" / "artifacts", copy_function=os.link)
     return tmp_path / "outputs"
 
@@ -46,7 +46,7 @@ def config(output: Path) -> Config:
 
 
 def results(output: Path) -> dict[str, list[Path]]:
-    """Every file that is part of a stage's result."""
+    """Return every file that is part of a stage's result."""
     files = (p for p in sorted(output.glob("artifacts/*/*/**/*")) if p.is_file() and p.stat().st_size)
     found: dict[str, list[Path]] = {}
     for path in files:
@@ -94,7 +94,7 @@ def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[
 
 
 def refused(stage: str, name: str, copy: Path, made: dict[str, Path], where: str) -> None:
-    """The stage that reads the artifact, if it is to be made, says in one sentence what is wrong, and makes nothing."""
+    """Check that the stage that reads the artifact, if it is to be made, says what is wrong, and makes nothing."""
     reader = READERS.get(stage, stage)
     aside = made[reader].with_name("aside")
     if reader != stage:

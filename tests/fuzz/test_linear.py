@@ -33,7 +33,7 @@ for head in {["", *HEADS]!r}:
 
 
 def read_all(text: str) -> None:
-    """Every reader of a judge's replies and of responses, on a text that is the reply and what is judged."""
+    """Call every reader of a judge's replies and of responses on a text that is the reply and what is judged."""
     parse_judgment(text, [text])
     parse_criteria(text, 10, text)
     read_verdict(text, text)

@@ -30,14 +30,14 @@ Draw = Callable[[random.Random, str], Fault]
 
 
 def body_of(content: Any, usage: Any = None, **message: Any) -> dict[str, Any]:
-    """A chat completion."""
+    """Return a chat completion."""
     honest = {"prompt_tokens": 7, "completion_tokens": 9}
     choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": "stop"}
     return {"choices": [choice], "usage": honest if usage is None else usage}
 
 
 def said(prompt: str) -> str:
-    """The good answer to a prompt."""
+    """Return the good answer to a prompt."""
     return f"you said {prompt}"
 
 
@@ -156,7 +156,7 @@ class Attack(dict):  # type: ignore[type-arg]
         self._kinds: dict[Draw, float] = {_refused: 4, _error_inside: 1, _limited: 3, _fatal: 1, **valid}
 
     def get(self, text: str, default: Any = None) -> list[Fault]:
-        """The fault of one try, if it gets one."""
+        """Return the fault of one try, if it gets one."""
         if self.rng.random() >= self.share:
             return []
         (draw,) = self.rng.choices([*self._kinds], [*self._kinds.values()])
@@ -171,12 +171,12 @@ REAL = 10
 
 
 def charged(tried: Try) -> bool:
-    """Whether the server generated an answer for it."""
+    """Return whether the server generated an answer for it."""
     return tried.fault is None or tried.fault.charged
 
 
 def delivered(tried: Try) -> bool:
-    """Whether that was an answer, sent whole and well in time."""
+    """Return whether that was an answer, sent whole and well in time."""
     in_time = tried.took is not None and tried.took < TIMEOUT / 3
     return in_time and (tried.fault is None or tried.fault.name.startswith(VALID))
 
@@ -202,7 +202,7 @@ class Attacked:
         return True
 
     def told(self, message: str) -> None:
-        """A message that a user saw."""
+        """Note a message that a user saw."""
         assert message.strip() and "\n" not in message.strip()
         assert "Traceback" not in message
         self.said.append(message)
@@ -245,7 +245,7 @@ def check_money(found: Attacked, lost: int = 0) -> None:
 
 
 def check_rows(found: Attacked) -> None:
-    """Every request has its own answer, or says why there is none."""
+    """Check that every request has its own answer, or says why there is none."""
     rows = list(read_rows(found.home / "artifacts" / "stage" / "a", "rows"))
     assert [row["content"] for row in rows] == [f"question {i}" for i in range(REQUESTS)]
     for row in rows:
@@ -255,14 +255,14 @@ def check_rows(found: Attacked) -> None:
 
 
 def check_key(found: Attacked, *printed: str) -> None:
-    """The key in no file, message or line."""
+    """Check that the key is in no file, message or line."""
     texts = [*printed, *found.said]
     texts += [p.read_bytes().decode("utf-8", "replace") for p in found.home.rglob("*") if p.is_file()]
     assert not any(KEY in text for text in texts)
 
 
 def check(found: Attacked, lost: int = 0, *printed: str) -> None:
-    """All three."""
+    """Check money, rows and the key."""
     check_money(found, lost)
     check_rows(found)
     check_key(found, *printed)

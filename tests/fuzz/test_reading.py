@@ -52,7 +52,7 @@ def wide(text: str) -> str:
 
 
 def alike(text: str) -> str:
-    """The same look in letters of other scripts."""
+    """Return the same look in letters of other scripts."""
     return "".join(LIKE.get(c, c) for c in text)
 
 
@@ -62,7 +62,7 @@ def hidden(text: str, mark: str, step: int) -> str:
 
 
 def dressed(parts: st.DataObject, text: str) -> str:
-    """A text that looks the same, or nearly so, in other characters."""
+    """Return a text that looks the same, or nearly so, in other characters."""
     kind = parts.draw(st.sampled_from(["plain", "wide", "alike", "hidden", "spaces", "upper", "bold"]))
     if kind == "hidden":
         return hidden(text, parts.draw(st.sampled_from(HIDDEN)), parts.draw(st.integers(1, 6)))
@@ -90,7 +90,7 @@ OTHER_SCALES = ("/10", " out of 10", "\uff08\u6ee1\u520610\u5206\uff09", "\u00bd
 
 
 def judgment(parts: st.DataObject, scores: dict[str, str]) -> list[str]:
-    """The lines of a judgment in the shipped frame, score lines in any characters that look alike."""
+    """Return the lines of a judgment in the shipped frame, score lines in any characters that look alike."""
     rows: list[str] = []
     for side, score in scores.items():
         rows += [
@@ -170,7 +170,7 @@ def test_a_mark_that_is_spoken_of_is_no_verdict(parts: st.DataObject, mark: str,
 
 
 def unfolded(text: str) -> str:
-    """How a text reads: computed here, apart from the code under test."""
+    """Return how a text reads: computed here, apart from the code under test."""
     plain = unicodedata.normalize("NFKC", "".join(UNLIKE.get(c, c) for c in text))
     plain = "".join(UNLIKE.get(c, c) for c in plain)
     return "".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Mn")).casefold()
@@ -191,7 +191,7 @@ OTHERS = {
 
 
 def titles(name: str, dialect: Any) -> dict[Any, list[str]]:
-    """The headings that a set's prompts show between their slots, by step."""
+    """Return the headings that a set's prompts show between their slots, by step."""
     prompts = load_prompt_set(name, dialect)
     found: dict[Any, list[str]] = {}
     for step in DIALECTS[dialect]:
@@ -202,7 +202,7 @@ def titles(name: str, dialect: Any) -> dict[Any, list[str]]:
 
 
 def poses(text: str, heads: list[str]) -> int:
-    """How many lines, after any line break of Unicode, read like a heading, a turn or a verdict."""
+    """Return how many lines, after any line break of Unicode, read like a heading, a turn or a verdict."""
     lines = (re.sub(r"^[\s#*_\-]+", "", unfolded(line)) for line in text.splitlines())
     marks = [
         re.sub(r"[\s*]", "", unfolded(head)) for head in (*heads, *ROLES, "Response A Score:", "Response B Score:")

@@ -43,7 +43,7 @@ STAGES = {
 
 
 def made(stage: str, run: Path, output: Path, changes: tuple[str, ...]) -> dict[str, bytes]:
-    """A stage made anew on a copy of a finished run: its files by their places."""
+    """Make a stage anew on a copy of a finished run, and return its files by their places."""
     shutil.copytree(run, output)
     shutil.rmtree(output / "artifacts" / stage, ignore_errors=True)
     config = configured("recipe=debug", f"stage={stage}", f"output_dir={output}", "track.tracker=none", *changes)
@@ -81,7 +81,7 @@ RAY = "executor=ray", "executor.workers=2", "track.tracker=none"
 
 @pytest.fixture
 def partial(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run whose trees and evaluation are to be made again, in small shards."""
+    """Return a copy of the finished run whose trees and evaluation are to be made again, in small shards."""
     output = tmp_path / "outputs"
     shutil.copytree(finished, output)
     for stage in ("tree", "evaluate"):
@@ -90,7 +90,7 @@ def partial(finished: Path, tmp_path: Path) -> Path:
 
 
 def workers_of(parent: int) -> list[int]:
-    """The Ray workers that a process has started and that hold shards."""
+    """Return the Ray workers that a process has started and that hold shards."""
     found = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
     lines = [line.split(None, 1) for line in found.splitlines()]
     return [int(pid) for pid, args in lines if args.startswith("ray::Worker.shard") and parent in ancestors(int(pid))]

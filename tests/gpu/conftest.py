@@ -29,7 +29,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(autouse=True)
 def bounded(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test has its seconds (``@pytest.mark.gpu(limit=...)``), and leaves the GPU's memory as it found it."""
+    """Give a test its seconds (``@pytest.mark.gpu(limit=...)``), and leave the GPU's memory as it was found."""
     limit = request.node.get_closest_marker("gpu").kwargs.get("limit", 60) * (10 if TINY else 1)
 
     def late(*_: Any) -> None:
@@ -61,7 +61,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table: of every test the last row."""
+    """Print the table, with the last row of every test."""
     if not (OUT / "rows.jsonl").exists():
         return
     rows = {row["test"]: row for row in map(json.loads, (OUT / "rows.jsonl").open())}
@@ -73,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures belong to."""
+    """Return what the figures belong to."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     name, memory = ("a CPU", 0) if DEVICE == "cpu" else (torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1])
     about = {"device": name, "gpus": torch.cuda.device_count(), "memory_gib": round(memory / 2**30), "tiny": TINY}

@@ -38,7 +38,7 @@ ANSWER = 0.15
 
 
 def random_model(name: str) -> LlamaForCausalLM:
-    """The model in bfloat16, made where it is computed."""
+    """Return the model in bfloat16, made where it is computed."""
     shape = dict(zip(NAMES, (64, 128, 2, 4, 2, 16) if TINY else SHAPES[name], strict=True))
     ids = {"pad_token_id": 0, "eos_token_id": 2, "bos_token_id": None}
     config = LlamaConfig(
@@ -54,7 +54,7 @@ def random_model(name: str) -> LlamaForCausalLM:
 
 
 def saved(name: str, place: Path) -> Path:
-    """The model in a directory, with the shipped base's tokenizer and chat template."""
+    """Return the model in a directory, with the shipped base's tokenizer and chat template."""
     directory = place / name
     shutil.copytree(WORLD_BASE, directory, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     random_model(name).save_pretrained(directory, max_shard_size="2GB")
@@ -135,5 +135,5 @@ def forget_peak() -> None:
 
 
 def peak() -> float:
-    """The most memory that PyTorch has held since then, GiB."""
+    """Return the most memory that PyTorch has held since then, GiB."""
     return torch.cuda.max_memory_reserved() / 2**30 if DEVICE == "cuda" else 0.0

@@ -47,7 +47,7 @@ CONSUMER = 23.0
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A directory that goes at the end; in memory where there is room, since models of 15 GB are read from it."""
+    """Yield a directory that goes at the end; in memory where there is room, since models of 15 GB are read from it."""
     shared = Path("/dev/shm")
     roomy = shared.exists() and shutil.disk_usage(shared).free > 40 << 30
     with tempfile.TemporaryDirectory(prefix="judgetrain-gpu-", dir=shared if roomy else None) as made:
@@ -56,7 +56,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def base(place: Path) -> Path:
-    """The smallest shape, in a directory."""
+    """Return the smallest shape, in a directory."""
     return saved("0.5B", place)
 
 

@@ -32,7 +32,7 @@ WEIGHTS = [
 
 
 def rubric_tree(weights: Sequence[str], scores: Sequence[tuple[int, int]]) -> EvaluationTree:
-    """A tree by a given rubric, with the same scores (of A, of B) in both orders."""
+    """Return a tree by a given rubric, with the same scores (of A, of B) in both orders."""
     tree = tree_of(*[("tt",)] * len(weights))
     nodes = []
     for node, weight, (score_a, score_b) in zip(tree.criteria, weights, scores, strict=True):
@@ -49,7 +49,7 @@ def rubric_tree(weights: Sequence[str], scores: Sequence[tuple[int, int]]) -> Ev
 
 
 def exact_lead(weights: Sequence[str], scores: Sequence[tuple[int, int]]) -> Fraction:
-    """How far A is ahead, without rounding."""
+    """Return how far A is ahead, without rounding."""
     lead = Fraction(0)
     for weight, (score_a, score_b) in zip(weights, scores, strict=True):
         lead += Fraction(weight) * (score_a - score_b)

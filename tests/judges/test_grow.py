@@ -187,7 +187,7 @@ def map_guidelines(tree: EvaluationTree, change: Any) -> EvaluationTree:
 
 
 def exchanged(tree: EvaluationTree) -> EvaluationTree:
-    """The tree of the swapped comparison in which every judge saw, and wrote, the very same."""
+    """Return the tree of the swapped comparison in which every judge saw, and wrote, the very same."""
 
     def leaf(j: JudgmentNode) -> JudgmentNode:
         return replace(j, order=ORDERS[j.order], score_a=j.score_b, score_b=j.score_a)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
 
 
 def second_tries(request: Request, occurrence: int) -> str:
-    """The first comparison's list and the second's judgment in order AB can be read at the second try alone."""
+    """Answer so that the first comparison's list and the second's judgment in order AB are read at the second try."""
     query, shown = request.slots["query"], request.slots.get("response_a")
     if request.step == "guideline":
         return "a guideline"

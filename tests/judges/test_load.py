@@ -43,7 +43,7 @@ ASKED = "how do i cook apple cake ?", "use exactly three cups of warm water .", 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A judge's directory as training writes it, with the weights of the shipped base."""
+    """Return a judge's directory as training writes it, with the weights of the shipped base."""
     directory = tmp_path_factory.mktemp("artifact") / "model"
     shutil.copytree(WORLD_BASE, directory)
     load_prompt_set("compact").save(directory)
@@ -213,7 +213,7 @@ def models(config: Config, tmp_path: Path, *stages: str) -> Models:
 
 
 def placed(directory: Path, criteria: int = 3) -> Path:
-    """A trained judge's directory, but for its weights."""
+    """Return a trained judge's directory, but for its weights."""
     directory.mkdir(parents=True)
     load_prompt_set("multi_step").save(directory)
     JudgeConfig(reference=False, temperature=0.9).save(directory, criteria)

@@ -342,7 +342,7 @@ FOUR, TWO = SURE["4"][:5], SURE["2"][:5]
 
 
 def said(text: str, *letter: float) -> Completion:
-    """A judgment that is sure of its digits, 2 and 4, and of its ``letter`` (A, B) as given."""
+    """Return a judgment that is sure of its digits, 2 and 4, and of its ``letter`` (A, B) as given."""
     digits = [Choice(match.start(), SURE[match[0]]) for match in re.finditer("[24]", text)]
     name = Choice(text.index("A Score"), (0, 0, 0, 0, 0, 1.0, 0))
     doubt = [Choice(text.index("B is better"), (0, 0, 0, 0, 0, *letter))] if letter else []

@@ -35,7 +35,7 @@ WORTH = {"good": {"Facts": 5, "Tone": 3, "Slang": 2}, "bad": {"Facts": 2, "Tone"
 
 
 def scored(request: Request, occurrence: int) -> str:
-    """A list of three criteria, guidelines, and the scores of a response: those of WORTH, or its number of words."""
+    """Return a list of three criteria, a guideline, or the score of a response: WORTH, or its number of words."""
     slots = request.slots
     if request.step == "criteria":
         return criteria(3)

@@ -34,7 +34,7 @@ EVERY_PAIR = LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3,
 
 @pytest.fixture(scope="module")
 def label(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished label artifact beside its tree artifact."""
+    """Return a finished label artifact beside its tree artifact."""
     root = tmp_path_factory.mktemp("artifacts")
     tree = StageRun(root / "tree" / "t1", "tree", 0, Console())
     tree.write_rows("trees", (t.to_row() for t in TREES))
@@ -51,7 +51,7 @@ def rows_of(label: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def views_of(label: Path) -> list[View]:
-    """Every tree with what the stage made of it."""
+    """Return every tree with what the stage made of it."""
     return views(TREES, read_rows(label, "labels"), rows_of(label, "sft"), rows_of(label, "pairs"))
 
 

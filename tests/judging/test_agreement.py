@@ -12,7 +12,7 @@ from judgetrain.judging.rows import summary_of, verdicts_told
 
 
 def row(query: str, agrees: bool, answer: str | None = None) -> dict[str, Any]:
-    """A row of verdicts whose label is A; ``answer`` makes it the second turn of a conversation."""
+    """Return a row of verdicts whose label is A; ``answer`` makes it the second turn of a conversation."""
     messages = [{"role": "user", "content": query}]
     if answer is not None:
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "And then?"}]
@@ -30,7 +30,7 @@ def row(query: str, agrees: bool, answer: str | None = None) -> dict[str, Any]:
 
 
 def told(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """The summary of rows, and its line on the agreement."""
+    """Return the summary of rows, and its line on the agreement."""
     summary = summary_of(rows, "longer", 0, {"prompt": 0, "generated": 0}, {})
     (line,) = [line for line in verdicts_told(summary) if str(line).startswith("agreement")]
     return summary, line

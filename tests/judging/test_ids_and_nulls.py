@@ -26,7 +26,7 @@ def test_spellings_of_one_id_are_one_id() -> None:
 def paired(
     folder: Path, first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> tuple[list[JudgedRow], list[str]]:
-    """The pairs of two systems, ``one`` and ``two``, and what was said of them."""
+    """Return the pairs of two systems, ``one`` and ``two``, and what was said of them."""
     paths = [lines(folder / "one.jsonl", first), lines(folder / "two.jsonl", second)]
     told: list[str] = []
     return pairs_of([str(path) for path in paths], None, told.append), told

@@ -269,7 +269,7 @@ ROW = {"query": "q", "response_a": "a", "response_b": "longer"}
 
 
 def refused(home: Path, message: str, *overrides: str, judge: str = "longer", kind: type = DataError) -> None:
-    """The stage is refused with this message, and leaves nothing behind."""
+    """Check that the stage is refused with this message, and leaves nothing behind."""
     with pytest.raises(kind, match=message):
         judge_stage(home, *overrides, judge=judge)
     assert not list(home.glob("artifacts/judge/*"))

@@ -73,7 +73,7 @@ def says(request: Request, occurrence: int) -> str:
 
 
 def expected_verdict(a: str, b: str) -> str | None:
-    """What the scripted judge says of two responses as shown, worked out again."""
+    """Return what the scripted judge says of two responses as shown, worked out again."""
     text = says(Request(messages=(), sampling=None, step="pairwise", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
     return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
 

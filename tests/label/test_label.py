@@ -143,7 +143,7 @@ ROWS = [NONE | {"query": f"Name river {i}.", "response": f"Blue {i}.", "correcte
 
 
 def labelled(directory: Path, rows: list[dict[str, Any]], **benchmark: Any) -> tuple[StageRun, dict[str, list[Any]]]:
-    """The stage with correction rows, and its correction examples by split."""
+    """Run the stage with correction rows, and return it with its correction examples by split."""
     trees = StageRun(directory / "tree", "tree", 0, Console())
     trees.write_rows("trees", (t.to_row() for t in TREES[:6]))
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
@@ -158,7 +158,7 @@ def labelled(directory: Path, rows: list[dict[str, Any]], **benchmark: Any) -> t
 
 
 def said(split: dict[str, list[Any]]) -> dict[str, str]:
-    """The prompts of the examples by what they teach."""
+    """Return the prompts of the examples by what they teach."""
     taken = [row for rows in split.values() for row in rows]
     return {row["completion"][0]["content"]: row["prompt"][-1]["content"] for row in taken}
 
@@ -207,7 +207,7 @@ PAIR = Comparison.of("q", "good answer", "bad", reference="the gold one", label=
 
 
 def answer(request: Request, occurrence: int) -> str:
-    """By c1 good has 5 and bad 1, but for each second judgment of good, which slips to 1; by c2 both have 3."""
+    """Score good 5 and bad 1 by c1, but for each second judgment of good, which slips to 1; and both 3 by c2."""
     if request.step == "criteria":
         return criteria(2)
     if request.step == "guideline":

@@ -31,7 +31,7 @@ LENIENT = LabelConfig(**ANY_EVIDENCE)
 
 
 def with_leaves(tree: EvaluationTree, leaves: list[JudgmentNode]) -> EvaluationTree:
-    """The tree with other judgments by the only guideline of its only criterion."""
+    """Return the tree with other judgments by the only guideline of its only criterion."""
     (guideline,) = tree.criteria[0].guidelines
     criterion = replace(tree.criteria[0], guidelines=(replace(guideline, judgments=tuple(leaves)),))
     return replace(tree, criteria=(criterion,))

@@ -45,7 +45,7 @@ def alone(score: float, index: int = 0, reason: str | None = None) -> Comparison
 
 
 def tree(item: Comparison, *scores: int, weight: float = 1.0) -> EvaluationTree:
-    """The tree of a given criterion whose judgments give these scores; pairs have 4 and 2."""
+    """Return the tree of a given criterion whose judgments give these scores; pairs have 4 and 2."""
 
     def answer(request: Request, occurrence: int) -> str:
         if request.step == "judgment":
@@ -167,7 +167,7 @@ def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: 
 
 
 def compared(tmp_path: Path, given: data.DialogueSourceConfig) -> list[Comparison]:
-    """What the stages dialogues and responses make of a source; every dialogue is sampled."""
+    """Return what the stages dialogues and responses make of a source; every dialogue is sampled."""
     read = run_dialogues(tmp_path, data.DialoguesConfig([given]))
     cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
     cluster.write_rows("sample", read_rows(read.directory, "dialogues"))

@@ -185,7 +185,7 @@ def write(path: Path, *rows: Any) -> str:
 
 
 def changed(place: list[Any], value: Any) -> dict[str, Any]:
-    """The plain row with one value changed, or removed where the value is ``None``."""
+    """Return the plain row with one value changed, or removed where the value is ``None``."""
     row: dict[str, Any] = json.loads(json.dumps(PLAIN))
     item: Any = functools.reduce(operator.getitem, place[:-1], row)
     item[place[-1]] = value
@@ -264,7 +264,7 @@ def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Pa
 
 
 def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
-    """The stage over the first two comparisons, with these evaluations already written."""
+    """Run the stage over the first two comparisons, with these evaluations already written, and return it."""
     config = Config(
         prompts="compact",
         output_dir=str(directory / "outputs"),
@@ -460,6 +460,6 @@ def trees_of(out: StageRun) -> list[EvaluationTree]:
 
 
 def written(tree: EvaluationTree) -> list[str]:
-    """All that the teacher wrote for a comparison."""
+    """Return all that the teacher wrote for a comparison."""
     texts = [g.text for _, g in tree.guidelines()] + [j.text for _, _, j in tree.judgments()]
     return [text.strip() for text in (tree.criteria_text, *texts)]

@@ -307,7 +307,7 @@ def test_an_interrupted_process_ends_though_a_thread_and_an_exit_function_wait_f
 
 
 def told(*given: str) -> str:
-    """What a command line is told."""
+    """Return what a command line is told."""
     with pytest.raises((ConfigError, HydraException)) as caught:
         configured(*recipe_overrides(arguments(list(given))))
     return sentence(caught.value)

@@ -62,7 +62,7 @@ def paid(tmp_path: Path) -> Config:
 def pretended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """Every stage is a directory with these rows; gives the names of those that were asked for."""
+    """Make every stage a directory with these rows, and return the names of those that were asked for."""
     made: list[str] = []
 
     def run(self: Pipeline, stage: str) -> Path:

@@ -64,7 +64,7 @@ def test_an_output_dir_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 def unprivileged(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user for whom permissions hold, root included."""
+    """Return the command for a user for whom permissions hold, root included."""
     import ctypes
 
     libc = ctypes.CDLL(None)

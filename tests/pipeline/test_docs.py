@@ -25,7 +25,7 @@ EXTRAS = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "Slurm
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The arguments of every ``python -m judgetrain`` in a page's blocks of commands."""
+    """Yield the arguments of every ``python -m judgetrain`` in a page's blocks of commands."""
     for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             for command in line.split("&&"):
@@ -35,13 +35,13 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def single(override: str) -> str:
-    """The first value of a sweep's override."""
+    """Return the first value of a sweep's override."""
     key, _, value = override.partition("=")
     return override if value.startswith(("[", "{", "interval")) else f"{key}={value.split(',')[0]}"
 
 
 def slugs(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}

@@ -29,7 +29,7 @@ composed = cache(configured)
 
 @cache
 def marked(*overrides: str) -> dict[str, str]:
-    """The fingerprint of every stage under a command line."""
+    """Return the fingerprint of every stage under a command line."""
     return marks(composed(*overrides))
 
 
@@ -45,7 +45,7 @@ def test_a_stage_is_given_its_settings_its_inputs_and_a_place_to_write(stage: St
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type, as far as settings have types."""
+    """Return whether a value is of an annotated type, as far as settings have types."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in parts)
@@ -145,13 +145,13 @@ CASES: list[tuple[list[str], str, set[str]]] = [
 
 
 def named(value: object) -> str:
-    """The name of a case: its change or key."""
+    """Return the name of a case: its change or key."""
     return value if isinstance(value, str) else ""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An ``output_dir`` that all cases share."""
+    """Return an ``output_dir`` that all cases share."""
     return f"output_dir={tmp_path_factory.mktemp('home')}"
 
 

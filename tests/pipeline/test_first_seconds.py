@@ -24,7 +24,7 @@ GOOD = {"query": "q", "response_a": "x", "response_b": "y", "label": "A"}
 
 
 def refused(tmp_path: Path, stage: str, *overrides: str) -> str:
-    """The message with which a stage is refused before any is made."""
+    """Return the message with which a stage is refused before any is made."""
     home = tmp_path / "out"
     with pytest.raises(JudgetrainError) as refusal:
         Pipeline(configured("recipe=debug", f"output_dir={home}", *overrides)).run(stage)
@@ -33,7 +33,7 @@ def refused(tmp_path: Path, stage: str, *overrides: str) -> str:
 
 
 def rows(tmp_path: Path, *found: object) -> str:
-    """A file of rows that are as they should be, but for those given at its end."""
+    """Return a file of rows that are as they should be, but for those given at its end."""
     return write_lines(tmp_path / "rows.jsonl", [GOOD, GOOD | {"label": "tie"}, *found])  # type: ignore[list-item]
 
 

@@ -105,7 +105,7 @@ def test_a_card_says_that_prompts_had_reference_answers(answer: str, tmp_path: P
 
 
 def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
-    """A finished artifact with these entries of its manifest."""
+    """Return a finished artifact with these entries of its manifest."""
     directory = root / "artifacts" / stage / mark
     directory.mkdir(parents=True, exist_ok=True)
     facts = {"stage": stage, "fingerprint": mark, "recipe": "r", "seed": 5, "counts": {"in": 9, "out": 8}, "notes": {}}
@@ -247,7 +247,7 @@ def test_a_judge_of_the_hub_is_loaded_at_the_commit_that_fingerprints_have(
     JudgeConfig().save(directory, 10)
 
     def content(judge: str) -> Any:
-        """What a fingerprint has of a judge's name."""
+        """Return what a fingerprint has of a judge's name."""
         commit_of.cache_clear()  # as another process
         return plain(VerdictsConfig(judge=judge, source=SourceConfig()), lambda key, path: path)["judge"]
 

@@ -148,7 +148,7 @@ def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory as the recipes expect it: Eval-P's rows in their published shape, and judges."""
+    """Return a directory as the recipes expect it: Eval-P's rows in their published shape, and judges."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     scenarios = ("post_summarization", "code_generation", "others", "chitchat")
     rows = [
@@ -181,7 +181,7 @@ def of_table(table: str, data: Path, *overrides: str) -> Config:
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not installed where there is no GPU."""
+    """Let every package pass for installed: vLLM is not where there is no GPU."""
     monkeypatch.setattr(config_of_engines, "check_package", lambda module, because: None)
 
 
@@ -205,7 +205,7 @@ def test_table_2_has_the_papers_rows(data: Path) -> None:
 
 
 def marks_of(data: Path, recipe: str, stages: Iterable[str]) -> dict[str, str]:
-    """The fingerprints of stages of a recipe."""
+    """Return the fingerprints of stages of a recipe."""
     pipe = Pipeline(pipeline.configured(f"recipe={recipe}", f"data_dir={data}", f"output_dir={data / 'out'}"))
     return {name: pipe.plan(name).fingerprint for name in stages}
 

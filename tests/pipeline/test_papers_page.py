@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """The lines of all tables with the page's head."""
+    """Yield the lines of all tables with the page's head."""
     section, columns = "", list[str]()
     for line in (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
@@ -65,7 +65,7 @@ ROWS = list(rows())
 
 @cache
 def names_in(path: Path) -> set[str]:
-    """The functions, classes, methods and constants of a module, methods as CLASS.METHOD."""
+    """Return the functions, classes, methods and constants of a module, methods as CLASS.METHOD."""
     found = set[str]()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -90,7 +90,7 @@ def test_files_and_names_exist(row: Row) -> None:
 
 
 def overrides() -> list[str]:
-    """All that stands in the column of keys."""
+    """Return all that stands in the column of keys."""
     return [token for row in ROWS for token in TOKEN.findall(row.way)]
 
 

@@ -22,7 +22,7 @@ MODULES = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts): p for 
 
 
 def imports(node: ast.AST, at_once: bool = False) -> Iterator[str]:
-    """The modules of this package that a piece of code imports; ``at_once``: only those that importing it imports."""
+    """Yield the modules of this package that a piece of code imports; ``at_once``: when it is itself imported."""
     for child in ast.iter_child_nodes(node):
         typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
         if at_once and (typing or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))):
@@ -112,7 +112,7 @@ LOADED = "import json, sys\n{}\nprint(json.dumps(sorted(m for m in sys.modules i
 
 
 def loaded(code: str) -> list[str]:
-    """The package's modules that a process has after it ran some code."""
+    """Return the package's modules that a process has after it ran some code."""
     done = subprocess.run([sys.executable, "-c", LOADED.format(code)], capture_output=True, text=True, check=True)
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found

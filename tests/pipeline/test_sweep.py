@@ -27,7 +27,7 @@ from tests.builders.watched import interrupted
 def run_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, *arguments: str
 ) -> tuple[int, list[dict[str, Any]]]:
-    """A sweep of the real command line over ``seed=1,2,3`` in which ``run`` stands for the pipeline."""
+    """Run a sweep of the real command line over ``seed=1,2,3`` in which ``run`` stands for the pipeline."""
     monkeypatch.setattr(entry, "run", run)
     seeds = () if any(a.startswith("seed=") for a in arguments) else ("seed=1,2,3",)
     command = ["judgetrain", "-m", *seeds, *arguments, f"output_dir={tmp_path}", "track.tracker=none"]
@@ -47,7 +47,7 @@ def two_dialogues(tmp_path: Path) -> str:
 
 
 def longer(tmp_path: Path) -> tuple[str, ...]:
-    """The settings of an evaluation that needs no model, and its objective."""
+    """Return the settings of an evaluation that needs no model, and its objective."""
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
     source = f"{{name: b, path: '{write_lines(tmp_path / 'pairs.jsonl', rows)}', format: comparison}}"
     of_it = f"evaluate.benchmarks=[{{name: b, source: {source}}}]"
@@ -170,7 +170,7 @@ def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist()
 
 
 def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
-    """The real command in a process of its own, and what its sweep's jobs came to."""
+    """Run the real command in a process of its own, and return it with what its sweep's jobs came to."""
     done = subprocess.run(
         [sys.executable, "-m", "judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=none"],
         capture_output=True, text=True, timeout=120, cwd=Path(entry.__file__).parents[2],

@@ -46,7 +46,7 @@ class Tiny:
     url: str
 
     def shrink(self, config: Config) -> Config:
-        """The configuration with everything in it made tiny, in place."""
+        """Make everything in a configuration tiny, in place, and return it."""
         config.dialogues.world = WORLD
         every = config.teacher.comparisons >= config.cluster.sample
         config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 1000 if every else 10, 2, True
@@ -89,7 +89,7 @@ class Tiny:
                 setattr(node, field.name, self._small(value))
 
     def _small(self, value: Any) -> Any:
-        """A part of the configuration, made small; parts of it too."""
+        """Return a part of the configuration, made small; parts of it too."""
         if isinstance(value, ColumnConfig):
             return replace(value, source=replace(value.source, path=str(self._column(value))))
         if isinstance(value, BenchmarkConfig):
@@ -120,7 +120,7 @@ class Tiny:
         return value
 
     def _source(self, source: SourceConfig) -> SourceConfig:
-        """The world's dialogues or comparisons in the place of a source, under its name."""
+        """Return the world's dialogues or comparisons in the place of a source, under its name."""
         if source.type == "world" or not (source.path or getattr(source, "dataset", None) or source.adapter):
             return source
         compared = source.format == "comparison" or bool(source.adapter)
@@ -154,7 +154,7 @@ class Tiny:
 
 
 def write_files(home: Path) -> None:
-    """The files that shrunk recipes read."""
+    """Write the files that shrunk recipes read."""
     dialogues = world.train_dialogues(WORLD, 5)
     write_rows_atomic(home / "dialogues.jsonl", map(_dialogue, range(len(dialogues)), dialogues))
     pairs = world.eval_comparisons(WORLD, 5)
@@ -178,7 +178,7 @@ def _comparison(item: Comparison) -> Mapping[str, Any]:
 
 
 def _eval_p(number: int, item: Comparison) -> Mapping[str, Any]:
-    """A row as Auto-J publishes it."""
+    """Return a row as Auto-J publishes it."""
     return {
         "prompt": item.dialogue.query,
         "response 1": item.response_a,
@@ -191,7 +191,7 @@ def _eval_p(number: int, item: Comparison) -> Mapping[str, Any]:
 
 
 def judge(request: Request, occurrence: int) -> str:
-    """What a local judge says: scores of what it reads, whatever the order; of some prompts the second time exchanged.
+    """Return what a local judge says: scores of what it reads, whatever the order; exchanged for some second prompts.
 
     So trees have branches that survive, and pairs of judgments that disagree.
     """
@@ -207,7 +207,7 @@ def judge(request: Request, occurrence: int) -> str:
 
 
 def answer(text: str) -> str:
-    """What the server says: a verdict, preference or rating in the form that the prompt asks for."""
+    """Return what the server says: a verdict, preference or rating in the form that the prompt asks for."""
     draw = sum(map(ord, text))
     if "[[X]]" in text:
         return "[[X]]" if text.find(": x a") < text.find(": x b") else "[[Y]]"  # the first sample, in either order
@@ -234,7 +234,7 @@ JUDGES = (
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
-    """One directory for all recipes: what two of them shrink to alike is made once."""
+    """Yield one directory for all recipes: what two of them shrink to alike is made once."""
     home = tmp_path_factory.mktemp("tiny")
     write_files(home)
     for name in JUDGES:

@@ -65,7 +65,7 @@ def writes(scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch, *completions: C
 
 
 def by_equation(scorer: TokenScorer, sample: Sample) -> Numbers:
-    """The features from logits, as the paper's equations have them."""
+    """Return the features from logits, as the paper's equations have them."""
     (tokens,) = scorer.encode([sample])
     assert isinstance(tokens, Tokens)
     ids, start = np.array(tokens.prompt + tokens.response), len(tokens.prompt)

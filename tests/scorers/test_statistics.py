@@ -23,7 +23,7 @@ batches = st.lists(st.builds(Tokens, ids, ids), min_size=1, max_size=6)
 
 
 def scorer(model: Any = MODEL, *, batch_tokens: int = 512, chunk: int = 1 << 20, **options: Any) -> TokenScorer:
-    """With so many padded tokens a pass, and logits of so many steps held at once."""
+    """Return a scorer that reads ``batch_tokens`` padded tokens a pass, and holds the logits of ``chunk`` steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(statistics.BATCH_TOKENS, "cpu", batch_tokens)
         patch.setitem(statistics.CHUNK_LOGITS, "cpu", chunk * SIZE)
@@ -65,7 +65,7 @@ def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], 
 
 
 def tiled(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The same by reduce_linear: states that choose rows of a weight that holds the logits."""
+    """Return the same by reduce_linear: states that choose rows of a weight that holds the logits."""
     return reduce_linear(torch.eye(len(logits)), logits.T.contiguous(), None, targets)
 
 
@@ -91,7 +91,7 @@ def test_reduction_of_any_logits(reduce: Any, seed: int, steps: int, size: int, 
 
 
 def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """By reduce_linear, a token at a time, of one step whose logits are all bias."""
+    """Return the statistics of one step whose logits are all bias, by reduce_linear, a token at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(statistics.TILE, "cpu", (1, 1))
         return reduce_linear(torch.zeros(1, 2), torch.ones(logits.shape[1], 2), logits[0], targets)

@@ -203,7 +203,7 @@ SETTINGS: dict[str, type[stages.TrainingSettings]] = {
 
 
 def config_with(*changes: str) -> Config:
-    """The defaults, in float32, with changes in Hydra's notation."""
+    """Return the defaults, in float32, with changes in Hydra's notation."""
     config = Config()
     for name in ("initial", "sft", "dpo"):
         getattr(config.train, name).bf16 = False
@@ -220,12 +220,12 @@ def config_with(*changes: str) -> Config:
 
 
 def of(stage: str, *changes: str) -> Any:
-    """The settings of a stage as plain data."""
+    """Return the settings of a stage as plain data."""
     return plain(SETTINGS[stage].of(config_with(*changes)))
 
 
 def held(stage: str, *changes: str) -> set[str]:
-    """The keys that a stage's settings hold."""
+    """Return the keys that a stage's settings hold."""
     return set(by_key(SETTINGS[stage].of(config_with(*changes))))
 
 

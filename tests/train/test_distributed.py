@@ -74,7 +74,7 @@ def kill(victim: int, workers: list[psutil.Process]) -> None:
 
 
 def last_step(checkpoints: Path) -> int:
-    """The step of the last complete checkpoint, beside which one that is not complete is put."""
+    """Return the step of the last complete checkpoint, beside which one that is not complete is put."""
     marked, _ = complete(checkpoints)[-1]
     # Every file but the mark: killed between the last process's file and the mark.
     partly = checkpoints / "checkpoint-11"
@@ -98,7 +98,7 @@ def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_proces
 
 
 def killed_worker(output: Path, log: Path, *overrides: str) -> int:
-    """The step that a run by the real command in two processes had come to, one of which was killed."""
+    """Return the step that a run by the real command in two processes had come to, one of which was killed."""
     run = pairs_pipeline.launched((sys.executable,), output, log, *overrides, "train.processes=2")
     checkpoints = pairs_pipeline.first_checkpoint(output, log, lambda: run.poll() is None)
     workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
@@ -126,7 +126,7 @@ def test_whole_steps_are_filled_up_and_no_more_are_there_than_are_taken() -> Non
 
 
 def regression(parts: int, steps: int = 12, leave_out: int | None = None) -> dict[str, torch.Tensor]:
-    """A small network after steps of Adam, each on 32 rows whose gradients are summed in ``parts``."""
+    """Return a small network after steps of Adam, each on 32 rows whose gradients are summed in ``parts``."""
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 64))
     rows = torch.randn(12, 32, 64)

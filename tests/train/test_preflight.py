@@ -37,7 +37,7 @@ def batch(vocabulary: int, tokens: int, labelled: int) -> dict[str, torch.Tensor
 
 
 def adapted(base: ModelConfig) -> Any:
-    """The model with TRL's output layer and adapters that do something."""
+    """Return the model with TRL's output layer and adapters that do something."""
     model = load_model(base)
     add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
     model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"))
@@ -49,7 +49,7 @@ def adapted(base: ModelConfig) -> Any:
 
 
 def step(model: Any, rows: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
-    """The loss, and the gradients of all adapters in one row."""
+    """Return the loss, and the gradients of all adapters in one row."""
     model.zero_grad()
     loss = model(**rows, fused_lm_head=True).loss
     loss.backward()
@@ -129,7 +129,7 @@ TOKENS, LABELLED = 24, 5
 
 @contextmanager
 def projected() -> Iterator[list[int]]:
-    """The number of positions of each projection."""
+    """Yield the number of positions of each projection."""
     counts: list[int] = []
     project = utils._ChunkedLogProbFunction.apply
 

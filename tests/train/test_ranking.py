@@ -37,7 +37,7 @@ def judgments(count: int, seed: int, ties: int = 0) -> list[dict[str, Any]]:
 
 
 def apart(model: Path, rows: list[dict[str, Any]]) -> list[float]:
-    """How much higher the expected score of the better response is, by the model's own logits."""
+    """Return how much higher the expected score of the better response is, by the model's own logits."""
     own = ModelConfig(path=str(model))
     tokenizer, judge = load_tokenizer(own), load_model(own).eval()
     texts = [tokenizer.decode([i]).strip() for i in range(len(tokenizer))]

@@ -47,7 +47,7 @@ PAIR = {"prompt": ROW["prompt"], "chosen": ROW["completion"], "rejected": [{"rol
 
 
 def trained(row: dict[str, Any], tokenizer: Any, side: str, ends: Any = None) -> tuple[tuple[int, ...], list[int]]:
-    """The prefix and the answer that the trainer gets."""
+    """Return the prefix and the answer that the trainer gets."""
     columns = dataset(fitting([row], tokenizer, 999, "rows", ends), [0])[0]
     if side == "completion":
         length = columns["completion_mask"].index(1)

@@ -34,7 +34,7 @@ BRANCHES = 3
 
 
 def score(response: str) -> int:
-    """What the scripted judge gives a response: a point for each character, 5 at most."""
+    """Return what the scripted judge gives a response: a point for each character, 5 at most."""
     return min(5, max(1, len(response.strip()) - 1))
 
 

@@ -126,7 +126,7 @@ def test_what_it_refuses(stored: Config, tmp_path: Path) -> None:
 
 
 def selfeval(directory: Path, model: str, scores: dict[str, dict[str, float | str]]) -> Path:
-    """What stage selfeval leaves: two answers to a prompt of two questions, one to the others."""
+    """Return what stage selfeval leaves: two answers to a prompt of two questions, one to the others."""
     rows = [
         {"id": i, "category": "math" if i.startswith("mt:81") else "writing", "response": f"{model} {i}", "scores": s}
         for i, s in scores.items()

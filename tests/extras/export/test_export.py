@@ -31,7 +31,7 @@ RUBRIC = Rubric((Criterion(text="Accuracy: what it says is right", guideline="5 
 
 
 def learned(steps: int = 40) -> tuple[Any, Any]:
-    """The world's base after a few steps of scoring one response: as many points as "a" is in it, at most 5."""
+    """Return the world's base after a few steps of scoring one response: as many points as "a" is in it, at most 5."""
     import torch
 
     tokenizer, model = load_tokenizer(ModelConfig(path="world")), load_model(ModelConfig(path="world"), "cpu")

@@ -30,7 +30,7 @@ SHOWN = {"criterion": CRITERION.line, "guideline": str(CRITERION.guideline)}
 
 @contextmanager
 def asking(model: Path, *how: str) -> Iterator[Any]:
-    """A function that asks a served model: path and body in, the answer out."""
+    """Yield a function that asks a served model: path and body in, the answer out."""
     port, log = str(free_port()), model.with_name("vllm.log")
     command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port)
     command = (*command, "--model", str(model), "--served-model-name", "judge", "--runner", "pooling", *how)

@@ -46,7 +46,7 @@ def found(
 
 
 def lineage(root: Path) -> Path:
-    """A dpo artifact's directory, made from all that training needs; each stage took a second."""
+    """Return a dpo artifact's directory, made from all that training needs; each stage took a second."""
     upstream: dict[str, str] = {}
     for stage in "dialogues cluster responses teacher initial tree label sft reference dpo".split():
         directory = manifest(root, stage, "0" * 6, upstream)
@@ -166,7 +166,7 @@ def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
 
 
 def scripted(config: Config, directory: Path) -> Path:
-    """An evaluation of a judge that always prefers the response that says one."""
+    """Return an evaluation of a judge that always prefers the response that says one."""
     from judgetrain.engines import lazy_model
     from tests.builders.scripted import ScriptedEngine, criteria, judged
 

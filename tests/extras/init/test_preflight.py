@@ -50,7 +50,7 @@ def test_one_pretended_judge_judges_by_chance_and_one_is_sure() -> None:
 
 
 def cost(tokens: Sequence[tuple[int, int]]) -> float:
-    """What the engine below takes for a batch of eight at most: by steps, prompt tokens and new tokens."""
+    """Return what the engine below takes for a batch of eight at most: by steps, prompt tokens and new tokens."""
     new = [n for _, n in tokens]
     return 0.1 * max(max(new), sum(new) / min(8, len(new))) + 0.001 * sum(p for p, _ in tokens) + 0.01 * sum(new)
 

@@ -23,7 +23,7 @@ INFO = {"prompt": "Why?", "index": 3}
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The names and options by which judges are loaded; each is the baseline ``longer``, which cannot read a ``?``."""
+    """Yield the names and options by which judges are loaded; each is ``longer``, which cannot read a ``?``."""
     found: list[Any] = []
 
     class Half(LongerJudge):

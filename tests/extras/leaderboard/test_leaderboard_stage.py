@@ -27,13 +27,13 @@ RULE = 3
 
 
 def ranked(home: Path, *overrides: str) -> Path:
-    """The directory of a finished stage leaderboard."""
+    """Return the directory of a finished stage leaderboard."""
     words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", *overrides)
     return Pipeline(configured(*words), Console()).run("leaderboard")
 
 
 def board(directory: Path) -> dict[str, Any]:
-    """What leaderboard.json holds; NaN would be an error."""
+    """Return what leaderboard.json holds; NaN would be an error."""
     text = (directory / "leaderboard.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in leaderboard.json"))
     return found

@@ -14,13 +14,13 @@ from tests.builders.judging import lines
 
 
 def row(number: int, verdict: str | None, judge: str = "first", **more: Any) -> dict[str, Any]:
-    """The verdict on the number-th comparison of two systems."""
+    """Return the verdict on the number-th comparison of two systems."""
     ids = {"id": f"mine:{number}", "question_id": f"p{number}"}
     return {**ids, "model_a": "x", "model_b": "y", "verdict": verdict, "judge": judge, **more}
 
 
 def board(*files: list[dict[str, Any]], folder: Path) -> Leaderboard:
-    """The leaderboard of some files."""
+    """Return the leaderboard of some files."""
     paths = [lines(folder / f"{number}.jsonl", rows) for number, rows in enumerate(files)]
     return leaderboard(read_battles(paths), 0, 20)
 

@@ -33,7 +33,7 @@ SHORT = Sampling(temperature=0.7, max_new_tokens=6)
 
 
 def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: str = "better {}") -> Path:
-    """What stage selfeval leaves for these discrepancies."""
+    """Return what stage selfeval leaves for these discrepancies."""
     rows = [
         {"id": i, "response": f"answer {i}", "scores": {"probdiff": "no_revision" if x is None else x}}
         for i, x in d.items()

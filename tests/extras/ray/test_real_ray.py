@@ -125,7 +125,7 @@ def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes of this machine, with two cores and as many GPUs that are none; in the place of an earlier cluster."""
+    """Start two nodes on this machine, each with two cores and two GPUs that are none, in place of another cluster."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 

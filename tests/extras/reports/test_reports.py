@@ -21,7 +21,7 @@ from tests.builders.evaluate import answers, benchmark, manifest
 
 
 def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
-    """A finished evaluation of a judge that is right on ``right`` comparisons, with the stage that it was made from."""
+    """Return a finished evaluation of a judge that is right on ``right`` comparisons, and the stage before it."""
     dpo = manifest(root, "dpo", f"d{mark}", {})
     directory = manifest(root, "evaluate", mark, {"dpo": f"d{mark}"})
     for path, config in ((dpo, {"train.dpo": {"beta": beta}}), (directory, {"evaluate": {"methods": [mark]}})):

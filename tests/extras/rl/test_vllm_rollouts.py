@@ -60,7 +60,7 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
         return list(zip(rows["completion_ids"], rows["rewards"], strict=True))
 
     def compared(step: int, reads: Reads) -> list[list[int]]:
-        """What the model says by itself, where vLLM says nearly the same and has nearly the same rewards."""
+        """Return what the model says by itself, where vLLM says nearly the same and has nearly the same rewards."""
         pairs = list(zip(sampled(here, step, reads), sampled(vllm, step, reads), strict=True))
         assert sum(a == b for a, b in pairs) >= 0.9 * len(pairs), "rounding decides near ties alone"
         assert sum(a[1] == b[1] for a, b in pairs) >= 0.9 * len(pairs)

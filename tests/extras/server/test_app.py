@@ -72,7 +72,7 @@ def client(judge: Recording) -> Iterator[TestClient]:
 
 
 def world_judge(reads: Reads = "two") -> BranchingJudge:
-    """The world's annotator, who errs by seed and place, as a judge that samples."""
+    """Return the world's annotator, who errs by seed and place, as a judge that samples."""
     engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
     return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING, reads=reads))
 
@@ -289,7 +289,7 @@ RUBRIC = Rubric((Criterion(text="states the amounts", name="numbers", weight=2.0
 
 
 def through(client: TestClient) -> RemoteJudge:
-    """A judge behind a server of this process."""
+    """Return a judge behind a server of this process."""
     judge = RemoteJudge("http://127.0.0.1:1")
     judge._client = httpx2.Client(
         transport=httpx2.MockTransport(
@@ -321,7 +321,7 @@ def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> No
 
 
 def nemo(text: str) -> dict[str, Any]:
-    """A response as NeMo Gym's policy gives it, with what it thought."""
+    """Return a response as NeMo Gym's policy gives it, with what it thought."""
     thought = {
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "a long thought " * 9}],

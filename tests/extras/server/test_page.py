@@ -59,14 +59,14 @@ def browser() -> Iterator[Browser]:
 
 
 def trouble(browser: Browser) -> list[object]:
-    """What the page asked for elsewhere, and errors of its script."""
+    """Return what the page asked for elsewhere, and errors of its script."""
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
     errors = [e for e in browser.events if e["method"] == "Runtime.exceptionThrown"]
     return [*errors, *(url for url in asked if not url.startswith("http://127.0.0.1:"))]
 
 
 def head_of(reason: Reason) -> str:
-    """What stands above a judgment's text."""
+    """Return what stands above a judgment's text."""
     a, b = (f"{side} {score:g}" for side, score in (("A", reason.score_a), ("B", reason.score_b)) if score is not None)
     if len(reason.order) == 1:
         return f"{a if reason.order == 'A' else b}\n{reason.order} by itself\n"

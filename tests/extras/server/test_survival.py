@@ -90,14 +90,14 @@ HEAD = b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 
 @contextlib.contextmanager
 def sent(server: Served, data: bytes) -> Iterator[socket.socket]:
-    """A connection on which this was sent; it is closed at the end."""
+    """Yield a connection on which this was sent; it is closed at the end."""
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
         connection.sendall(data)
         yield connection
 
 
 def posted(path: str, body: object) -> bytes:
-    """A whole request."""
+    """Return a whole request."""
     content = json.dumps(body).encode()
     return HEAD.replace(b"/v1/judge", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(content) + content
 

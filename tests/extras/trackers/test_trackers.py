@@ -26,7 +26,7 @@ from tests.builders.wandb_files import read_runs
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No key, no mode, and a netrc file of the test's own (there is none yet)."""
+    """Set no key, no mode, and a netrc file of the test's own (there is none yet)."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

@@ -38,7 +38,7 @@ LISTS = ["1. p: has a p", "1. q: has a q", "1. p: has a p\n2. q: has a q", "1. n
 
 
 def drawn(lists: list[str], pairs: list[Comparison] = LABELLED) -> tuple[list[dict[str, Any]], ScriptedEngine, Any]:
-    """The rounds by a model that writes these lists in turn, and scores a response by the letter it is asked for."""
+    """Return the rounds by a model that writes these lists in turn, and scores responses by the letter asked for."""
     waiting = iter(lists)
 
     def answer(request: Request, _: int) -> str:
