@@ -155,8 +155,8 @@ def test_off_a_terminal_lines_say_how_far_it_is(
     with pytest.raises(KeyboardInterrupt):
         stage(tmp_path).sharded("rows", range(40), 5, slow, "rows")
     # 20 s a shard of 5: a line after 40 and 80 s; four of eight shards are left at 20 s each after 80 s.
-    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
 
 
 def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:

@@ -94,10 +94,10 @@ def test_large_files_are_read_once_and_only_for_a_stage_that_reads_them(
 def test_a_broken_file_of_hashes_is_made_again(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     cache = tmp_path / ".content-hashes.json"
-    found = ContentHashes.of_run(tmp_path).of(str(tmp_path / "data"))
+    hashes = ContentHashes.of_run(tmp_path).of(str(tmp_path / "data"))
     whole = cache.read_bytes()
     cache.write_bytes(content)
-    assert ContentHashes.of_run(tmp_path).of(str(tmp_path / "data")) == found
+    assert ContentHashes.of_run(tmp_path).of(str(tmp_path / "data")) == hashes
     assert cache.read_bytes() == whole
 
 

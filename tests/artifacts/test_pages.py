@@ -26,9 +26,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.text(alphabet="<>&\"'/=!-[]{%}#aonscript \n\ud800\u202e", max_size=40))
 def test_values_stay_text_in_a_page_that_loads_nothing(template: Path, text: str) -> None:
     page = parse(render(template, title=text, text=text))
-    [found] = page.all("p")
+    [paragraph] = page.all("p")
     clean = text.encode("utf-8", "replace").decode()
-    assert found.text() == found.attributes["title"] == page.all("title")[0].text() == clean
+    assert paragraph.text() == paragraph.attributes["title"] == page.all("title")[0].text() == clean
     assert page.all("meta")[1].attributes["content"] == "default-src 'none'; style-src 'unsafe-inline'"
     [style] = page.all("style")
     assert "url(" not in style.text() and "@import" not in style.text()
@@ -82,7 +82,9 @@ def test_places_by_hand() -> None:
 def test_lines_of_plain_values_fill_the_frame(lines: list[list[float]]) -> None:
     series = {str(i): [Point(n, y) for n, y in enumerate(line)] for i, line in enumerate(lines)}
     svg = drawing(Chart(title="<x>", x_label="<x>", series=series, plain=True))
-    drawn = [[tuple(map(float, p.split(","))) for p in found.split()] for found in re.findall(r'points="([^"]*)"', svg)]
+    drawn = [
+        [tuple(map(float, p.split(","))) for p in points.split()] for points in re.findall(r'points="([^"]*)"', svg)
+    ]
     assert [len(line) for line in drawn] == [len(line) for line in lines] and "<circle" not in svg and "<x>" not in svg
     assert all(LEFT <= x <= RIGHT and TOP <= y <= BOTTOM for line in drawn for x, y in line)
     ys = {

@@ -56,8 +56,10 @@ def fill(out: StageRun, log: Path, pause: float = 0.0, rows: Sequence[int] = ITE
             model()
             time.sleep(pause)
             rng = random.Random(out.shard_seed(index))
-            made = [{"item": i, "drawn": rng.random()} for i in items]
-            return ShardResult(made, len(made), {"odd": sum(i % 2 for i in items)}, prompt_tokens=2, generated_tokens=3)
+            drawn_rows = [{"item": i, "drawn": rng.random()} for i in items]
+            return ShardResult(
+                drawn_rows, len(drawn_rows), {"odd": sum(i % 2 for i in items)}, prompt_tokens=2, generated_tokens=3
+            )
 
         out.sharded("rows", rows, SIZE, process, load=model, spread=True)
 
@@ -68,18 +70,18 @@ def kept(out: StageRun) -> tuple[list[Any], dict[str, Any]]:
 
 def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
     """Items may be made as they are asked for: no more than a shard of them is there at once."""
-    taken: list[slice] = []
+    slices: list[slice] = []
 
     class Made(Sequence[int]):
         def __len__(self) -> int:
             return len(ITEMS)
 
         def __getitem__(self, place: Any) -> Any:
-            taken.append(place)
+            slices.append(place)
             return list(ITEMS[place])
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
-        assert len(taken) == index + 1
+        assert len(slices) == index + 1
         return ShardResult([{"item": i} for i in items], len(items))
 
     out = stage(tmp_path)
@@ -124,12 +126,12 @@ def two() -> Iterator[Executor]:
 
 
 def test_two_processes_give_the_same_artifact_with_a_model_each(tmp_path: Path, two: Executor) -> None:
-    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", two)
+    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", two)
     fill(here, tmp_path / "log")
     multiprocessing.set_start_method("loky", force=True)  # as in a job of sweep=joblib, of which workers know nothing
-    fill(there, tmp_path / "two", pause=0.05)
+    fill(elsewhere, tmp_path / "two", pause=0.05)
     multiprocessing.set_start_method(None, force=True)
-    assert kept(there) == kept(here)
+    assert kept(elsewhere) == kept(here)
     loaded = [int(pid) for pid in (tmp_path / "two").read_text().split()]
     assert len({*loaded}) == len(loaded) == 2 and os.getpid() not in loaded
     two.close()
@@ -208,37 +210,43 @@ ROWS = st.lists(st.dictionaries(st.text(), st.none() | st.integers() | st.floats
 
 
 def spilled(rows: Any, place: Path | None = None) -> DiskList[dict[str, Any]]:
-    made = DiskList(dict, dict, place)
-    made.extend(rows)
-    return made
+    disk_list = DiskList(dict, dict, place)
+    disk_list.extend(rows)
+    return disk_list
 
 
 @settings(deadline=None)
 @given(ROWS, ROWS, st.data())
 def test_it_is_the_list_of_its_rows(first: list[Any], second: list[Any], data: st.DataObject) -> None:
-    made, rows = spilled(first), first + second
-    assert list(made) == first
-    made.extend(second)
-    assert (len(made), bool(made), list(made), made[:], made[1:3]) == (len(rows), bool(rows), rows, rows, rows[1:3])
+    disk_list, rows = spilled(first), first + second
+    assert list(disk_list) == first
+    disk_list.extend(second)
+    assert (len(disk_list), bool(disk_list), list(disk_list), disk_list[:], disk_list[1:3]) == (
+        len(rows),
+        bool(rows),
+        rows,
+        rows,
+        rows[1:3],
+    )
     indices = data.draw(st.lists(st.sampled_from(range(len(rows))))) if rows else []
-    some = made.only(indices)
-    assert [made[i] for i in indices] == list(some) == only(rows, indices) == list(only(made, indices))
+    some = disk_list.only(indices)
+    assert [disk_list[i] for i in indices] == list(some) == only(rows, indices) == list(only(disk_list, indices))
     assert list(some.only(range(len(some)))[::-1]) == list(some)[::-1]
 
 
 def test_rows_of_its_own_file_can_be_added() -> None:
-    made = spilled({"n": i} for i in range(5))
-    some = made.only([4, 0])
-    some.extend({"n": row["n"] + 10} for row in made)
-    made.extend(some.only([0, 6]))
+    disk_list = spilled({"n": i} for i in range(5))
+    some = disk_list.only([4, 0])
+    some.extend({"n": row["n"] + 10} for row in disk_list)
+    disk_list.extend(some.only([0, 6]))
     assert [row["n"] for row in some] == [4, 0, 10, 11, 12, 13, 14]
-    assert [row["n"] for row in made] == [0, 1, 2, 3, 4, 4, 14]
+    assert [row["n"] for row in disk_list] == [0, 1, 2, 3, 4, 4, 14]
 
 
 def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> None:
     tracemalloc.start()
-    made = spilled(({"text": f"{i} " + "x" * 10_000} for i in range(2_000)), tmp_path)
-    assert sum(len(row["text"]) for row in made) > 20_000_000
+    disk_list = spilled(({"text": f"{i} " + "x" * 10_000} for i in range(2_000)), tmp_path)
+    assert sum(len(row["text"]) for row in disk_list) > 20_000_000
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 500_000

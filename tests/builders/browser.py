@@ -63,22 +63,22 @@ class Browser:
 
     def open(self, address: str | Path, width: int = DESK, dark: bool = False) -> None:
         """Load a page, given as its address or its file, on a screen of this width."""
-        found = address.resolve().as_uri() if isinstance(address, Path) else address
+        url = address.resolve().as_uri() if isinstance(address, Path) else address
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width == PHONE
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
-        self._call("Page.navigate", url=found)
+        self._call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
     def value(self, script: str) -> Any:
         """Return what an expression is worth in the page."""
-        found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        reply = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def wait(self, script: str, seconds: float = 60) -> None:
         """Until an expression is true in the page."""
@@ -98,9 +98,9 @@ class Browser:
     def press(self, key: str, control: bool = False) -> None:
         """Press a key."""
         name, code, text = KEYS[key]
-        told = {"key": name, "code": key, "windowsVirtualKeyCode": code, "modifiers": 2 if control else 0}
-        self._call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {}))
-        self._call("Input.dispatchKeyEvent", type="keyUp", **told)
+        event = {"key": name, "code": key, "windowsVirtualKeyCode": code, "modifiers": 2 if control else 0}
+        self._call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._come:
@@ -108,8 +108,8 @@ class Browser:
             assert part, "Chromium has ended"
             self._come += part
         message, _, self._come = self._come.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        return found
+        received: dict[str, Any] = json.loads(message)
+        return received
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
@@ -117,8 +117,8 @@ class Browser:
         if self._session:
             message["sessionId"] = self._session
         self._send.write(json.dumps(message).encode() + b"\0")
-        while (found := self._next()).get("id") != message["id"]:
-            self.events.append(found)
-        assert "error" not in found, f"{method}: {found['error']}"
-        answer: dict[str, Any] = found["result"]
+        while (reply := self._next()).get("id") != message["id"]:
+            self.events.append(reply)
+        assert "error" not in reply, f"{method}: {reply['error']}"
+        answer: dict[str, Any] = reply["result"]
         return answer

@@ -56,7 +56,7 @@ def finished_once(factory: pytest.TempPathFactory) -> Path:
 def lasting(output: Path) -> dict[str, bytes]:
     """Return the bytes of every file of every artifact by its place; JSON without what it says of time."""
     root = output / "artifacts"
-    found = {}
+    contents = {}
     for path in sorted(p for p in root.glob("*/*/**/*") if p.is_file()):
         name = "/".join(path.relative_to(root).parts[2:])
         if name != MANIFEST and (name in UNLISTED or path.name in RENDERED):
@@ -66,8 +66,8 @@ def lasting(output: Path) -> dict[str, bytes]:
             content = json.dumps(_timeless(json.loads(content)), sort_keys=True).encode()
         elif path.name == "train_log.jsonl":
             content = json.dumps([_timeless(json.loads(line)) for line in content.splitlines()]).encode()
-        found[str(path.relative_to(root))] = content
-    return found
+        contents[str(path.relative_to(root))] = content
+    return contents
 
 
 def _timeless(value: Any) -> Any:
@@ -88,8 +88,8 @@ PRELOADED = (
 
 def fork(output: Path, log: Path, *overrides: str) -> BaseProcess:
     """Start the command as :func:`start` does, without the time that imports take, and return the process."""
-    given = f"output_dir={output}", "track.tracker=none", *overrides
-    return forked(log, command, {}, output.parent, *COMMAND[3:], *given)
+    arguments = f"output_dir={output}", "track.tracker=none", *overrides
+    return forked(log, command, {}, output.parent, *COMMAND[3:], *arguments)
 
 
 def forked(log: Path, target: Callable[..., object], *arguments: object) -> BaseProcess:

@@ -89,8 +89,8 @@ def run(
     executor: Executor | None = None,
 ) -> StageRun:
     """Run a stage alone, on inputs that lie there, with the settings that it reads of a configuration."""
-    given = config.output_dir != Config().output_dir
-    home = Path(config.output_dir) if given else directory.parent
+    has_output_dir = config.output_dir != Config().output_dir
+    home = Path(config.output_dir) if has_output_dir else directory.parent
     out = StageRun(directory, stage, seed, Console(), home=home, recipe=config.recipe_name, executor=executor)
     STAGES[stage].run(STAGES[stage].settings.of(config), inputs, out)
     return out
@@ -109,16 +109,16 @@ def prediction(
     c: Comparison, method: str, k: int, ab: str | None, ba: str | None, margin: float, **of: Any
 ) -> Prediction:
     """Return a judge's answer to a comparison, by its verdicts in both orders."""
-    said: dict[str, Any] = {"verdict_ab": ab, "verdict_ba": ba, "margin": margin, **of}
-    return Prediction(comparison_id=c.id, method=method, branches=k, **said)
+    fields: dict[str, Any] = {"verdict_ab": ab, "verdict_ba": ba, "margin": margin, **of}
+    return Prediction(comparison_id=c.id, method=method, branches=k, **fields)
 
 
 def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
     """Predictions that give the label on the first ``right`` comparisons and nothing on the others."""
     return [
-        Prediction(comparison_id=c.id, method=name, branches=k, verdict_ab=said, verdict_ba=said)
+        Prediction(comparison_id=c.id, method=name, branches=k, verdict_ab=verdict, verdict_ba=verdict)
         for i, c in enumerate(of.comparisons)
-        for said in [c.label if i < right else None]
+        for verdict in [c.label if i < right else None]
     ]
 
 

@@ -78,8 +78,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._file(commit or "", files.get("/".join(parts[4:])))
         if kind == "tree":
             below = "/".join([*parts[4:], ""])
-            found = [_entry(path, content) for path, content in files.items() if path.startswith(below)]
-            return self._answer(found) if found else self._answer({"error": "Entry not found"}, 404, "EntryNotFound")
+            entries = [_entry(path, content) for path, content in files.items() if path.startswith(below)]
+            return (
+                self._answer(entries) if entries else self._answer({"error": "Entry not found"}, 404, "EntryNotFound")
+            )
         siblings = [{"rfilename": path} for path in files]
         return self._answer({"id": model, "sha": commit or "0" * 40, "siblings": siblings, "private": True})
 

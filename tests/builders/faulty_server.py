@@ -120,8 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
             server.headers.append(self.headers.get("Authorization"))
             server.paths.append(self.path)
             server.header_names |= {name.lower() for name in self.headers}
-            left = server.faults.get(text, [])
-            fault = left.pop(0) if left else None
+            remaining_faults = server.faults.get(text, [])
+            fault = remaining_faults.pop(0) if remaining_faults else None
             if fault is None or (isinstance(fault, Fault) and fault.charged):
                 server.billed.append(body)
             noted = Try(body, server.run, time.time(), fault)

@@ -101,10 +101,10 @@ def _house() -> Iterable[str]:
         width = (inside - ROOM_GAP * (len(names) - 1)) / len(names)
         kind = {1: "root", len(FLOORS): "extra"}.get(number, "room")
         for place, name in enumerate(names):
-            left = MARGIN + 30 + place * (width + ROOM_GAP)
-            yield _box(left, top, width, FLOOR_HEIGHT, kind)
-            yield _text(left + 10, top + 19, name, "head")
-            yield _text(left + 10, top + 36, _holds(name), "small")
+            start_x = MARGIN + 30 + place * (width + ROOM_GAP)
+            yield _box(start_x, top, width, FLOOR_HEIGHT, kind)
+            yield _text(start_x + 10, top + 19, name, "head")
+            yield _text(start_x + 10, top + 36, _holds(name), "small")
 
 
 HOLDS = {
@@ -166,19 +166,19 @@ def _text(left: float, base: float, text: str, kind: str) -> str:
 
 def _arrow(start: Place, end: Place) -> str:
     """Return an arrow from one stage to another: straight to the next, and below those that stand between."""
-    left = start.left + STAGE_WIDTH
+    start_x = start.left + STAGE_WIDTH
     begin = start.top + STAGE_HEIGHT / 2
     finish = end.top + STAGE_HEIGHT / 2
-    adjacent = end.left - left < STAGE_WIDTH
+    adjacent = end.left - start_x < STAGE_WIDTH
     if adjacent:
-        return f'<path class="flow" d="M{left:.0f},{begin:.0f} L{end.left:.0f},{finish:.0f}"/>'
+        return f'<path class="flow" d="M{start_x:.0f},{begin:.0f} L{end.left:.0f},{finish:.0f}"/>'
     begin += STAGE_HEIGHT / 2
     finish += STAGE_HEIGHT / 2
-    left -= STAGE_WIDTH / 2
-    bend = 0.25 * (end.left - left)
-    middle = (left + end.left) / 2
+    start_x -= STAGE_WIDTH / 2
+    bend = 0.25 * (end.left - start_x)
+    middle = (start_x + end.left) / 2
     return (
-        f'<path class="flow" d="M{left:.0f},{begin:.0f} Q{middle:.0f},{(begin + finish) / 2 + bend:.0f} '
+        f'<path class="flow" d="M{start_x:.0f},{begin:.0f} Q{middle:.0f},{(begin + finish) / 2 + bend:.0f} '
         f'{end.left + 12:.0f},{finish:.0f}"/>'
     )
 

@@ -30,7 +30,7 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 def arena_hard(directory: Path) -> Path:
     """Write three systems' answers as Arena-Hard 2.0's gen_answer.py does, and return their folder."""
-    asked = {"a1": "Write a parser.", "b2": "Tell a story."}
+    questions = {"a1": "Write a parser.", "b2": "Tell a story."}
     answers = {"o3-mini": "a middle one", "small": "tiny", "large": "by far the longest of the three"}
     for model, answer in answers.items():
         rows = [
@@ -42,7 +42,7 @@ def arena_hard(directory: Path) -> Path:
                 "tstamp": 1745000000.1,
                 "metadata": {"token_len": 5, "header_count": {"h1": 0}, "list_count": {"ordered": 0}},
             }
-            for uid, text in asked.items()
+            for uid, text in questions.items()
         ]
         lines(directory / "model_answer" / f"{model}.jsonl", rows)
     return directory / "model_answer"
@@ -50,12 +50,12 @@ def arena_hard(directory: Path) -> Path:
 
 def alpaca_eval(directory: Path) -> list[Path]:
     """Write two systems' outputs.json of alpaca_eval, a JSON array each, and return their paths."""
-    found = []
+    paths = []
     for generator, output in {"gpt4_1106_preview": "A full answer.", "mine": "Yes."}.items():
         rows = [
             {"dataset": "helpful_base", "instruction": text, "output": output, "generator": generator}
             for text in ("Who is famous?", "How did states get their names?")
         ]
-        found.append(directory / f"{generator}.json")
-        found[-1].write_text(json.dumps(rows), encoding="utf-8")
-    return found
+        paths.append(directory / f"{generator}.json")
+        paths[-1].write_text(json.dumps(rows), encoding="utf-8")
+    return paths

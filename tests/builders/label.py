@@ -35,7 +35,7 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
     nodes = []
     for rank, guidelines in enumerate(criteria):
         base = f"d{index}/c{rank}"
-        made = []
+        criterion_nodes = []
         for number, word in enumerate(guidelines):
             leaves = []
             for i, letter in enumerate(word):
@@ -44,9 +44,11 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
                 text = f"reasons {letter} {'abcdefgh'[i]}"
                 leaves.append(leaf(f"{base}/g{number}/{i}", order, text, a, b, failure))  # type: ignore[arg-type]
             text, identifier = f"guideline {'abc'[number]}", f"{base}/g{number}"
-            made.append(GuidelineNode(id=identifier, text=text, judgments=tuple(leaves), **SAMPLED))
+            criterion_nodes.append(GuidelineNode(id=identifier, text=text, judgments=tuple(leaves), **SAMPLED))
         name = f"{'uvwxyz'[rank]}name: x"
-        nodes.append(CriterionNode(id=base, text=name, rank=rank, generated_tokens=1, guidelines=tuple(made)))
+        nodes.append(
+            CriterionNode(id=base, text=name, rank=rank, generated_tokens=1, guidelines=tuple(criterion_nodes))
+        )
     text = "\n".join(f"{i}. {c.text}" for i, c in enumerate(nodes, 1))
     return EvaluationTree(
         comparison=comparison(index),

@@ -20,18 +20,18 @@ class Element:
 
     def all(self, tag: str | None = None, kind: str | None = None) -> list[Element]:
         """Return every element below with a tag or a class, in order."""
-        found = []
+        matches = []
         for child in self.children:
             if isinstance(child, Element):
                 classes = (child.attributes.get("class") or "").split()
                 if tag in (None, child.tag) and (kind is None or kind in classes):
-                    found.append(child)
-                found += child.all(tag, kind)
-        return found
+                    matches.append(child)
+                matches += child.all(tag, kind)
+        return matches
 
     def by_id(self, identifier: str) -> Element:
-        [found] = [e for e in self.all() if e.attributes.get("id") == identifier]
-        return found
+        [element] = [e for e in self.all() if e.attributes.get("id") == identifier]
+        return element
 
 
 class _Reader(HTMLParser):

@@ -99,13 +99,13 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             out.write_rows("pairs-heldout", held if unlearn else rows[PAIRS:])
             out.write_rows("sft-train", examples[:PAIRS])
             out.write_rows("sft-heldout", examples[PAIRS:])
-            out.write_rows("labels", [_label(each) for each in _comparisons()])
+            out.write_rows("labels", [_label(comparison) for comparison in _comparisons()])
         elif name == "responses":
-            out.write_rows("comparisons", [each.to_row() for each in _comparisons()])
+            out.write_rows("comparisons", [comparison.to_row() for comparison in _comparisons()])
         elif name == "teacher":
-            out.write_rows("remaining", [each.to_row() for each in _comparisons()[TAUGHT:]])
+            out.write_rows("remaining", [comparison.to_row() for comparison in _comparisons()[TAUGHT:]])
         elif name == "tree":
-            out.write_rows("trees", [{"comparison": each.to_row()} for each in _comparisons()])
+            out.write_rows("trees", [{"comparison": comparison.to_row()} for comparison in _comparisons()])
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
@@ -134,10 +134,12 @@ def _pair(rng: random.Random, mark: str) -> dict[str, object]:
 
 def _ranked(place: int) -> dict[str, object]:
     """Return what makes judgments of one response each of an example and the next; the first six stay as they are."""
-    said = [{"role": "assistant", "content": f"Score: {place % 5 + 1}"}]
+    completion = [{"role": "assistant", "content": f"Score: {place % 5 + 1}"}]
     node = f"d/c0/g{place // 2}/{'AB'[place % 2]}0"
     return (
-        {"completion": said, "nodes": [node], "ahead": (place % 2 * 2 - 1) * (place // 2 % 3 > 0)} if place > 5 else {}
+        {"completion": completion, "nodes": [node], "ahead": (place % 2 * 2 - 1) * (place // 2 % 3 > 0)}
+        if place > 5
+        else {}
     )
 
 
@@ -155,8 +157,13 @@ def launched(launcher: tuple[str, ...], output: Path, log: Path, *overrides: str
 
 def together(output: Path, log: Path, *overrides: str) -> str:
     """Run the command in two processes that know of each other what a launcher tells them, and return their lines."""
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    places = [told | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    variables = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+    }
+    places = [variables | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     runs = [forked(log, command, place, ROOT, f"output_dir={output}", *overrides) for place in places]
     return [lines_of(run, log) for run in runs][-1]
 

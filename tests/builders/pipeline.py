@@ -29,7 +29,7 @@ def composed(*overrides: str, hydra: bool = False, as_run: bool = False) -> Any:
 def configured(*overrides: str, as_run: bool = False) -> Config:
     """Return the typed configuration of a command line; what it runs stays in this process, where it can be watched."""
     config = typed(composed(*overrides, as_run=as_run), overrides)
-    if not any(each.startswith("executor.workers=") for each in overrides):
+    if not any(override.startswith("executor.workers=") for override in overrides):
         config.executor.workers = None
     return config
 
@@ -55,8 +55,8 @@ def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as :func:`judgetrain` does, but in this process, which has its imports behind it."""
-    given = patch.object(sys, "argv", ["judgetrain", *arguments])
-    with given, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+    patched = patch.object(sys, "argv", ["judgetrain", *arguments])
+    with patched, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         code = main()
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 

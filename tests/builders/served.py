@@ -69,9 +69,9 @@ def served(command: Sequence[str], log: Path, url: str = "", **environment: str)
 
 def free_port() -> int:
     """Return a port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 class NotingJudge(LongerJudge):

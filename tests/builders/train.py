@@ -32,10 +32,10 @@ def templated(directory: Path, template: str) -> str:
 
 def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
     rng = random.Random(seed)
-    made = []
+    examples = []
     for i in range(count):
         text = " ".join(rng.choices(WORDS, k=rng.randint(3, 20)))
-        made.append(
+        examples.append(
             {
                 "prompt": [{"role": "user", "content": f"List 10 criteria.\nQuery: {text}"}],
                 "completion": [{"role": "assistant", "content": f"it gives {WORDS[len(text) % 5]}"}],
@@ -44,7 +44,7 @@ def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
                 "comparison_id": f"d{i}",
             }
         )
-    return made
+    return examples
 
 
 def sft_rows(count: int) -> list[dict[str, Any]]:
@@ -123,10 +123,10 @@ def run_dpo(
 
 def artifact(tmp_path: Path, name: str, files: Mapping[str, Sequence[dict[str, Any]]]) -> Path:
     """Return a directory with the rows of an artifact of this stage."""
-    made = StageRun(tmp_path / name, name, 0, Console())
+    stage_run = StageRun(tmp_path / name, name, 0, Console())
     for file, data in files.items():
-        made.write_rows(file, data)
-    return made.directory
+        stage_run.write_rows(file, data)
+    return stage_run.directory
 
 
 def logged(out: StageRun) -> list[dict[str, Any]]:

@@ -49,9 +49,9 @@ def records(data: bytes) -> Iterator[bytes]:
     assert data[:4] == b":W&B"
     at, parts = HEADER, b""
     while at < len(data):
-        left = BLOCK - at % BLOCK
-        if left < HEADER:
-            at += left
+        room = BLOCK - at % BLOCK
+        if room < HEADER:
+            at += room
             continue
         checksum, size, kind = struct.unpack("<IHB", data[at : at + HEADER])
         part = data[at + HEADER : at + HEADER + size]
@@ -66,14 +66,14 @@ def records(data: bytes) -> Iterator[bytes]:
 
 
 def _value(items: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for item in items:
         *above, last = list(item.nested_key) or [item.key]
-        place = found
+        place = fields
         for name in above:
             place = place.setdefault(name, {})
         place[last] = json.loads(item.value_json)
-    return found
+    return fields
 
 
 def read_run(directory: Path, patience: float = 20.0) -> OfflineRun:

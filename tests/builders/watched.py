@@ -29,14 +29,14 @@ def interrupted(patch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> li
 
 def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Return whether workers may share them, by the names of rows that go by shards from now on."""
-    real, found = StageRun.sharded, dict[str, bool]()
+    real, spread_by_name = StageRun.sharded, dict[str, bool]()
 
     def sharded(self: StageRun, name: str, *arguments: Any, spread: bool = True, **named: Any) -> float:
-        found[name] = spread
+        spread_by_name[name] = spread
         return real(self, name, *arguments, spread=spread, **named)
 
     patch.setattr(StageRun, "sharded", sharded)
-    return found
+    return spread_by_name
 
 
 class Elsewhere(Executor):
@@ -51,10 +51,10 @@ class Elsewhere(Executor):
     def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
         packed = cloudpickle.dumps(work)
         self.carried.append(len(packed))
-        there = cloudpickle.loads(packed)
+        received_work = cloudpickle.loads(packed)
         for shard in reversed([*shards]):
             index, items = cloudpickle.loads(cloudpickle.dumps(shard))
-            yield cloudpickle.loads(cloudpickle.dumps(done(there, index, items)))
+            yield cloudpickle.loads(cloudpickle.dumps(done(received_work, index, items)))
 
     def close(self) -> None: ...
 

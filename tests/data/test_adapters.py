@@ -63,11 +63,11 @@ def test_every_shipped_adapter_is_tested() -> None:
 def test_labels_groups_and_texts_of_pairs(
     tmp_path: Path, adapter: str, labels: list[str | None], groups: list[str | None], domains: dict[str, str]
 ) -> None:
-    found = load(tmp_path, adapter)
-    assert [c.label for c in found.comparisons] == labels
-    assert [c.group for c in found.comparisons] == groups
-    assert found.domains == domains
-    for comparison, row in zip(found.comparisons, ROWS[adapter], strict=True):
+    comparisons = load(tmp_path, adapter)
+    assert [c.label for c in comparisons.comparisons] == labels
+    assert [c.group for c in comparisons.comparisons] == groups
+    assert comparisons.domains == domains
+    for comparison, row in zip(comparisons.comparisons, ROWS[adapter], strict=True):
         texts = list(row.values())
         assert comparison.response_a in texts and comparison.response_b in texts
         assert all(part in texts for part in comparison.dialogue.query.split("\n\n"))
@@ -85,9 +85,9 @@ def test_rubricbench_brings_the_experts_criteria_a_line_each_unless_they_are_lef
 
 
 def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_path: Path) -> None:
-    found = load(tmp_path, "pandalm")
-    assert found.left_out == {"no_majority": 1}
-    assert found.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
+    comparisons = load(tmp_path, "pandalm")
+    assert comparisons.left_out == {"no_majority": 1}
+    assert comparisons.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
 
 
 def test_pandalms_truth_values_are_texts_and_other_benchmarks_have_none(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_pandalms_truth_values_are_texts_and_other_benchmarks_have_none(tmp_path
 
 
 def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: Path) -> None:
-    found = load(tmp_path, "mt_bench_human")
-    first, second = found.comparisons
+    comparisons = load(tmp_path, "mt_bench_human")
+    first, second = comparisons.comparisons
     assert (first.id, first.model_a, first.model_b) == ("mt_bench_human:81:1:alpaca:vicuna", "alpaca", "vicuna")
     assert (first.response_a, first.response_b, first.dialogue.query) == ("A pine.", "Oak.", "Name a tree.")
     # vicuna, then a tie, then vicuna again, named as model_b: it is B in the comparison's own order.
@@ -108,15 +108,15 @@ def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: P
     assert second.response_b == "Assistant: Oak.\n\nUser: Another?\n\nAssistant: Elm."
     # Criteria and guidelines are made of the dialogue: it holds what is asked second, too. Both turns are one prompt.
     assert (second.dialogue.query, second.dialogue.context) == ("Another?", "User: Name a tree.")
-    assert {found.prompt_of(c) for c in (first, second)} == {"Name a tree."}
+    assert {comparisons.prompt_of(c) for c in (first, second)} == {"Name a tree."}
     assert len(load(tmp_path, "mt_bench_human", where={"turn": "2"}).comparisons) == 1
 
 
 def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) -> None:
     rows = [{k: v for k, v in row.items() if "conversation" not in k} for row in ROWS["mt_bench_human"]]
-    asked = {"question_id": 81, "category": "trees", "questions": ["Name a tree.", "Another?"]}
-    said = {"vicuna": ["Oak.", "Elm."], "alpaca": ["A pine.", "No."]}
-    answers = [asked | {"model": model, "answers": texts} for model, texts in said.items()]
+    question = {"question_id": 81, "category": "trees", "questions": ["Name a tree.", "Another?"]}
+    answers_of = {"vicuna": ["Oak.", "Elm."], "alpaca": ["A pine.", "No."]}
+    answers = [question | {"model": model, "answers": texts} for model, texts in answers_of.items()]
     path = write_lines(tmp_path / "answers.jsonl", answers)
     joined = load(tmp_path, "mt_bench_human", rows, answers=path)
     whole = load(tmp_path, "mt_bench_human")
@@ -132,15 +132,15 @@ def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) ->
 
 
 def test_rewardbench_draws_the_side_and_the_label_follows_it(tmp_path: Path) -> None:
-    found = load(tmp_path, "rewardbench")
-    sides = Counter(c.label for c in found.comparisons)
+    comparisons = load(tmp_path, "rewardbench")
+    sides = Counter(c.label for c in comparisons.comparisons)
     assert sides["A"] + sides["B"] == 40 and min(sides.values()) > 8
-    for c in found.comparisons:
+    for c in comparisons.comparisons:
         good, model = (c.response_a, c.model_a) if c.label == "A" else (c.response_b, c.model_b)
         assert (good, model) == ("good", "gpt-4")
-    assert found.domains == {"hep-rust": "Reasoning, code", "donotanswer": "Safety"}
-    assert load(tmp_path, "rewardbench") == found, "the side is the same in every run"
-    assert not found.prompts
+    assert comparisons.domains == {"hep-rust": "Reasoning, code", "donotanswer": "Safety"}
+    assert load(tmp_path, "rewardbench") == comparisons, "the side is the same in every run"
+    assert not comparisons.prompts
 
 
 def test_conversations_that_end_with_the_response_are_read_as_it(tmp_path: Path) -> None:
@@ -148,32 +148,38 @@ def test_conversations_that_end_with_the_response_are_read_as_it(tmp_path: Path)
         good, bad = (c.response_a, c.response_b) if c.label == "A" else (c.response_b, c.response_a)
         assert (good, bad) == ("good", "bad")
         assert [m.role for m in c.dialogue.messages] == ["user"]
-    found = load(tmp_path, "helpsteer3").comparisons
-    assert [c.label for c in found] == ["A", "tie", "B"]
-    assert [m.content for m in found[0].dialogue.messages] == ["Name a tree.", "Oak.", "Another?"]
+    comparisons = load(tmp_path, "helpsteer3").comparisons
+    assert [c.label for c in comparisons] == ["A", "tie", "B"]
+    assert [m.content for m in comparisons[0].dialogue.messages] == ["Name a tree.", "Oak.", "Another?"]
 
 
 def test_rewardbench_2_compares_every_chosen_with_every_rejected_response(tmp_path: Path) -> None:
-    found = load(tmp_path, "rewardbench2")
-    pairs = {frozenset((c.response_a, c.response_b)) for c in found.comparisons if c.group == "Ties"}
+    comparisons = load(tmp_path, "rewardbench2")
+    pairs = {frozenset((c.response_a, c.response_b)) for c in comparisons.comparisons if c.group == "Ties"}
     assert pairs == {frozenset((a, b)) for a in ("Red.", "Blue.") for b in ("Brown.", "Pink.")}
-    assert len(found.comparisons) == 3 + 4
-    assert Counter(found.prompts.values()) == {"rewardbench2:0": 3, "rewardbench2:tied:1": 4}
-    assert all((c.response_a if c.label == "A" else c.response_b) == "good" for c in found.comparisons[:3])
+    assert len(comparisons.comparisons) == 3 + 4
+    assert Counter(comparisons.prompts.values()) == {"rewardbench2:0": 3, "rewardbench2:tied:1": 4}
+    assert all((c.response_a if c.label == "A" else c.response_b) == "good" for c in comparisons.comparisons[:3])
 
 
 def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_path: Path) -> None:
-    found = load(tmp_path, "rm_bench")
-    assert len(found.comparisons) == 18
-    assert Counter(found.domains[c.group or ""] for c in found.comparisons) == {"easy": 6, "normal": 6, "hard": 6}
-    assert Counter(found.prompts.values()) == {"rm_bench:0": 9, "rm_bench:1": 9}
+    comparisons = load(tmp_path, "rm_bench")
+    assert len(comparisons.comparisons) == 18
+    assert Counter(comparisons.domains[c.group or ""] for c in comparisons.comparisons) == {
+        "easy": 6,
+        "normal": 6,
+        "hard": 6,
+    }
+    assert Counter(comparisons.prompts.values()) == {"rm_bench:0": 9, "rm_bench:1": 9}
     assert len(load(tmp_path, "rm_bench", where={"domain": "math"}).comparisons) == 9
     styles = ("concise", "detailed", "markdown")
     texts = {side: dict(zip(ROWS["rm_bench"][0][side], styles, strict=True)) for side in ("chosen", "rejected")}
     rng = np.random.default_rng(5)
-    scores = {c.id.split(":")[1]: rng.random((2, 3)) for c in found.comparisons}  # by row: chosen and rejected by style
+    scores = {
+        c.id.split(":")[1]: rng.random((2, 3)) for c in comparisons.comparisons
+    }  # by row: chosen and rejected by style
     verdicts = []
-    for c in found.comparisons:
+    for c in comparisons.comparisons:
         good, bad = (c.response_a, c.response_b) if c.label == "A" else (c.response_b, c.response_a)
         assert c.group == f"{texts['chosen'][good]} against {texts['rejected'][bad]}"
         i, j = (styles.index(style) for style in (c.group or "").split(" against "))
@@ -182,9 +188,9 @@ def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_
         verdicts.append(c.label if right else "B" if c.label == "A" else "A")
     predictions = [
         Prediction(comparison_id=c.id, method="m", verdict_ab=v, verdict_ba=v)
-        for c, v in zip(found.comparisons, verdicts, strict=True)
+        for c, v in zip(comparisons.comparisons, verdicts, strict=True)
     ]
-    by_domain = metric_row(found, predictions, 0.0, 100, 1).domains or {}
+    by_domain = metric_row(comparisons, predictions, 0.0, 100, 1).domains or {}
     matrix = np.mean([row[0][:, None] > row[1][None, :] for row in scores.values()], axis=0)
     assert by_domain["hard"].agreement == pytest.approx(np.triu(matrix, 1).sum() / 3)
     assert by_domain["easy"].agreement == pytest.approx(np.tril(matrix, -1).sum() / 3)

@@ -39,10 +39,10 @@ def test_the_sample_is_as_even_as_cluster_sizes_allow(labels: list[int], size: i
     array = np.array(labels)
     chosen = sample_uniform(array, size, seed)
     assert len(chosen) == len(set(chosen.tolist())) == min(size, len(labels))
-    taken = np.bincount(array[chosen], minlength=10)
+    counts = np.bincount(array[chosen], minlength=10)
     sizes = np.bincount(array, minlength=10)
-    still_open = [int(t) for t, s in zip(taken, sizes, strict=True) if t < s]
-    assert max(taken) <= min(still_open, default=max(taken)) + 1
+    still_open = [int(t) for t, s in zip(counts, sizes, strict=True) if t < s]
+    assert max(counts) <= min(still_open, default=max(counts)) + 1
     assert (sample_uniform(array, size, seed) == chosen).all()
 
 
@@ -69,8 +69,8 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
     wide = clustering.single_precision(mapped)
     assert isinstance(wide, np.memmap)
     assert (wide == blobs.astype(np.float32)).all()
-    found, inertia, _ = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
-    labels = found.reshape(3, 40)
+    cluster_of, inertia, _ = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
+    labels = cluster_of.reshape(3, 40)
     assert [len(set(block)) for block in labels.tolist()] == [1, 1, 1]
     means = blobs.astype(np.float64).reshape(3, 40, 6).mean(axis=1, keepdims=True)
     squares = ((blobs.astype(np.float64).reshape(3, 40, 6) - means) ** 2).sum()
@@ -81,17 +81,17 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
 
 def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SHARD", 5)
-    taken, ahead = 0, []
+    taken_rows, ahead = 0, []
     real = Encoder.__call__
 
     def encoding(self: Encoder, texts: list[str]) -> np.ndarray:
-        ahead.append(taken)
+        ahead.append(taken_rows)
         return real(self, texts)
 
     def queries() -> Any:
-        nonlocal taken
+        nonlocal taken_rows
         for d in train_dialogues(WorldConfig(train_dialogues=12), 0):
-            taken += 1
+            taken_rows += 1
             yield d.query
 
     monkeypatch.setattr(Encoder, "__call__", encoding)
@@ -123,8 +123,8 @@ def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> N
     tokenizer, model = (load(ModelConfig(path="world", dtype="float32")) for load in (load_tokenizer, load_model))
     weights = model.get_input_embeddings().weight.detach().numpy()
     mean = weights[tokenizer.encode(query, add_special_tokens=False)].mean(0)
-    found = encode([query], 1, STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
-    assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
+    embedding = encode([query], 1, STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
+    assert embedding.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
 
 
 def test_adapters_load_with_a_tokenizer_and_are_said_to_lack_one(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_adapters_load_with_a_tokenizer_and_are_said_to_lack_one(tmp_path: Path)
     tokens = AutoTokenizer.from_pretrained(WORLD_BASE)(text, return_tensors="pt")
     with torch.no_grad():
         last = base(**tokens, output_hidden_states=True).hidden_states[-1][0, -1]
-    found = Encoder(config)([text])[0]
-    assert float(found @ (last / last.norm()).numpy()) == pytest.approx(1, abs=1e-3)
+    embedding = Encoder(config)([text])[0]
+    assert float(embedding @ (last / last.norm()).numpy()) == pytest.approx(1, abs=1e-3)
 
 
 def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
 def test_a_tokenizer_file_that_cuts_is_not_heeded(tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(WORLD_BASE, cut)
-    own = json.loads((cut / "tokenizer.json").read_text())
-    own["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    (cut / "tokenizer.json").write_text(json.dumps(own))
+    tokenizer_json = json.loads((cut / "tokenizer.json").read_text())
+    tokenizer_json["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    (cut / "tokenizer.json").write_text(json.dumps(tokenizer_json))
     texts = ["the cat reads a book for my sister and gives a clear example of it", "?"]
     whole, read = Encoder(ClusterConfig(encoder="static:world")), Encoder(ClusterConfig(encoder=f"static:{cut}"))
     assert np.array_equal(whole(texts), read(texts))
@@ -195,8 +195,8 @@ def test_texts_that_the_encoder_cuts_are_counted_and_told(tmp_path: Path, capsys
     """By its tokenizer: of a window of 12 tokens, texts of 13 and of 40 are cut."""
     encoder = tmp_path / "encoder"
     shutil.copytree(WORLD_BASE, encoder)
-    own = json.loads((encoder / "tokenizer_config.json").read_text())
-    (encoder / "tokenizer_config.json").write_text(json.dumps(own | {"model_max_length": 12}))
+    tokenizer_config = json.loads((encoder / "tokenizer_config.json").read_text())
+    (encoder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config | {"model_max_length": 12}))
     tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
     queries = [" ".join(["cat"] * number) for number in (1, 2, 12, 13, 40)]
     dialogues = [Dialogue(f"d{i}", "x", (Message("user", query),)) for i, query in enumerate(queries)]
@@ -223,16 +223,16 @@ ROWS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float16)
 
 def test_cumls_call_fits_the_released_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cuML finds, a GPU tells: tests/gpu."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
     class KMeans:
         inertia_ = 1.5
 
         def __init__(self, **options: Any) -> None:
-            given.update(options)
+            arguments.update(options)
 
         def fit_predict(self, rows: np.ndarray) -> np.ndarray:
-            if given["random_state"] == 8:
+            if arguments["random_state"] == 8:
                 raise MemoryError
             assert rows.dtype == np.float32 and rows.flags.c_contiguous, "what it takes without a copy"
             assert (rows == ROWS.astype(np.float32)).all()
@@ -242,11 +242,11 @@ def test_cumls_call_fits_the_released_signature(monkeypatch: pytest.MonkeyPatch)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(clustering, "WIDEN", 7)
-    asked = ClusterConfig(n_clusters=3, backend="cuml")
-    labels, inertia, backend = kmeans(ROWS, asked, 7)
+    config = ClusterConfig(n_clusters=3, backend="cuml")
+    labels, inertia, backend = kmeans(ROWS, config, 7)
     assert (backend, inertia, labels.tolist()) == ("cuml", 1.5, [0, 1, 2] * 20)
     meant = {"n_clusters": 3, "max_iter": 300, "init": "scalable-k-means++", "random_state": 7, "output_type": "numpy"}
-    assert RELEASED["keyword_only"] | given == RELEASED["keyword_only"] | meant
-    assert given.keys() <= RELEASED["keyword_only"].keys()
+    assert RELEASED["keyword_only"] | arguments == RELEASED["keyword_only"] | meant
+    assert arguments.keys() <= RELEASED["keyword_only"].keys()
     with pytest.raises(EngineError, match=r"60 embeddings exceed the GPU's memory; set cluster\.backend=sklearn"):
-        kmeans(ROWS, asked, 8)
+        kmeans(ROWS, config, 8)

@@ -144,13 +144,13 @@ def test_rubrics_of_prompts_reach_the_comparisons_of_their_answers(tmp_path: Pat
         source = DialogueSourceConfig(name="src", dataset=dataset, path=str(tmp_path / "in.jsonl"))
         _, dialogues = run(tmp_path, source)
         answers = {model: {d.id: f"{model} answers" for d in dialogues} for model in ("m", "n")}
-        made = next(pair(dialogues, answers, 1, Counter()))
-        assert made.rubric is not None and made.dialogue.rubric is None
-        assert [(c.text, c.weight) for c in made.rubric.criteria] == expected[name]
+        comparison = next(pair(dialogues, answers, 1, Counter()))
+        assert comparison.rubric is not None and comparison.dialogue.rubric is None
+        assert [(c.text, c.weight) for c in comparison.rubric.criteria] == expected[name]
         scored = RowReader(source if dataset is None else described(source, "key")).candidates(
             ROWS[name][0] | {"response": "Because."}, 1
         )
-        assert (scored.rubric, scored.dialogue.messages) == (made.rubric, dialogues[0].messages)
+        assert (scored.rubric, scored.dialogue.messages) == (comparison.rubric, dialogues[0].messages)
         assert scored.dialogue.reference == {"HEALTHBENCH": "Rest.", "RAR": "It is less dense."}[name]
 
 
@@ -164,7 +164,7 @@ def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: p
     (repository / file).parent.mkdir(parents=True)
     write(repository / file, rows)
     files = place.get("data_files", [""])
-    asked, load, changed = [], datasets.load_dataset, dict[str, Any]()
+    loads, load, changed = [], datasets.load_dataset, dict[str, Any]()
     if place["path"] == "json":
         assert len(files) == 1 and files[0].startswith("https://") and files[0].endswith(file)
         opened, changed = "json", {"data_files": [str(repository / file)]}
@@ -178,7 +178,7 @@ def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: p
         (repository / "README.md").write_text(card)
 
     def local(path: str, *arguments: Any, **options: Any) -> Any:
-        asked.append((path, options["streaming"], options.get("data_files")))
+        loads.append((path, options["streaming"], options.get("data_files")))
         return load(opened, *arguments, **options | changed)
 
     monkeypatch.setattr(datasets, "load_dataset", local)
@@ -186,7 +186,7 @@ def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: p
     assert (source.type, source.path) == ("hub", place["path"])
     _, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name))
     assert summary(dialogues[0]) == expected
-    assert asked == [(place["path"], True, place.get("data_files"))]
+    assert loads == [(place["path"], True, place.get("data_files"))]
     assert len(dialogues) == len(rows) + len(files[1:])
 
 
@@ -251,13 +251,13 @@ def test_every_turn_of_a_conversation_becomes_a_dialogue_when_asked_for(tmp_path
 def test_an_unknown_data_set_and_the_users_own_settings() -> None:
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[2\]\.dataset=alpacca: .*known are flan_v2"):
         described(DialogueSourceConfig(dataset="alpacca"), "dialogues.sources[2]")
-    own = DialogueSourceConfig(
+    source = DialogueSourceConfig(
         dataset="flan_v2", hub={"data_files": ["niv2_zs_opt_train.jsonl.gz"]}, fields={"query": "input"}
     )
-    found = described(own, "key")
-    assert (found.path, found.hub) == ("SirNeural/flan_v2", {"data_files": ["niv2_zs_opt_train.jsonl.gz"]})
-    assert found.fields == {"query": "input", "reference": "targets", "category": "task"}
-    assert described(found, "key") == found, "describing twice changes nothing"
+    description = described(source, "key")
+    assert (description.path, description.hub) == ("SirNeural/flan_v2", {"data_files": ["niv2_zs_opt_train.jsonl.gz"]})
+    assert description.fields == {"query": "input", "reference": "targets", "category": "task"}
+    assert described(description, "key") == description, "describing twice changes nothing"
 
 
 def test_the_papers_recipe_names_the_nine_data_sets() -> None:

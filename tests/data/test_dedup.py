@@ -27,8 +27,10 @@ def configured(
     source = DialogueSourceConfig(name="src", path=write_lines(tmp_path / "in.jsonl", rows))
     named = []
     if benchmark is not None:
-        asked = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
-        held_out = SourceConfig(name="bench", type="comparisons", path=write_lines(tmp_path / "bench.jsonl", asked))
+        benchmark_rows = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
+        held_out = SourceConfig(
+            name="bench", type="comparisons", path=write_lines(tmp_path / "bench.jsonl", benchmark_rows)
+        )
         named = [BenchmarkConfig(name="held-out", source=held_out)]
     return Config(dialogues=DialoguesConfig([source], decontaminate=named, **options))
 
@@ -52,7 +54,7 @@ def test_the_similarity_is_of_five_character_shingles() -> None:
 def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
     rng = random.Random(3)
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ll", "mn", "rst", "v")]
-    found = {True: [0, 0], False: [0, 0]}
+    counts = {True: [0, 0], False: [0, 0]}
     for _ in range(150):
         text = [rng.choice(words) for _ in range(60)]
         changed = list(text)
@@ -65,9 +67,9 @@ def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
         index = NearIndex()
         assert index.add(a)
         same = similarity > 0.8
-        found[same][1 if index.add(b) else 0] += 1
-    assert found[True][0] >= 50 and found[False][1] >= 50
-    assert found[True][1] <= 2 and found[False][0] == 0
+        counts[same][1 if index.add(b) else 0] += 1
+    assert counts[True][0] >= 50 and counts[False][1] >= 50
+    assert counts[True][1] <= 2 and counts[False][0] == 0
 
 
 def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) -> None:
@@ -91,10 +93,10 @@ def test_a_long_system_prompt_in_common_makes_no_near_duplicates(
         return " ".join(rng.choices(words, k=number))
 
     system = {"role": "system", "content": f"You may call these functions: {text(300)}"}
-    asked = [{"messages": [system, {"role": "user", "content": text(12)}]} for _ in range(50)]
+    rows = [{"messages": [system, {"role": "user", "content": text(12)}]} for _ in range(50)]
     turns = [{"role": "user", "content": text(60)}, {"role": "assistant", "content": text(200)}]
     later = [{"messages": [*turns, {"role": "user", "content": text(12)}]} for _ in range(50)]
-    assert run(tmp_path, configured(tmp_path, [*asked, *later], near_dedup=True)).totals()["counts"]["out"] == 100
+    assert run(tmp_path, configured(tmp_path, [*rows, *later], near_dedup=True)).totals()["counts"]["out"] == 100
 
     index = NearIndex()
     query = text(400)
@@ -124,8 +126,8 @@ def test_a_loss_of_more_than_a_fifth_is_told_with_an_example_and_the_key(
     near = [{"id": f"n{i}", "query": f"{CAKE} {'!' * i}"} for i in range(4)]
     others = [{"query": f"{chr(97 + i) * 9} and {chr(97 + i) * 12}"} for i in range(7)]
     run(tmp_path, configured(tmp_path, [*near, *others], near_dedup=True))
-    said = capsys.readouterr()
-    lines = [line for line in (said.out + said.err).splitlines() if "left out as near_duplicate" in line]
+    printed = capsys.readouterr()
+    lines = [line for line in (printed.out + printed.err).splitlines() if "left out as near_duplicate" in line]
     assert len(lines) == 1 and "3 of 11" in lines[0] and "n1 ('How do I cook" in lines[0]
     assert "dialogues.near_dedup=false" in lines[0]
     run(tmp_path / "few", configured(tmp_path, [*near[:2], *others], near_dedup=True))
@@ -207,8 +209,8 @@ def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_pat
     turns = ["Write a poem about the sea in autumn.", "Long ago …", "Shorter, please."]
     conversation = as_row({"messages": turns})
     config = configured(tmp_path, [conversation, {"query": "Shorter, please."}], [])
-    asked = conversation | {"response_a": "x", "response_b": "y", "label": "A"}
-    write_lines(tmp_path / "bench.jsonl", [asked])
+    rows = conversation | {"response_a": "x", "response_b": "y", "label": "A"}
+    write_lines(tmp_path / "bench.jsonl", [rows])
     out = run(tmp_path, config)
     kept = [r["messages"][-1]["content"] for r in read_rows(out.directory, "dialogues")]
     assert kept == ["Shorter, please."]

@@ -45,20 +45,20 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
 
 
 def test_auto_js_predictions_on_eval_p(table: dict[str, Row]) -> None:
-    rows, found = read(EVAL_P), table["stored:auto-j"]
+    rows, row = read(EVAL_P), table["stored:auto-j"]
     mirrored = {0: 1, 1: 0, 2: 2}
     items = [(int(r["autoj_output"]), mirrored[int(r["autoj_output_swapped"])], int(r["label"])) for r in rows]
     decided = [(a, b, y) for a, b, y in items if y != 2]
-    assert found["n"] == len(rows) == 696 and found["n_wo_tie"] == len(decided)
+    assert row["n"] == len(rows) == 696 and row["n_wo_tie"] == len(decided)
     counts = {
         "agreement": sum(a == b == y for a, b, y in items),
         "consistency": sum(a == b for a, b, _ in items),
         "single_order_accuracy": sum((a == y) + (b == y) for a, b, y in items) / 2,
         "conflict_as_tie": sum((a if a == b else 2) == y for a, b, y in items),
     }
-    assert {name: found[name] for name in counts} == pytest.approx({k: n / 696 for k, n in counts.items()}, abs=1e-6)
+    assert {name: row[name] for name in counts} == pytest.approx({k: n / 696 for k, n in counts.items()}, abs=1e-6)
     without = sum(a == b == y for a, b, y in decided) / len(decided)
-    assert found["agreement_wo_tie"] == pytest.approx(without, abs=1e-6)
+    assert row["agreement_wo_tie"] == pytest.approx(without, abs=1e-6)
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -82,8 +82,8 @@ def test_gpt_4_on_the_majority_of_human_votes(table: dict[str, Row], turn: int) 
             continue  # no majority
         total += 1
         right += verdicts[key] == first
-    found = table[f"stored:gpt-4-turn-{turn}"]
-    assert (found["n"], found["agreement"]) == (total, pytest.approx(right / total, abs=1e-6))
+    method_row = table[f"stored:gpt-4-turn-{turn}"]
+    assert (method_row["n"], method_row["agreement"]) == (total, pytest.approx(right / total, abs=1e-6))
 
 
 @pytest.mark.skipif(not GLASSBOX.exists(), reason="no published glass-box files at hand")
@@ -92,9 +92,9 @@ def test_the_stored_sentprob_rows_come_out_to_four_digits(tmp_path: Path) -> Non
     config = composed("recipe=tables/glassbox_stored", f"data_dir={DATA}")
     out = StageRun(tmp_path / "correlate", "correlate", 1, Console(), home=tmp_path)
     correlate_stage.run(CorrelateSettings.of(config), {}, out)
-    found = json.loads((out.directory / "correlations.json").read_text())["correlations"]
-    rows = {(r["benchmark"], r["model"], r["score"]): r for r in found}
-    assert len(rows) == len(found) == 2 * 2 * 13, "every printed row has its line"
+    correlations = json.loads((out.directory / "correlations.json").read_text())["correlations"]
+    rows = {(r["benchmark"], r["model"], r["score"]): r for r in correlations}
+    assert len(rows) == len(correlations) == 2 * 2 * 13, "every printed row has its line"
     kinds = ("pearson", "kendall", "spearman")
     expected = {
         ("mt_bench", "vicuna-7b"): (0.2350, 0.1706, 0.2547),

@@ -187,11 +187,11 @@ def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tm
     dialogues = [dialogue(i, f"Answer {i}. It is so.") for i in range(N)]
     pairs, notes = made(tmp_path, ResponsesConfig(contrast=["nearby"]), planted(tmp_path, dialogues))
     assert [p.id for p in pairs] == [d.id for d in dialogues] and notes["contrast"]["nearby"] == N
-    for i, each in enumerate(pairs):
-        good, bad = sides(each)
+    for i, constructed in enumerate(pairs):
+        good, bad = sides(constructed)
         assert good == dialogues[i].reference
         near = {f"Answer {j}. It is so." for j in (i - 1, i + 1)}
-        assert bad in near and each.made in {f"nearby: an answer to s:{j:03d}" for j in (i - 1, i + 1)}
+        assert bad in near and constructed.made in {f"nearby: an answer to s:{j:03d}" for j in (i - 1, i + 1)}
     count = Counter(p.label for p in pairs)
     assert set(count) == {"A", "B"} and min(count.values()) > N / 4
 
@@ -229,16 +229,16 @@ def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:4]]
     rows.append(Comparison("s:005", dialogues[5], "Bad.", "Good. It has 3 words.", label="B"))
     pairs, notes = made(tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, dialogues, rows))
-    known = [p for p in pairs if p.made]
-    for each in known:
-        good, bad = sides(each)
-        assert good == texts[int(each.id[2:]) % 3] and bad != good
-        assert each.dialogue.reference is None, "a judge is not shown which side is the answer"
-        assert str(each.made).startswith("errors: ") and len(bad.split()) == len(good.split())
-        said = " for " if "eggs" in good else "the words of a sentence in another order"
-        assert said in str(each.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
+    made_pairs = [p for p in pairs if p.made]
+    for constructed in made_pairs:
+        good, bad = sides(constructed)
+        assert good == texts[int(constructed.id[2:]) % 3] and bad != good
+        assert constructed.dialogue.reference is None, "a judge is not shown which side is the answer"
+        assert str(constructed.made).startswith("errors: ") and len(bad.split()) == len(good.split())
+        reason = " for " if "eggs" in good else "the words of a sentence in another order"
+        assert reason in str(constructed.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
     facts = notes["contrast"]
-    assert facts["errors"] == len(known) == 2 * N / 3 and facts["errors:no_good_answer"] == N / 3 - 1
+    assert facts["errors"] == len(made_pairs) == 2 * N / 3 and facts["errors:no_good_answer"] == N / 3 - 1
     others = {p.id: (p.response_a, p.label) for p in pairs if not p.made}
     assert others == {"s:002": ("left", None), "s:005": ("Bad.", "B")}, "the data's own pairs, and what has a label"
 
@@ -262,10 +262,10 @@ def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
     pairs, _ = made(
         tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, [dialogue(i, listed) for i in range(N)])
     )
-    for each in pairs:
-        good, bad = sides(each)
+    for constructed in pairs:
+        good, bad = sides(constructed)
         assert all(mark in bad for mark in ("\n1. Take", "\n2) Boil", "\n- 3. Wait", "\n**4.** Eat"))
-        assert bad != good and str(each.made).count(" for ") == 2
+        assert bad != good and str(constructed.made).count(" for ") == 2
 
 
 def test_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:

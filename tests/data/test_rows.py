@@ -78,12 +78,12 @@ def test_what_is_no_message_is_refused_by_its_number(turn: Any, message: str) ->
 def test_calls_before_the_query_are_its_context_and_python_reads_them_alike(tmp_path: Path) -> None:
     turns = [ASKED, *TRACE, {"role": "user", "content": "And in Rome?"}]
     path = write_lines(tmp_path / "in.jsonl", [{"messages": turns, "response_a": "x", "response_b": "y"}])
-    (found,) = read_comparisons(SourceConfig(name="s", path=path), "key", labelled=None)
-    assert (found.dialogue.query, found.dialogue.context) == (
+    (comparison,) = read_comparisons(SourceConfig(name="s", path=path), "key", labelled=None)
+    assert (comparison.dialogue.query, comparison.dialogue.context) == (
         "And in Rome?",
         f"User: {ASKED['content']}\nAssistant: {TOLD}",
     )
-    assert Comparison.of(turns, "x", "y").dialogue.messages == found.dialogue.messages
+    assert Comparison.of(turns, "x", "y").dialogue.messages == comparison.dialogue.messages
     reader = RowReader(SourceConfig(name="s"))
     assert reader.dialogue({"messages": [ASKED, *TRACE]}, 1).reference == TOLD
 
@@ -100,8 +100,8 @@ def test_of_a_response_that_is_a_trace_all_is_judged(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", rows)
     ((adapted_one,),) = adapted(SourceConfig(name="s", path=path, adapter="ultrafeedback"), "key", Rejects(strict=True))
     (preferred,) = read_comparisons(SourceConfig(name="s", path=path), "key")
-    for found in (adapted_one, preferred):
-        assert (found.response_a if found.label == "A" else found.response_b) == TOLD
+    for comparison in (adapted_one, preferred):
+        assert (comparison.response_a if comparison.label == "A" else comparison.response_b) == TOLD
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,14 @@ def row(response: str, label: Any, query: str = "q", **more: Any) -> dict[str, A
     ],
 )  # fmt: skip
 def test_a_label_says_how_good_a_response_is(label: Any, labels: dict[Any, str], score: float, tmp_path: Path) -> None:
-    (found,) = comparisons(read(tmp_path, [row("an answer", label, rationale="so it is")], labels=labels))
-    assert found.rating_a is not None and found.rating_a.score == pytest.approx(score)
-    assert (found.rating_a.reason, found.alone, found.label, found.forfeit) == ("so it is", True, None, None)
+    (comparison,) = comparisons(read(tmp_path, [row("an answer", label, rationale="so it is")], labels=labels))
+    assert comparison.rating_a is not None and comparison.rating_a.score == pytest.approx(score)
+    assert (comparison.rating_a.reason, comparison.alone, comparison.label, comparison.forfeit) == (
+        "so it is",
+        True,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("label", ["good", "NaN", [3], {"a": 1}, "A"])
@@ -218,21 +223,21 @@ def test_two_labels_of_one_query_make_a_labelled_comparison(tmp_path: Path) -> N
         row("lonely", 3, id=7),
         row("lonely", 2, id=8),  # the same words make no pair, and are a duplicate
     ]
-    found = comparisons(out := read(tmp_path, rows))
-    assert [(c.id, c.response_a, c.response_b, c.label, c.alone) for c in found] == [
+    labelled = comparisons(out := read(tmp_path, rows))
+    assert [(c.id, c.response_a, c.response_b, c.label, c.alone) for c in labelled] == [
         ("s:7", "worst", "best", "B", False),
         ("s:7#2", "worst too", "good", "B", False),
         ("s:0000002", "other query", "", None, True),
         ("s:7#3", "lonely", "", None, True),
     ]
-    first = found[0]
+    first = labelled[0]
     assert (first.model_a, first.model_b) == ("m", "n")
     assert first.rating_a is not None and first.rating_b is not None
     assert (first.rating_a.score, first.rating_b.score, first.rating_b.reason) == (0.0, 1.0, "clear")
     swapped = first.swapped()
     assert (swapped.label, swapped.rating_a, swapped.rating_b) == ("A", first.rating_b, first.rating_a)
-    told = out.notes["sources"]["s"]
-    assert (told["read"], told["kept"], told["duplicate"]) == (len(rows), 4, 1)
+    notes = out.notes["sources"]["s"]
+    assert (notes["read"], notes["kept"], notes["duplicate"]) == (len(rows), 4, 1)
 
 
 def test_pairs_and_rated_responses_stand_in_one_file_and_reach_stage_responses(tmp_path: Path) -> None:
@@ -248,8 +253,8 @@ def test_pairs_and_rated_responses_stand_in_one_file_and_reach_stage_responses(t
     sample = StageRun(tmp_path / "cluster", "cluster", 0, out.console)
     sample.write_rows("sample", read_rows(out.directory, "dialogues"))
     inputs = {"dialogues": out.directory, "cluster": sample.directory}
-    made = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
-    assert sorted(c.alone for c in comparisons(made)) == [False, True]
+    stage_run = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
+    assert sorted(c.alone for c in comparisons(stage_run)) == [False, True]
 
 
 def test_a_rated_response_is_a_label_to_learn_from_unless_its_column_is_another_field_s(tmp_path: Path) -> None:
@@ -263,5 +268,5 @@ def test_a_rated_response_is_a_label_to_learn_from_unless_its_column_is_another_
 def test_what_waits_too_long_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "WAITING", 2)
     rows = [row(f"r{i}", 1, query=f"q{i}") for i in range(4)] + [row("better", 5, query=f"q{i}") for i in (3, 2, 1, 0)]
-    found = comparisons(read(tmp_path, rows))
-    assert len(found) == 6 and sum(c.label == "B" for c in found) == 2
+    waiting = comparisons(read(tmp_path, rows))
+    assert len(waiting) == 6 and sum(c.label == "B" for c in waiting) == 2

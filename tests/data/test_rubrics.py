@@ -30,8 +30,8 @@ MET = [0.0, 1.0]
     ],
 )  # fmt: skip
 def test_every_published_shape_is_read(raw: Any, line: str, weight: float, levels: list[float]) -> None:
-    for given in ([raw], {"criteria": [raw]}, {"rubrics": [raw]}, json.dumps([raw]), [raw, "another"]):
-        first = rubric_of(given).criteria[0]
+    for shape in ([raw], {"criteria": [raw]}, {"rubrics": [raw]}, json.dumps([raw]), [raw, "another"]):
+        first = rubric_of(shape).criteria[0]
         assert (first.line, first.weight, [level.score for level in first.scale]) == (line, weight, levels)
         assert first.source == "given"
 
@@ -41,9 +41,9 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
         "text": "t",
         "options": [{"label": "poor", "value": 0}, {"label": "fair", "value": 3}, {"label": "good", "value": 4}],
     }
-    (found,) = rubric_of([raw]).criteria
-    assert found.stated_guideline == "5: good\n3: fair\n1: poor"
-    assert [found.level(score) for score in (1, 2, 3, 4, 5)] == [0, 1.5, 3, 3.5, 4]
+    (criterion,) = rubric_of([raw]).criteria
+    assert criterion.stated_guideline == "5: good\n3: fair\n1: poor"
+    assert [criterion.level(score) for score in (1, 2, 3, 4, 5)] == [0, 1.5, 3, 3.5, 4]
     assert Criterion(text="t").stated_guideline is None and Criterion(text="t").level(2.5) == 2.5
 
 
@@ -112,13 +112,15 @@ def test_the_weighted_mean_by_hand(shares: list[tuple[float, float]], mean: floa
 
 
 def test_words_that_yaml_reads_as_truths_are_labels_and_what_parquet_fills_is_absent() -> None:
-    (told,) = rubric_of([{"text": "t", "weight": None, "points": None, "scale": {False: 0, True: 1}}]).criteria
-    assert (told.stated_guideline, told.weight) == ("5: yes\n1: no", 1.0)
-    (told,) = rubric_of([{"text": "t", "scale": [{"label": False, "value": 0}, {"label": True, "value": 1}]}]).criteria
-    assert told.stated_guideline == "5: yes\n1: no"
+    (criterion,) = rubric_of([{"text": "t", "weight": None, "points": None, "scale": {False: 0, True: 1}}]).criteria
+    assert (criterion.stated_guideline, criterion.weight) == ("5: yes\n1: no", 1.0)
+    (criterion,) = rubric_of(
+        [{"text": "t", "scale": [{"label": False, "value": 0}, {"label": True, "value": 1}]}]
+    ).criteria
+    assert criterion.stated_guideline == "5: yes\n1: no"
     for labels in ([0, 1, 2], ["0", "1", "2"]):  # which would tell a judge, who writes 1 to 5, that 5 is 2
-        (told,) = rubric_of([{"text": "t", "scale": {label: int(label) for label in labels}}]).criteria
-        assert told.stated_guideline is None and [level.score for level in told.scale] == [0.0, 1.0, 2.0]
+        (criterion,) = rubric_of([{"text": "t", "scale": {label: int(label) for label in labels}}]).criteria
+        assert criterion.stated_guideline is None and [level.score for level in criterion.scale] == [0.0, 1.0, 2.0]
     assert rubric_of(['{"text": "a", "weight": 2}']).criteria[0].weight == 2.0
 
 

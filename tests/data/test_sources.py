@@ -132,17 +132,17 @@ def test_a_damaged_file_of_any_form_is_said_in_a_line(tmp_path: Path, form: str,
     packed = gzip.compress(PLAIN[form])
     place = tmp_path / f"in.{form}.gz"
     if damage == "latin-1":  # far behind what tells the form of a file
-        place, told = tmp_path / f"in.{form}", rf"in\.{form}:\d+: expected UTF-8 text"
+        place, message = tmp_path / f"in.{form}", rf"in\.{form}:\d+: expected UTF-8 text"
         place.write_bytes(PLAIN[form][:-4] + "é".encode("latin-1") + PLAIN[form][-4:])
     else:
-        told = "not a whole gzip file"
+        message = "not a whole gzip file"
         wrong = {
             "cut off": packed[:40],
             "another byte": packed[:20] + b"\xff\xff\xff" + packed[23:],
             "no gzip": b"junk",
         }
         place.write_bytes(wrong[damage])
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         list(read(DialogueSourceConfig(name="src", path=str(place)), "src", lambda row, number: row))
 
 
@@ -168,8 +168,8 @@ def test_length_limits_duplicates_and_turns_are_counted(tmp_path: Path) -> None:
     out = run(tmp_path, rows)
     assert out.totals()["counts"] == {"in": 4, "out": 1, "dropped": {"duplicate": 2, "too_long": 1}}
     assert out.notes["sources"]["src"] == {"read": 4, "kept": 1, "duplicate": 2, "too_long": 1}
-    said = ("user", "assistant") * 2
-    rows = [{"messages": [{"role": r, "content": f"{n} {i}"} for i, r in enumerate(said)]} for n in "ab"]
+    roles = ("user", "assistant") * 2
+    rows = [{"messages": [{"role": r, "content": f"{n} {i}"} for i, r in enumerate(roles)]} for n in "ab"]
     out = run(tmp_path, [*rows, {"nothing": 1}], strict=False, turns="every")
     assert out.notes["sources"]["src"] == {"read": 3, "dialogues": 4, "kept": 4, "rejected:missing_field": 1}
 

@@ -77,7 +77,7 @@ def test_splits_share_no_query_and_held_out_queries_are_about_other_topics() -> 
     pools = {split: sorted(queries(split)) for split in get_args(Split)}
     assert sum(map(len, pools.values())) == len(set().union(*pools.values())) == len(language.queries)
     every = [(kind, topic) for kind, rule in RAW["kinds"].items() for topic in rule["topics"]]
-    topics = {split: {each for each in every if asked(pools[split], *each)} for split in ("train", "heldout")}
+    topics = {split: {query for query in every if asked(pools[split], *query)} for split in ("train", "heldout")}
     assert not topics["train"] & topics["heldout"]
     assert len(topics["train"]) == 2 * len(topics["heldout"]) == 48
     config = WorldConfig()
@@ -95,10 +95,10 @@ def test_test_sets_of_different_seeds_share_no_query() -> None:
     config, seen = WorldConfig(eval_comparisons=500), set[str]()
     for seed in (*range(12), *range(101, 106)):
         held_out = eval_comparisons(config, seed)
-        found = {c.dialogue.query for c in held_out}
-        assert len(found) == 500
-        assert not found & seen
-        seen |= found
+        test_queries = {c.dialogue.query for c in held_out}
+        assert len(test_queries) == 500
+        assert not test_queries & seen
+        seen |= test_queries
         per_kind = Counter(c.group for c in held_out)
         assert max(per_kind.values()) - min(per_kind.values()) <= 1
     assert eval_comparisons(config, 1) == eval_comparisons(config, 1)
@@ -132,8 +132,8 @@ def test_what_counts_is_shown_as_often_and_as_strongly_as_what_does_not() -> Non
     """Grades 0, 1, 2 of the two properties that count beside those of the eight others, in 4,000 responses."""
     deciding = load_world(3).deciding
     grades = np.zeros((2, 3))
-    for kind, found, _ in shown(4000, 1):
-        for name, grade in zip(NAMES, found, strict=True):
+    for kind, grades_shown, _ in shown(4000, 1):
+        for name, grade in zip(NAMES, grades_shown, strict=True):
             grades[int(name in deciding[kind].crucial), grade] += 1
     assert chi2_contingency(grades).pvalue > 0.001
 
@@ -142,9 +142,9 @@ def test_a_text_is_as_long_as_what_it_shows_whatever_counts() -> None:
     """Words are explained by the number of strong and weak sentences; whether those count adds nothing."""
     deciding = load_world(3).deciding
     rows, words = [], []
-    for kind, found, length in shown(3000, 2):
-        count = [g for name, g in zip(NAMES, found, strict=True) if name in deciding[kind].crucial]
-        by_property = [[float(g == grade) for g in found] for grade in (1, 2)]
+    for kind, grades, length in shown(3000, 2):
+        count = [g for name, g in zip(NAMES, grades, strict=True) if name in deciding[kind].crucial]
+        by_property = [[float(g == grade) for g in grades] for grade in (1, 2)]
         rows.append([1.0, *by_property[0], *by_property[1], float(count.count(2)), float(count.count(0))])
         words.append(length)
     design, target = np.array(rows), np.array(words, dtype=float)
@@ -159,8 +159,8 @@ def test_what_counts_goes_together_and_nothing_else_does_as_much() -> None:
     """Over 4,000 responses: the correlation of the two that count is above that of any other two, for every kind."""
     deciding = load_world(3).deciding
     by_kind: dict[str, list[list[int]]] = {}
-    for kind, found, _ in shown(6000, 3):
-        by_kind.setdefault(kind, []).append(found)
+    for kind, grades_shown, _ in shown(6000, 3):
+        by_kind.setdefault(kind, []).append(grades_shown)
     for kind, grades in by_kind.items():
         matrix = np.corrcoef(np.array(grades).T)
         pairs = {frozenset((NAMES[i], NAMES[j])): matrix[i, j] for i, j in combinations(range(len(NAMES)), 2)}
@@ -345,7 +345,7 @@ def test_ratings_follow_the_hidden_rule(scale: tuple[int, int]) -> None:
 
 def test_the_faithful_critique_is_preferred_wherever_it_stands() -> None:
     annotator, rng = Annotator(LANGUAGE, 0.0), random.Random(0)
-    told = 0
+    preferred = 0
     for item in ITEMS[:40]:
         criterion = LANGUAGE.properties[DECIDING[item.group or ""].primary].criteria[0]
         faithful = annotator.judgment(criterion, "", item.response_a, item.response_b, rng)
@@ -356,8 +356,8 @@ def test_the_faithful_critique_is_preferred_wherever_it_stands() -> None:
         for x, y, expected in ((faithful, unfaithful, "X"), (unfaithful, faithful, "Y")):
             texts = {"judgment_x": x, "judgment_y": y}
             assert read_preference(completed("preference", slots | texts, error_rate=0.0)).value == expected
-        told += 1
-    assert told > 15
+        preferred += 1
+    assert preferred > 15
 
 
 def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:

@@ -28,32 +28,32 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Comparisons of the world as PandaLM, LLMBar, the dialogues and Eval-P write theirs."""
-    found = eval_comparisons(WorldConfig(eval_comparisons=72), seed=6)
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=72), seed=6)
     root = tmp_path_factory.mktemp("published")
     number = {"A": "1", "B": "2", "tie": "0"}
     votes = [
         {"idx": str(i), "motivation_app": "x", "instruction": c.dialogue.query, "input": "", "response1": c.response_a}
         | {"response2": c.response_b}
         | {f"annotator{k}": number[str(c.label)] for k in (1, 2, 3)}
-        for i, c in enumerate(found[:30])
+        for i, c in enumerate(comparisons[:30])
     ]
     lines(root / "pandalm/testset-v1.jsonl", votes)
     pairs = [
         {"id": f"P-{i}", "input": c.dialogue.query, "output_1": c.response_a, "output_2": c.response_b}
         | {"label": int(number[str(c.label)])}
-        for i, c in enumerate(c for c in found[30:46] if c.label != "tie")
+        for i, c in enumerate(c for c in comparisons[30:46] if c.label != "tie")
     ]
     lines(root / "processed_pairs/some.jsonl", pairs)
     dialogues = [
         {"id": f"d{i}", "source": "x", "messages": [{"role": "user", "content": c.dialogue.query}]}
         | {"reference": c.response_a}
-        for i, c in enumerate(found[46:60])
+        for i, c in enumerate(comparisons[46:60])
     ]
     lines(root / "dialogues/dialogues.jsonl.gz", dialogues)
     measured = [
         {"id": f"e{i}", "scenario": "planning", "prompt": c.dialogue.query, "response_1": c.response_a}
         | {"response_2": c.response_b, "label": {"A": "0", "B": "1", "tie": "2"}[str(c.label)]}
-        for i, c in enumerate(found[60:])
+        for i, c in enumerate(comparisons[60:])
     ]
     lines(root / "eval_p/dev.jsonl", measured)
     return root
@@ -68,9 +68,9 @@ def test_people_s_labels_and_constructed_pairs_reach_every_judge(
 ) -> None:
     world = ["train.base.path=world", "cluster.encoder=static:world", "prompts=compact", *SHORT]
     rates = ["train.initial.max_length=400", "train.sft.max_length=400", "train.dpo.max_length=400"]
-    asked = ["evaluate.benchmarks.0.max_chars=null", "evaluate.methods=[base,initial,sft,dpo,random,longer,surface]"]
+    words = ["evaluate.benchmarks.0.max_chars=null", "evaluate.methods=[base,initial,sft,dpo,random,longer,surface]"]
     limits = [f"tree.{step}_sampling.max_new_tokens=64" for step in ("criteria", "guideline", "judgment")]
-    overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", *world, *rates, *asked, *limits, *STEPS]
+    overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", *world, *rates, *words, *limits, *STEPS]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))  # traced, no C++
     done = here(*overrides)
@@ -81,7 +81,7 @@ def test_people_s_labels_and_constructed_pairs_reach_every_judge(
     assert kinds == {"", "nearby", "errors"} and all(c.label for c in compared)
     taught = [row for row in read_rows(made(tmp_path, "teacher"), "examples") if row["level"] == "judgment"]
     assert len(taught) == 24, "twelve comparisons, both orders"
-    said = json.loads((made(tmp_path, "label") / "yield.json").read_text())
-    assert "ensemble_vs_given" in said and not any(reason.startswith("no_") for reason in said["trees"])
+    yields = json.loads((made(tmp_path, "label") / "yield.json").read_text())
+    assert "ensemble_vs_given" in yields and not any(reason.startswith("no_") for reason in yields["trees"])
     rows = {row["method"]: row for row in json.loads((made(tmp_path, "evaluate") / "metrics.json").read_text())}
     assert {"base", "initial", "random", "longer", "surface"} <= set(rows)

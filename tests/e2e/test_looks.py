@@ -70,8 +70,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "leaderboard.html").write_text(page(leaderboard(battles, 0), "Leaderboard"))
     judge = BranchingJudge(WorldEngine(WorldEngineConfig()), load_prompt_set("compact"), JudgeOptions(branches=3))
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)
-    said = [row_of(c, p, "dpo") for c, p in zip(comparisons, judge.compare_all(comparisons), strict=True)]
-    (root / "verdicts.html").write_text(render(PAGE, title="Verdicts", rows=said))
+    verdict_rows = [row_of(c, p, "dpo") for c, p in zip(comparisons, judge.compare_all(comparisons), strict=True)]
+    (root / "verdicts.html").write_text(render(PAGE, title="Verdicts", rows=verdict_rows))
     label = {"comparison_id": "d1", "verdict": "A", "share": 0.75}
     write_views(views(noisy_trees("A" * 3), [label]), root / "trees", "Trees")
     return root
@@ -79,8 +79,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(("width", "dark"), [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])

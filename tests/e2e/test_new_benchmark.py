@@ -26,10 +26,10 @@ def write(path: Path, queries: list[str], labels: list[str]) -> None:
 
 
 def command(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    asked = "stage=evaluate", "evaluate.methods=[dpo,random]", "evaluate.branches=[1]"
+    words = "stage=evaluate", "evaluate.methods=[dpo,random]", "evaluate.branches=[1]"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        return here(*TRAINED, *asked, *more)
+        return here(*TRAINED, *words, *more)
 
 
 def manifests(root: Path) -> dict[Path, int]:

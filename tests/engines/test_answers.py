@@ -23,8 +23,8 @@ def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> No
     stored = json.loads(path.read_text())
     assert stored["request"] == json.loads(json.dumps(content)) and stored["completion"]["prompt_tokens"] == 7
     again = AnswerStore(tmp_path, seed=1)
-    found = again.get(again.contents("m", [ask("other"), ask("q")])[1])
-    assert found == Completion(text="hello ?", prompt_tokens=7, generated_tokens=3, finish_reason="length"), (
+    completion = again.get(again.contents("m", [ask("other"), ask("q")])[1])
+    assert completion == Completion(text="hello ?", prompt_tokens=7, generated_tokens=3, finish_reason="length"), (
         "not by its place in a call, and fit for any file"
     )
     others = [
@@ -46,9 +46,9 @@ def test_equal_requests_of_a_call_are_different_samples(texts: list[str]) -> Non
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**31 for seed in seeds)
     alone = {t: [c["seed"] for c in contents if c["messages"][0]["content"] == t] for t in set(texts)}
-    for text, found in alone.items():
-        only = AnswerStore(Path("unused"), 0).contents("m", [ask(text)] * len(found))
-        assert [c["seed"] for c in only] == found, "other requests change nothing"
+    for text, completion in alone.items():
+        only = AnswerStore(Path("unused"), 0).contents("m", [ask(text)] * len(completion))
+        assert [c["seed"] for c in only] == completion, "other requests change nothing"
 
 
 def test_a_budget_of_requests_holds_over_restarts_and_torn_lines(tmp_path: Path) -> None:

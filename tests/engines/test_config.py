@@ -64,8 +64,8 @@ def test_an_argument_of_vllm_that_a_key_decides_is_refused(monkeypatch: pytest.M
 
 def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     here = OpenAIEngineConfig(model="m")
-    there = OpenAIEngineConfig(model="m", name="n", api_key_env="K", concurrency=1)
-    assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
+    other = OpenAIEngineConfig(model="m", name="n", api_key_env="K", concurrency=1)
+    assert plain(here) == plain(other) != plain(OpenAIEngineConfig(model="other"))
     for change in (
         {"json_schema": True},
         {"base_url": "http://elsewhere/v1"},
@@ -107,35 +107,35 @@ def shared_out(tmp_path: Path) -> Any:
 def test_it_scores_what_the_whole_model_does(shared_out: Any) -> None:
     batch = [Tokens((5, 9, 4), (7, 8)), Tokens((5, 6), (7, 8, 3, 2)), Tokens((2,), (3,))]
     ours, theirs = (TokenScorer(m, TOKENIZER).of_tokens(batch) for m in (shared_out, tiny_llama(len(TOKENIZER))))
-    for found, expected in zip(ours, theirs, strict=True):
-        assert isinstance(found, TokenStatistics) and isinstance(expected, TokenStatistics)
+    for result, expected in zip(ours, theirs, strict=True):
+        assert isinstance(result, TokenStatistics) and isinstance(expected, TokenStatistics)
         for name in COLUMNS:
             torch.testing.assert_close(
-                torch.tensor(found.steps[name]), torch.tensor(expected.steps[name]), rtol=1e-4, atol=1e-5
+                torch.tensor(result.steps[name]), torch.tensor(expected.steps[name]), rtol=1e-4, atol=1e-5
             )
 
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]]:
     """So many GPUs of 10, 20, … bytes; gives what Transformers is asked to load."""
-    asked: list[dict[str, Any]] = []
+    loads: list[dict[str, Any]] = []
 
     def load(load: Any, config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
-        asked.append(options)
+        loads.append(options)
         return tiny_llama(len(TOKENIZER)), {"missing_keys": set(), "unexpected_keys": set()}
 
     monkeypatch.setattr(loading, "from_pretrained", load)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * (index + 1), 0))
-    return asked
+    return loads
 
 
 def test_the_first_gpus_share_it_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, config = on_gpus(monkeypatch, 4), ModelConfig(path="world", dtype="float32", gpus=2)
+    loads, config = on_gpus(monkeypatch, 4), ModelConfig(path="world", dtype="float32", gpus=2)
     load_model(config, "cuda")  # is not moved as a whole, which would fail here
-    assert asked[0]["device_map"] == "balanced" and asked[0]["max_memory"] == {0: 10, 1: 20}
+    assert loads[0]["device_map"] == "balanced" and loads[0]["max_memory"] == {0: 10, 1: 20}
     for device in (None, "cpu"):  # trainers place it themselves; a CPU has room for all of it
         load_model(config, device)
-    assert all("device_map" not in options for options in asked[1:])
+    assert all("device_map" not in options for options in loads[1:])
 
 
 def test_too_few_gpus_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

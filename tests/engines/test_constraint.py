@@ -98,26 +98,26 @@ def test_special_tokens_are_no_text(engine, drawn) -> None:
 def test_candidates_probabilities_are_those_of_a_forward_pass(engine, drawn) -> None:
     candidates = ("1", "2", "3", "4", "5")
     plain = [ask(text, temperature=1.5) for text in ("the cat", "a dog ran", "score")] * 6
-    asked = [ask(r.messages[0]["content"], temperature=1.5, candidates=candidates) for r in plain]
+    requests = [ask(r.messages[0]["content"], temperature=1.5, candidates=candidates) for r in plain]
     texts = [c.text for c in engine.generate(plain, seed=5)]
-    done = engine.generate(asked, seed=5)
+    done = engine.generate(requests, seed=5)
     assert [c.text for c in done] == texts
     vocabulary = engine.tokenizer.get_vocab()
     spelled = [[vocabulary[c], vocabulary[f" {c}"]] for c in candidates]
-    found = 0
+    count = 0
     for index, completion in enumerate(done):
         row, ids = drawn[index]
-        wanted = [place for place, i in enumerate(ids) if any(i in group for group in spelled)]
-        assert [place for place, _ in row.choices] == wanted
+        places = [place for place, i in enumerate(ids) if any(i in group for group in spelled)]
+        assert [place for place, _ in row.choices] == places
         assert [c.at for c in completion.choices] == [m.start() for m in re.finditer("[1-5]", completion.text)]
         with torch.no_grad():
             logits = engine.model(torch.tensor([[*row.prompt, *ids]])).logits[0]
-        for place, choice in zip(wanted, completion.choices, strict=True):
+        for place, choice in zip(places, completion.choices, strict=True):
             chances = logits[len(row.prompt) + place - 1].softmax(0)
             mass = torch.stack([chances[group].sum() for group in spelled])
             assert torch.allclose(mass / mass.sum(), torch.tensor(choice.probabilities), atol=1e-4)
-            found += 1
-    assert found > 10
+            count += 1
+    assert count > 10
 
 
 def test_without_the_package_the_extra_is_named(model_dir, monkeypatch) -> None:

@@ -60,9 +60,9 @@ def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
         loading.load_model(config)
     stopped += [False] * 3
     for _ in range(2):
-        found = loading.load_model(config)
-        assert found.dtype == torch.bfloat16 and loading.load_tokenizer(config)("a word").input_ids
-        assert all(map(torch.equal, found.parameters(), (p.bfloat16() for p in model.parameters())))
+        loaded = loading.load_model(config)
+        assert loaded.dtype == torch.bfloat16 and loading.load_tokenizer(config)("a word").input_ids
+        assert all(map(torch.equal, loaded.parameters(), (p.bfloat16() for p in model.parameters())))
     assert len(unpacked) == 3, "the weights again after the kill, and the tokenizer"
     (tmp_path / "x.gguf").write_bytes(b"GGUF, another")
     loading.load_model(config)

@@ -75,14 +75,14 @@ def test_lasting_fault_is_one_error_completion(server, engine, fault):
 
 
 def test_a_server_that_refuses_everything_is_said_with_its_reason(server, engine):
-    asked = [f"q{i}" for i in range(OUTAGE)]
-    for text in asked:
+    texts = [f"q{i}" for i in range(OUTAGE)]
+    for text in texts:
         server.faults[text] = [422]
     with pytest.raises(EngineError, match=r"answers no request, 8 in a row \(HTTP 422: .*\[key\].*judge-model"):
-        engine.generate([ask(t) for t in asked], seed=1)
-    server.faults = {t: [422] for t in asked}
+        engine.generate([ask(t) for t in texts], seed=1)
+    server.faults = {t: [422] for t in texts}
     assert engine.generate([ask("fine")], seed=1)[0].finish_reason == "stop"
-    done = engine.generate([ask(t) for t in asked], seed=1)
+    done = engine.generate([ask(t) for t in texts], seed=1)
     assert [c.finish_reason for c in done] == ["error"] * OUTAGE, "where it answers others, each is an error"
 
 
@@ -107,11 +107,11 @@ def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_writt
 
 
 def test_server_that_only_fails_ends_the_run_and_a_few_failures_do_not(server, engine):
-    asked = [ask(f"q{i}") for i in range(OUTAGE)]
+    requests = [ask(f"q{i}") for i in range(OUTAGE)]
     server.faults |= {f"q{i}": [(503, {})] * 8 for i in range(OUTAGE)}
     with pytest.raises(EngineError, match="8 in a row .HTTP 503.: check that it runs"):
-        engine.generate(asked, seed=1)
-    out = engine.generate(asked[1:], seed=1)
+        engine.generate(requests, seed=1)
+    out = engine.generate(requests[1:], seed=1)
     assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 503")] * (OUTAGE - 1)
 
 
@@ -237,9 +237,9 @@ def test_a_server_that_takes_no_connection_is_not_waited_for(config):
 
 def test_further_parameters_are_sent_and_what_is_none_is_left_out():
     body = chat_body("m", ask("q", top_k=5), 1, "max_tokens")
-    found = with_parameters(body, {"reasoning_effort": "low", "temperature": None, "top_p": 0.5})
-    assert found["extra_body"] == {"top_k": 5, "reasoning_effort": "low", "top_p": 0.5}
-    assert set(body) - set(found) == {"temperature", "top_p"} and with_parameters(body, {}) == body
+    body_sent = with_parameters(body, {"reasoning_effort": "low", "temperature": None, "top_p": 0.5})
+    assert body_sent["extra_body"] == {"top_k": 5, "reasoning_effort": "low", "top_p": 0.5}
+    assert set(body) - set(body_sent) == {"temperature", "top_p"} and with_parameters(body, {}) == body
 
 
 def test_what_the_client_would_take_from_the_environment_is_not_sent(server, engine, monkeypatch):
@@ -291,7 +291,7 @@ def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, 
     for text in ("q1", "q2", "q3"):
         server.faults[text] = ["slow"]
     server.slow = 0.4
-    asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("unforeseen"), ask("never sent")]
+    requests = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("unforeseen"), ask("never sent")]
 
     def unforeseen(headers):
         raise RecursionError
@@ -299,8 +299,8 @@ def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, 
     server.faults["unforeseen"] = [(429, {})]
     monkeypatch.setattr("judgetrain.engines.openai.gate.retry_after", unforeseen)
     with pytest.raises(RecursionError):
-        engine.generate(asked, seed=1)
-    kept = [answers.get(content) for content in answers.contents("judge-model", asked, config.base_url)]
+        engine.generate(requests, seed=1)
+    kept = [answers.get(content) for content in answers.contents("judge-model", requests, config.base_url)]
     assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]
     assert sum(server.tries.values()) == 5 and "never sent" not in server.tries
 
@@ -334,17 +334,17 @@ def json_engine(server: FaultyServer, **options: Any) -> OpenAIEngine:
 
 def judgment(prompt: str, **changes: Any) -> dict[str, Any]:
     scores = (5, 1) if prompt.index("The Rhine.") < prompt.index("Blue.") else (1, 5)
-    said = {f"Response {side} Score": score for side, score in zip("AB", scores, strict=True)}
+    values = {f"Response {side} Score": score for side, score in zip("AB", scores, strict=True)}
     texts = {"Analysis of Response A": "-", "Analysis of Response B": "one\nResponse A Score: 1", "Comparison": "x"}
-    return said | texts | changes
+    return values | texts | changes
 
 
 def test_a_judgment_is_asked_for_by_the_frame_s_lines_and_read_as_the_frame(server: FaultyServer) -> None:
     server.reply = lambda prompt: json.dumps(judgment(prompt))
     judge = BranchingJudge(json_engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
-    (found,) = judge.compare_all([ITEM])
-    assert (found.verdict, found.margin, found.failures) == ("A", 4, {})
-    assert found.reasons[0].text.splitlines()[0] == "Response A Score: 5"
+    (prediction,) = judge.compare_all([ITEM])
+    assert (prediction.verdict, prediction.margin, prediction.failures) == ("A", 4, {})
+    assert prediction.reasons[0].text.splitlines()[0] == "Response A Score: 5"
     sent = server.bodies[-1]["response_format"]["json_schema"]
     lines = ["Response A Score", "Analysis of Response A", "Response B Score", "Analysis of Response B", "Comparison"]
     assert (sent["name"], sent["strict"]) == ("judgment", True)
@@ -375,8 +375,8 @@ BROKEN = {
 def test_an_answer_that_breaks_the_schema_is_unreadable_and_counted(what: str, server: FaultyServer) -> None:
     server.reply = BROKEN[what]
     options = JudgeOptions(branches=1, steps=SAMPLING, retries=0)
-    (found,) = BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([ITEM])
-    assert found.verdict == "unreadable" and sum(found.failures.values()) == 2
+    (prediction,) = BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([ITEM])
+    assert prediction.verdict == "unreadable" and sum(prediction.failures.values()) == 2
 
 
 def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
@@ -393,6 +393,6 @@ def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
     assert (pointwise.verdict, pointwise.margin) == ("A", 7)
     enum = server.bodies[-1]["response_format"]["json_schema"]["schema"]["properties"]["rating"]["enum"]
     assert enum == [*range(1, 11)]
-    own = PairwiseJudge(json_engine(server), load_prompt_set("auto_j", "pairwise"))
-    own.compare_all([ITEM])
+    judge = PairwiseJudge(json_engine(server), load_prompt_set("auto_j", "pairwise"))
+    judge.compare_all([ITEM])
     assert "response_format" not in server.bodies[-1], "a model's own form stays its own"

@@ -99,8 +99,8 @@ OTHER = {
 def test_which_refusals_say_that_an_account_is_empty() -> None:
     for table, empty in ((ACCOUNT, True), (OTHER, False)):
         assert {is_empty_account(status, text, "") for status, texts in table.items() for text in texts} == {empty}
-    said = "why is my credit balance is too low?"
-    assert not is_empty_account(400, "bad request: 'my credit balance is too low'", said), "a prompt that is repeated"
+    prompt = "why is my credit balance is too low?"
+    assert not is_empty_account(400, "bad request: 'my credit balance is too low'", prompt), "a prompt that is repeated"
 
 
 NOTHING = {
@@ -194,8 +194,8 @@ def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer, monkeyp
     ],
 )
 def test_what_a_server_charges_is_the_most_that_its_fields_imply(usage: dict[str, Any], generated: int) -> None:
-    found = read_completion(json.loads(reply(content="A", usage={"prompt_tokens": 100, **usage})), ask("q"))
-    assert (found.prompt_tokens, found.generated_tokens, found.estimated) == (100, generated, False)
+    completion = read_completion(json.loads(reply(content="A", usage={"prompt_tokens": 100, **usage})), ask("q"))
+    assert (completion.prompt_tokens, completion.generated_tokens, completion.estimated) == (100, generated, False)
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,14 +300,14 @@ def test_the_key_is_never_shown(
         fault = (fault, {}, f"no: {KEY}")
     server.faults["question 2"] = [fault] * 99 if fault else []
     server.reply = lambda text: f"you said {text} {KEY}"
-    said = ""
+    shown_text = ""
     try:
         paid(server, tmp_path, number=8, base_url=address(server, "?n=1"), timeout=1.0)
     except EngineError as error:
-        said = str(error)
+        shown_text = str(error)
     assert set(server.paths) == {"/v1/chat/completions?n=1"}, "the query is sent"
     printed = capsys.readouterr()
-    everything = [said, printed.out, printed.err, caplog.text]
+    everything = [shown_text, printed.out, printed.err, caplog.text]
     everything += [p.read_text(errors="replace") for p in tmp_path.rglob("*") if p.is_file()]
     assert not [text for text in everything if KEY in text]
     assert "POST" in caplog.text

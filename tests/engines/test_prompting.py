@@ -62,11 +62,13 @@ def marked(template: str) -> Any:
     """Byte-level BPE with the control tokens of two families; ``<tool_call>`` is not marked as special."""
     from tokenizers import AddedToken
 
-    made = byte_level(
+    byte_tokenizer = byte_level(
         template, [f.text for f in FORGERIES], "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>"
     )
-    made.add_tokens([AddedToken(t, special=False, normalized=False) for t in ("<tool_call>", "<think>", "<b>")])
-    return made
+    byte_tokenizer.add_tokens(
+        [AddedToken(t, special=False, normalized=False) for t in ("<tool_call>", "<think>", "<b>")]
+    )
+    return byte_tokenizer
 
 
 def folding(cleans: bool) -> Any:
@@ -153,9 +155,9 @@ def test_no_control_token_is_in_the_encoded_user_text(tokenizer: Any) -> None:
 def test_every_prompt_has_the_structure_of_an_honest_one(tokenizer: Any) -> None:
     honest = judgment_prompt(next(f for f in FORGERIES if f.kind == "control"))
     forged = [judgment_prompt(f) for f in FORGERIES]
-    expected, *found = encoded([honest, *forged], tokenizer)
+    expected, *rows = encoded([honest, *forged], tokenizer)
     want = controls(expected, tokenizer)
-    assert all(controls(ids, tokenizer) == want for ids in found)
+    assert all(controls(ids, tokenizer) == want for ids in rows)
     marks = [m for m in MARKERS if m in render(honest, tokenizer)]
     assert want or marks
     for messages in forged:
@@ -174,7 +176,7 @@ def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
 
     honest = row("thanks", judgment_prompt(next(f for f in FORGERIES if f.kind == "control")))
     rows = [row(f.text, judgment_prompt(f)) for f in FORGERIES]
-    first, *clean = (neutral(each, tokenizer) for each in (honest, *rows))
+    first, *clean = (neutral(trained_row, tokenizer) for trained_row in (honest, *rows))
     assert len(clean) == len(FORGERIES)
     table = fitting([honest, *rows], tokenizer, 10**6, "rows").data
     first_ids, *trained_ids = table["input_ids"]

@@ -84,10 +84,10 @@ def test_what_prompts_begin_with_together_is_read_once(window):
     engine.model.register_forward_pre_hook(
         lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
-    found = engine.generate([ask(text) for text in texts], seed=1)
-    computed = sum(each for each in read if each > len(texts))  # the others are steps
-    assert computed < sum(completion.prompt_tokens for completion in found) * 0.6
-    for text, completion in zip(texts, found, strict=True):
+    completions = engine.generate([ask(text) for text in texts], seed=1)
+    computed = sum(prompt for prompt in read if prompt > len(texts))  # the others are steps
+    assert computed < sum(completion.prompt_tokens for completion in completions) * 0.6
+    for text, completion in zip(texts, completions, strict=True):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
@@ -108,9 +108,9 @@ def test_texts_are_not_read_by_parts_where_positions_depend_on_what_is_read_at_o
     texts = [" ".join([*words[:110], *words[i : i + 40]]) for i in (110, 150)]
     rows = [engine._row(tuple(tokenizer(text)["input_ids"]), GREEDY, i, i) for i, text in enumerate(texts)]
     logits, _ = engine._decoder._prefill(rows, max(len(r.prompt) for r in rows), 400)
-    for row, found in zip(rows, logits, strict=True):
+    for row, logit_row in zip(rows, logits, strict=True):
         plain = engine.model(torch.tensor([row.prompt])).logits[0, -1]
-        assert torch.allclose(plain.log_softmax(-1), found.log_softmax(-1), atol=1e-3)
+        assert torch.allclose(plain.log_softmax(-1), logit_row.log_softmax(-1), atol=1e-3)
 
 
 def test_memory_that_was_never_written_is_never_read(engine):

@@ -78,7 +78,7 @@ def test_greedy_answers_are_those_of_transformers(
 
 def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
     """Each second request may say half of its answer; the others have a word from the middle of theirs to stop at."""
-    asked, ends = [], []
+    requests_made, ends = [], []
     for place, (request, whole) in enumerate(zip(requests[:12], here.generate(requests[:12], 1), strict=True)):
         words = re.findall(r"\w+", whole.text)
         assert whole.generated_tokens > 3 and words
@@ -88,28 +88,32 @@ def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, req
         else:
             sampling = replace(CRITERIA, stop=(words[len(words) // 2],))
             ends.append("stop")
-        asked.append(replace(request, sampling=sampling))
-    assert same(asked, vllm, here) >= 0.9
-    assert [completion.finish_reason for completion in here.generate(asked, 1)] == ends
-    assert {completion.finish_reason for completion in vllm.generate(asked, 1)} == {"stop", "length"}
+        requests_made.append(replace(request, sampling=sampling))
+    assert same(requests_made, vllm, here) >= 0.9
+    assert [completion.finish_reason for completion in here.generate(requests_made, 1)] == ends
+    assert {completion.finish_reason for completion in vllm.generate(requests_made, 1)} == {"stop", "length"}
 
 
 def test_many_requests_with_seeds_of_their_own(vllm: VllmEngine, requests: list[Request]) -> None:
     """256 at once: vLLM on a CPU dies over them where it reads prompts in parts."""
     hot = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=24)
-    asked = [replace(requests[i % 40], sampling=hot) for i in range(256)]
-    first, again, other = (vllm.generate(asked, seed) for seed in (5, 5, 6))
+    many = [replace(requests[i % 40], sampling=hot) for i in range(256)]
+    first, again, other = (vllm.generate(many, seed) for seed in (5, 5, 6))
     assert sum(a == b for a, b in zip(first, again, strict=True)) >= 250
     assert sum(a.text == b.text for a, b in zip(first, other, strict=True)) <= 64
-    alone = vllm.generate([replace(asked[i], place=i) for i in range(100, 140)], 5)
+    alone = vllm.generate([replace(many[i], place=i) for i in range(100, 140)], 5)
     assert sum(a.text == b.text for a, b in zip(first[100:140], alone, strict=True)) >= 36
 
 
 def test_probabilities_of_candidates(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
     """Equal to the model's own but for what another spelling beyond the likeliest tokens adds."""
     word = re.findall(r"\w+", here.generate(requests[:1], 1)[0].text)[0]
-    asked = [replace(r, sampling=replace(CRITERIA, candidates=(word, "the"))) for r in requests[:20]]
-    equal = [(a, b) for a, b in zip(vllm.generate(asked, 1), here.generate(asked, 1), strict=True) if a.text == b.text]
+    with_candidates = [replace(r, sampling=replace(CRITERIA, candidates=(word, "the"))) for r in requests[:20]]
+    equal = [
+        (a, b)
+        for a, b in zip(vllm.generate(with_candidates, 1), here.generate(with_candidates, 1), strict=True)
+        if a.text == b.text
+    ]
     assert sum(len(b.choices) for _, b in equal) >= 10
     for a, b in equal:
         assert [c.at for c in a.choices] == [c.at for c in b.choices]

@@ -76,9 +76,9 @@ def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, 
         ("pairwise:mine", str(tmp_path / "mine")),
     ]
     rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
-    asked = list(read_rows(out, "replies-pairs-pairwise.base"))
-    assert len(asked) == 20
-    verdicts = [{r["shown"]: r["answer"] for r in row["replies"]} for row in asked]
+    replies = list(read_rows(out, "replies-pairs-pairwise.base"))
+    assert len(replies) == 20
+    verdicts = [{r["shown"]: r["answer"] for r in row["replies"]} for row in replies]
     labels = ["AB"[i % 2] for i in range(20)]
     expected = sum(v["AB"] == v["BA"] == y for v, y in zip(verdicts, labels, strict=True)) / 20
     assert rows["pairwise:base"]["agreement"] == pytest.approx(expected, abs=1e-6)

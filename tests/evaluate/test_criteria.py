@@ -49,14 +49,15 @@ def test_what_is_not_there_is_told(rows: list[Comparison], criteria: str, told: 
 @pytest.mark.parametrize("reads", ["one", "two"])
 def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: str) -> None:
     """An annotator who never errs, under the true weights, gives the hidden rule's verdict every time."""
-    found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=300), 3) if c.label != "tie"]
+    decided = [c for c in eval_comparisons(WorldConfig(eval_comparisons=300), 3) if c.label != "tie"]
     world = load_world(3)  # the configuration names no rule, so that the seed draws it
-    rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in found]
+    rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in decided]
     engine = WorldEngine(WorldEngineConfig(error_rate=0.0))
     settings = JudgeConfig(reads=reads, score="parsed", aggregation="mean")
     judge = BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions.of(settings, 10))
     agreed = {
-        criteria: sum(p.verdict == c.label for p, c in zip(judge.compare_all(shown), found, strict=True)) / len(found)
+        criteria: sum(p.verdict == c.label for p, c in zip(judge.compare_all(shown), decided, strict=True))
+        / len(decided)
         for criteria in ("given", "shuffled")
         for shown in [by_criteria(rows, criteria, "teacher")]
     }

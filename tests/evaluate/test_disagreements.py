@@ -60,8 +60,8 @@ def test_the_worst_disagreements_are_shown_and_no_agreement(evaluated: Path) -> 
     directory = evaluated / "view" / "pairs-sft"
     shown = []
     for page in sorted(directory.glob("0*.html")):
-        found = parse(page.read_text(encoding="utf-8"))
-        shown.append(found.all("p", "soft")[0].text())
+        page_elements = parse(page.read_text(encoding="utf-8"))
+        shown.append(page_elements.all("p", "soft")[0].text())
     assert len(shown) == len(set(shown)) == 9
     assert [ranked[i] for i in shown] == pytest.approx(sorted(ranked.values(), reverse=True)[:9])
     index = parse((directory / "index.html").read_text(encoding="utf-8"))

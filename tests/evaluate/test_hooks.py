@@ -107,8 +107,8 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
     assert stages.EVALUATE.name == "evaluate" and not refused(config, "evaluate")
     assert checked == ["EvaluateConfig", "evaluate.methods: own by base"]
     out = run("evaluate", config, {}, tmp_path / "out").directory
-    longer, first, own = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
-    assert (own.method, own.agreement) == ("own:base", 0.0), "the label is B"
+    longer, first, own_row = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
+    assert (own_row.method, own_row.agreement) == ("own:base", 0.0), "the label is B"
     assert (longer.extras, first.extras) == ({"robustness": Counted(5, 10)}, {})
     assert json.loads((out / "halves.json").read_text()) == ["b: 1"]
     text = (out / "report.md").read_text()

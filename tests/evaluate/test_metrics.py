@@ -50,10 +50,10 @@ def test_every_count_equals_a_plain_loop(items: list[tuple]) -> None:  # type: i
         v in ("A", "B") and y in ("A", "B") for v, y in zip(one, labels, strict=True)
     ]
     number = {"A": 1, "tie": 0, "B": -1}
-    known = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
+    pairs = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
     r = length_correlation(ab, ba, longer)
-    if len({v for v, _ in known}) > 1 and len({side for _, side in known}) > 1:
-        assert r == pytest.approx(metrics.correlations(*zip(*known, strict=True))["pearson"], abs=1e-6)
+    if len({v for v, _ in pairs}) > 1 and len({side for _, side in pairs}) > 1:
+        assert r == pytest.approx(metrics.correlations(*zip(*pairs, strict=True))["pearson"], abs=1e-6)
     else:
         assert r is None
     right = [a == b == y for a, b, y, _ in items]
@@ -107,16 +107,16 @@ def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
     # 200 items, of which the first method alone has 30 right and the second alone 10.
     first = [True] * 30 + [False] * 10 + [True] * 160
     second = [False] * 30 + [True] * 10 + [True] * 160
-    found = paired_difference(first, second, 4000, 1)
-    assert found is not None
-    assert found.mean == pytest.approx(0.1)
+    difference = paired_difference(first, second, 4000, 1)
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.1)
     half = 1.96 * math.sqrt((40 / 200 - 0.1**2) / 200)  # variance of a difference that is 1, -1 or 0
-    assert found.interval == pytest.approx((0.1 - half, 0.1 + half), abs=0.015)
+    assert difference.interval == pytest.approx((0.1 - half, 0.1 + half), abs=0.015)
     exact = 2 * sum(math.comb(40, k) for k in range(11)) / 2**40  # the sign test's
-    assert found.p == pytest.approx(exact, abs=0.002)
+    assert difference.p == pytest.approx(exact, abs=0.002)
     mirrored = paired_difference(second, first, 4000, 1)
     assert mirrored is not None
-    assert (mirrored.mean, mirrored.p) == (pytest.approx(-0.1), pytest.approx(found.p, abs=0.002))
+    assert (mirrored.mean, mirrored.p) == (pytest.approx(-0.1), pytest.approx(difference.p, abs=0.002))
     assert paired_difference([], [], 100, 1) is None
     with pytest.raises(ValueError, match="same items"):
         paired_difference([True], [True, False], 100, 1)
@@ -144,8 +144,8 @@ def test_a_length_balanced_agreement_by_hand() -> None:
     right = np.array([True] * 27 + [False] * 3 + [True] * 4 + [False] * 6 + [True] * 4)
     assert length_balanced(right, BETTER, LENGTHS) == pytest.approx((27 / 30 + 4 / 10) / 2)
     spread = math.sqrt(0.9 * 0.1 / 30 + 0.4 * 0.6 / 10) / 2
-    found = length_balanced_interval(right, BETTER, LENGTHS, 4000, 1)
-    assert found == pytest.approx((0.65 - 1.96 * spread, 0.65 + 1.96 * spread), abs=0.025)
+    interval = length_balanced_interval(right, BETTER, LENGTHS, 4000, 1)
+    assert interval == pytest.approx((0.65 - 1.96 * spread, 0.65 + 1.96 * spread), abs=0.025)
     assert length_balanced_interval(right[:9], BETTER[:9], LENGTHS[:9], 50, 1) is None
     assert length_balanced(right[:30], BETTER[:30], LENGTHS[:30]) is None, "of one half alone there is no balance"
 
@@ -154,15 +154,15 @@ def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
     # 40 prompts, each five times the same: on 12 the first method alone is right, on 6 the second, on 22 both.
     first, second = np.repeat([True] * 12 + [False] * 6 + [True] * 22, 5), np.repeat([False] * 12 + [True] * 28, 5)
     prompts = np.repeat(np.arange(40), 5).tolist()
-    found, naive = paired_difference(first, second, 4000, 1, prompts), paired_difference(first, second, 4000, 1)
-    assert found is not None and naive is not None
+    difference, naive = paired_difference(first, second, 4000, 1, prompts), paired_difference(first, second, 4000, 1)
+    assert difference is not None and naive is not None
     mean = 6 / 40
     deviation = math.sqrt((18 / 40 - mean**2) / 40)
-    assert found.mean == naive.mean == pytest.approx(mean)
-    assert found.interval == pytest.approx((mean - 1.96 * deviation, mean + 1.96 * deviation), abs=0.03)
+    assert difference.mean == naive.mean == pytest.approx(mean)
+    assert difference.interval == pytest.approx((mean - 1.96 * deviation, mean + 1.96 * deviation), abs=0.03)
     normal = math.erfc(mean / deviation / math.sqrt(2))  # two-sided
-    assert found.p == pytest.approx(normal, abs=0.05)
-    assert naive.p is not None and naive.p < 0.01 < 0.1 < (found.p or 0)
+    assert difference.p == pytest.approx(normal, abs=0.05)
+    assert naive.p is not None and naive.p < 0.01 < 0.1 < (difference.p or 0)
     one = paired_difference([True, False], [False, False], 50, 1, ["x", "x"])
     assert one is not None and (one.interval, one.p) == (None, None)
 
@@ -211,21 +211,21 @@ def test_below_ten_prompts_resamples_give_no_interval(prompts: int, known: bool)
     values, margins = [float(c < 4) for c in clusters], [float(i % 7) for i in range(90)]
     differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
     assert differ and (differ.interval is not None, differ.p is not None) == (known, known)
-    for found in (
+    for interval in (
         bootstrap_interval(values, 50, 1, clusters),
         with_intervals(margins, values, 50, 1, clusters)["pearson_ci"],
     ):
-        assert (found is not None) is known
+        assert (interval is not None) is known
 
 
 @pytest.mark.parametrize("gain", [-1, 0, 1])
 def test_methods_that_never_differ_or_always_do_have_a_difference_with_an_interval(gain: int) -> None:
     prompts = [i // 3 for i in range(30)]
-    found = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, prompts)
-    assert found is not None and found.mean == gain
-    assert found.interval == pytest.approx((max(-1, gain - unseen(10)), min(1, gain + unseen(10))))
+    difference = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, prompts)
+    assert difference is not None and difference.mean == gain
+    assert difference.interval == pytest.approx((max(-1, gain - unseen(10)), min(1, gain + unseen(10))))
     # Ten coins fall alike with a chance of 2 in 2^10.
-    assert found.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
+    assert difference.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
     few = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, [i // 10 for i in range(30)])
     assert few is not None and few.p == (1 if gain == 0 else 0.25)
 
@@ -234,8 +234,8 @@ def copied(copies: int, together: bool, prompts: int = 30) -> Benchmark:
     """Prompts with so many equal comparisons each; not ``together``: each on a prompt of its own."""
     comparisons = []
     for i in range(prompts * copies):
-        own = f"q{i // copies}" if together else f"q{i // copies}, copy {i % copies}"
-        dialogue = Dialogue(f"b:{i}", "b", (Message("user", own),))
+        query = f"q{i // copies}" if together else f"q{i // copies}, copy {i % copies}"
+        dialogue = Dialogue(f"b:{i}", "b", (Message("user", query),))
         label: Any = LABELS[i // copies % 3]
         comparisons.append(Comparison(f"b:{i}", dialogue, "xxx" if i // copies % 2 else "x", "yy", label=label))
     return Benchmark(name="b", split="test", comparisons=comparisons)
@@ -245,13 +245,13 @@ def judged(of: Benchmark, copies: int, method: str, branches: int, seed: int, ri
     """Verdicts and margins that are often right, the same for all copies of a comparison."""
     rng = np.random.default_rng(seed)
     drawn = rng.random((len(of.comparisons) // copies, 3))
-    said = []
+    predictions = []
     for i, comparison in enumerate(of.comparisons):
         first, second, noise = drawn[i // copies]
         ab, ba = (comparison.label if u < right else "A" for u in (first, second))
         margin = {"A": 1.0, "tie": 0.0, "B": -1.0}[str(comparison.label)] + 3 * noise - 1.5
-        said.append(prediction(comparison, method, branches, ab, ba, margin))
-    return said
+        predictions.append(prediction(comparison, method, branches, ab, ba, margin))
+    return predictions
 
 
 def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -287,6 +287,6 @@ def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:
     one, copies = copied(1, True), copied(COPIES, False)
     named = replace(copies, prompts={c.id: str(i // COPIES) for i, c in enumerate(copies.comparisons)})
     expected = metric_row(one, judged(one, 1, "m", 0, 1), 0.1, 200, 1)
-    found = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, 200, 1)
-    assert (found.n, found.n_prompts, expected.n_prompts) == (120, 30, 30)
-    assert found.agreement_ci == pytest.approx(expected.agreement_ci)
+    row = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, 200, 1)
+    assert (row.n, row.n_prompts, expected.n_prompts) == (120, 30, 30)
+    assert row.agreement_ci == pytest.approx(expected.agreement_ci)

@@ -129,15 +129,15 @@ def test_corrections_are_paid_for_once_and_within_limits(
 
 def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: FaultyServer, config: Config) -> None:
     config.judge.guideline_tokens = 14  # half of it is what the server's guidelines have
-    found = dict(estimated(EvaluateSettings.of(config)))
+    estimates = dict(estimated(EvaluateSettings.of(config)))
     assert server.bodies == []
-    assert list(found) == ["pairwise:external (m)", "external (m)"]
-    made = {step: cost["calls"] for costs in found.values() for step, cost in costs.items()}
-    assert made == {"pairwise": 8, "criteria": 4, "guideline": 8, "judgment": 16}
+    assert list(estimates) == ["pairwise:external (m)", "external (m)"]
+    calls = {step: cost["calls"] for costs in estimates.values() for step, cost in costs.items()}
+    assert calls == {"pairwise": 8, "criteria": 4, "guideline": 8, "judgment": 16}
     evaluated(config, "a")
-    assert sum(made.values()) == CALLS == len(server.billed)
+    assert sum(calls.values()) == CALLS == len(server.billed)
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
-    expected = sum(cost["prompt"] for costs in found.values() for cost in costs.values())
+    expected = sum(cost["prompt"] for costs in estimates.values() for cost in costs.values())
     assert expected == pytest.approx(characters / 4, rel=0.2)
     assert not list(Path(config.output_dir).rglob("*estimate*"))
 

@@ -55,8 +55,8 @@ def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) ->
     manifest(tmp_path, "label", "l1", {"tree": "t1"})
     sft = manifest(tmp_path, "sft", "s1", {"label": "l1"})
     dpo = manifest(tmp_path, "dpo", "d1", {"sft": "s1", "label": "l1"})
-    found = [(row["stage"], row["fingerprint"]) for row in lineage([sft, dpo, tmp_path / "nowhere"])]
-    assert found == [("tree", "t1"), ("label", "l1"), ("sft", "s1"), ("dpo", "d1")]
+    ancestors = [(row["stage"], row["fingerprint"]) for row in lineage([sft, dpo, tmp_path / "nowhere"])]
+    assert ancestors == [("tree", "t1"), ("label", "l1"), ("sft", "s1"), ("dpo", "d1")]
 
 
 @pytest.fixture
@@ -132,31 +132,31 @@ def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so(
 def test_every_method_is_set_against_another_on_the_same_items(names: list[Any], expected: set[Any]) -> None:
     whole = benchmark(40)
     results = [answers(name, k, whole, 4 * i) for i, (name, k) in enumerate(names, 2)]
-    found = {
+    by_pair = {
         tuple((side.method, side.branches) for side in (row.first, row.second)): row
         for row in paired_comparisons(whole, results, 200, 1)
     }
-    assert set(found) == expected
+    assert set(by_pair) == expected
     right = {key: 4 * i / 40 for i, key in enumerate(names, 2)}
-    for (first, second), row in found.items():
+    for (first, second), row in by_pair.items():
         assert row.agreement_difference == pytest.approx(right[first] - right[second])
     rows = [metric_row(whole, result, 0.0, 50, 1) for result in results]
-    assert ("| bootstrap p |" in markdown(Report(recipe="r", seed=1, rows=rows, paired=list(found.values())))) == bool(
-        found
-    )
+    assert (
+        "| bootstrap p |" in markdown(Report(recipe="r", seed=1, rows=rows, paired=list(by_pair.values())))
+    ) == bool(by_pair)
 
 
 def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> None:
     """What is sent to W&B, read back from an offline run's files."""
     whole, judged = benchmark(60), (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
     rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]
-    report, told = Report(recipe="mine", seed=1, rows=rows), {"stage": "evaluate", "fingerprint": "0" * 16}
-    how: dict[str, Any] = {**told, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}
+    report, stage_facts = Report(recipe="mine", seed=1, rows=rows), {"stage": "evaluate", "fingerprint": "0" * 16}
+    how: dict[str, Any] = {**stage_facts, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}
     with tracked(TrackConfig("wandb"), StageFacts(**how)) as run:
         track_report(report, run)
-    [found] = read_runs(tmp_path)
-    assert found.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)
-    table = found.table("b/metrics")
+    [tracked_run] = read_runs(tmp_path)
+    assert tracked_run.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)
+    table = tracked_run.table("b/metrics")
     balanced, high = table["columns"].index("length_balanced"), table["columns"].index("agreement_ci_high")
     assert [row[balanced] for row in table["data"]] == pytest.approx([row.length_balanced for row in report.rows])
     assert [row[high] for row in table["data"]] == pytest.approx([row.agreement_ci[1] for row in report.rows])

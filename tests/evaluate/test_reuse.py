@@ -114,15 +114,15 @@ def test_replies_and_scores_are_taken_over_too(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: Counting(reply))
     config, inputs = world
-    asked = replace(config.evaluate, methods=["base", "pairwise:base", "pointwise:sft", "scorer:sentprob"])
+    more_methods = replace(config.evaluate, methods=["base", "pairwise:base", "pointwise:sft", "scorer:sentprob"])
     monkeypatch.setattr(ScorerConfig, "shard_size", 8)
-    config = replace(config, evaluate=asked)
+    config = replace(config, evaluate=more_methods)
     config.train.base = replace(config.train.base, path="world")
     first, directory = evaluated(config, inputs, "a")
     assert first > 2 * 20 * 2
     kept = sorted(path.name for path in directory.glob("*-of-*.jsonl"))
     assert {name.split("-")[0] for name in kept} == {"trees", "replies", "scores"}
-    changed = replace(config, evaluate=replace(asked, bootstrap=50))
+    changed = replace(config, evaluate=replace(more_methods, bootstrap=50))
     second, other = evaluated(changed, inputs, "b")
     assert second == 0
     assert all((directory / name).samefile(other / name) for name in kept)
@@ -133,5 +133,7 @@ def test_replies_and_scores_are_taken_over_too(world: World, monkeypatch: pytest
     assert rows[0] == rows[1]
     prompts = Path(config.output_dir) / "asked.yaml"
     prompts.write_text(prompt_file("pairwise").read_text() + "\n# changed\n")
-    reworded = replace(asked, methods=["pairwise:base"], pairwise=replace(asked.pairwise, prompts=str(prompts)))
+    reworded = replace(
+        more_methods, methods=["pairwise:base"], pairwise=replace(more_methods.pairwise, prompts=str(prompts))
+    )
     assert evaluated(replace(config, evaluate=reworded), inputs, "c")[0] == 40

@@ -84,29 +84,29 @@ def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
 
 def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> None:
     """Three of four go to the first: Wilson's interval of 3 in 4, whatever consistent verdicts stand beside them."""
-    said = [*"111", "2", *"ABt" * 20]
+    verdicts = [*"111", "2", *"ABt" * 20]
     both = {"1": ("A", "B"), "2": ("B", "A"), "A": ("A", "A"), "B": ("B", "B"), "t": ("tie", "tie")}
     whole = [
         Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", f"q{i}"),)), "x", "yy", label="A")
-        for i in range(len(said))
+        for i in range(len(verdicts))
     ]
-    found = [
+    predictions = [
         Prediction(comparison_id=c.id, method="m", verdict_ab=both[v][0], verdict_ba=both[v][1])  # type: ignore[arg-type]
-        for c, v in zip(whole, said, strict=True)
+        for c, v in zip(whole, verdicts, strict=True)
     ]
-    row = metric_row(Benchmark(name="b", split="test", comparisons=whole), found, 0.0, 50, 1)
+    row = metric_row(Benchmark(name="b", split="test", comparisons=whole), predictions, 0.0, 50, 1)
     assert (row.n_flips, row.position_bias) == (4, 0.75)
     assert row.position_bias_ci == pytest.approx((0.3006, 0.9544), abs=1e-4)
 
 
 def test_costs_are_means_over_the_comparisons_that_have_them() -> None:
     whole = voted()
-    said = [
+    predictions = [
         replace(p, cost=Cost(float(i), 2.0, None if i % 2 else 3.0))  # type: ignore[arg-type]
         for i, p in enumerate(scored(whole))
     ]
     labelled = [i for i, c in enumerate(whole.comparisons) if c.label]
-    row = metric_row(whole, said, 0.5, 50, 1)
+    row = metric_row(whole, predictions, 0.5, 50, 1)
     assert row.prompt_tokens == pytest.approx(sum(labelled) / len(labelled))
     assert (row.generated_tokens, row.calls) == (2.0, 3.0)
 

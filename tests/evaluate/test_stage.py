@@ -183,8 +183,8 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     agreed = {"initial+vote": 0.5, "initial": 0.4, "sft": 0.6, "dpo": 0.7, "dpo+one": 0.9, "longer": 0.4, "random": 0.2}
     agreed |= {"rubric:70": 0.65, "ceiling:rule": 1.0}
     rows = [
-        MetricRow(method=method, benchmark="b", split="test", branches=k, n=30, agreement=each + k / 100)
-        for method, each in agreed.items()
+        MetricRow(method=method, benchmark="b", split="test", branches=k, n=30, agreement=cell + k / 100)
+        for method, cell in agreed.items()
         for k in ((1, 3) if method.startswith(("initial", "sft", "dpo")) else (0,))
     ]
     kept = [(row.method, row.branches) for row in that_matter(rows)]
@@ -198,8 +198,8 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     table, _ = console_tables(Report(recipe="r", seed=1, rows=rows))
     assert table.row_count == 5 and f"{len(rows) - 5} more rows" in str(table.caption)
     ways: tuple[dict[str, str], ...] = ({}, {"asked": "greedy"}, {"asked": "greedy", "plan": "shared"})
-    said = [AGREED["consistency %"](replace(rows[0], consistency=1.0, **way)) for way in ways]
-    assert said == ["100.0", "–", "100.0"], "one that is asked without a plan reads each response by itself"
+    texts = [AGREED["consistency %"](replace(rows[0], consistency=1.0, **way)) for way in ways]
+    assert texts == ["100.0", "–", "100.0"], "one that is asked without a plan reads each response by itself"
 
 
 def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(setup: Setup, tmp_path: Path) -> None:

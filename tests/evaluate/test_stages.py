@@ -38,10 +38,10 @@ def test_a_branching_judge_of_revisions_has_branches() -> None:
 
 def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     config = configured("recipe=quickstart", "train.base.path=gpt2", "train.dpo.beta=0.7", "train.dpo.max_length=99")
-    said = by_key(ReferenceSettings.of(config))
-    assert said["train.base"] == {"dtype": "auto", "attn_implementation": None}
-    assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
-    assert said["train.dpo.lora"] is False
+    settings = by_key(ReferenceSettings.of(config))
+    assert settings["train.base"] == {"dtype": "auto", "attn_implementation": None}
+    assert settings["train.dpo"]["max_length"] == 99 and "beta" not in settings["train.dpo"]
+    assert settings["train.dpo.lora"] is False
     shown = by_key(EvaluateSettings.of(config))
     assert shown["judge"]["retries"] == 1 and shown["tree.criteria"] == 10
 

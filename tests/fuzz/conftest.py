@@ -11,6 +11,6 @@ from tests.builders.debug_run import finished_once
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the finished run's ``output_dir``; ``JUDGETRAIN_FUZZ_RUN`` names one of the same code and settings."""
-    if known := os.environ.get("JUDGETRAIN_FUZZ_RUN"):
-        return Path(known)
+    if run_directory := os.environ.get("JUDGETRAIN_FUZZ_RUN"):
+        return Path(run_directory)
     return finished_once(tmp_path_factory)

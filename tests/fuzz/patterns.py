@@ -83,8 +83,8 @@ def _held(value: Any, depth: int = 4) -> Iterator[re.Pattern[Any]]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         inside = [getattr(value, field.name) for field in dataclasses.fields(value)]
     if depth:
-        for each in inside:
-            yield from _held(each, depth - 1)
+        for inner in inside:
+            yield from _held(inner, depth - 1)
 
 
 def _written(tree: ast.Module) -> Iterator[tuple[int, re.Pattern[str], str]]:
@@ -112,31 +112,31 @@ def slow(pattern: re.Pattern[Any], methods: frozenset[str]) -> str | None:
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         for text in texts():
-            given: Any = text.encode() if isinstance(pattern.pattern, bytes) else text
+            subject: Any = text.encode() if isinstance(pattern.pattern, bytes) else text
             os.write(writer, f"{text[:30]!r}\n".encode())
             signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-            pattern.match(given)
+            pattern.match(subject)
             if "fullmatch" in methods:
-                pattern.fullmatch(given)
+                pattern.fullmatch(subject)
             if searched:
-                for _ in pattern.finditer(given):
+                for _ in pattern.finditer(subject):
                     pass
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as said:
-        last = said.read().splitlines()[-1]
+    with os.fdopen(reader) as pipe:
+        last = pipe.read().splitlines()[-1]
     return last if os.waitpid(child, 0)[1] else None
 
 
 def main() -> None:
     """Print the patterns that are too slow, and how many were tried."""
-    found: dict[tuple[Any, ...], Found] = {}
-    for each in patterns():
-        found.setdefault((each[1].pattern, each[1].flags, each[2]), each)
-    for name, pattern, methods in found.values():
+    slow_patterns: dict[tuple[Any, ...], Found] = {}
+    for case in patterns():
+        slow_patterns.setdefault((case[1].pattern, case[1].flags, case[2]), case)
+    for name, pattern, methods in slow_patterns.values():
         if text := slow(pattern, methods):
             print(f"{name} is not linear on {text}", flush=True)
-    print(f"{len(found)} patterns tried", file=sys.stderr)
+    print(f"{len(slow_patterns)} patterns tried", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -48,11 +48,11 @@ def config(output: Path) -> Config:
 def results(output: Path) -> dict[str, list[Path]]:
     """Return every file that is part of a stage's result."""
     files = (p for p in sorted(output.glob("artifacts/*/*/**/*")) if p.is_file() and p.stat().st_size)
-    found: dict[str, list[Path]] = {}
+    artifacts: dict[str, list[Path]] = {}
     for path in files:
         if path.name == MANIFEST or "/".join(path.relative_to(output).parts[3:]) not in UNLISTED:
-            found.setdefault(path.relative_to(output).parts[1], []).append(path)
-    return found
+            artifacts.setdefault(path.relative_to(output).parts[1], []).append(path)
+    return artifacts
 
 
 def damage(path: Path, chance: random.Random) -> str:
@@ -72,7 +72,7 @@ def damage(path: Path, chance: random.Random) -> str:
 def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tries, seed = effort(30, 300), int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
     chance, files = random.Random(seed), results(copy)
-    made = {name: Pipeline(config(copy)).plan(name).directory for name in STAGES}
+    directories = {name: Pipeline(config(copy)).plan(name).directory for name in STAGES}
     for _ in range(tries):
         stage = chance.choice([*files])
         path = chance.choice(files[stage])
@@ -83,12 +83,12 @@ def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[
         assert [name for name, row in table.items() if row["state"] == "damaged"] == [stage], where
         # The run itself goes on below, unless it is the evaluation that is damaged.
         assert table[stage]["stage=evaluate"] == ("unread" if stage in READERS else "stop"), where
-        refused(stage, path.name, copy, made, where)
+        refused(stage, path.name, copy, directories, where)
         if stage in READERS:  # who does not read it now says it all the same
             capsys.readouterr()
             Pipeline(config(copy)).run("evaluate")
-            told = capsys.readouterr().out
-            assert path.name in told and ("nothing to do" in told), where
+            printed = capsys.readouterr().out
+            assert path.name in printed and ("nothing to do" in printed), where
         path.write_bytes(before)
     assert "damaged" not in {row["state"] for row in rows(Pipeline(config(copy)))}
 
@@ -106,6 +106,6 @@ def refused(stage: str, name: str, copy: Path, made: dict[str, Path], where: str
         if reader != stage:
             assert not made[reader].exists(), where
             aside.rename(made[reader])
-    said = str(error.value)
-    assert name in said and f"stage {stage} has to be made again" in said and "`rm -r " in said, where
-    assert "\n" not in said, where
+    message = str(error.value)
+    assert name in message and f"stage {stage} has to be made again" in message and "`rm -r " in message, where
+    assert "\n" not in message, where

@@ -26,22 +26,24 @@ def test_killed_at_random_moments_it_ends_with_the_same_artifacts(finished: Path
         again = STAGES[first : first + length]
         output, log = tmp_path / f"killed-{runs}", tmp_path / f"killed-{runs}.log"
         shutil.copytree(finished, output)
-        taken = [
+        seconds_taken = [
             json.loads(p.read_bytes())["seconds"] for s in again for p in output.glob(f"artifacts/{s}/*/manifest.json")
         ]
         for stage in STAGES[first:]:
             shutil.rmtree(output / "artifacts" / stage)
         while done < kills:
             # As many after a moment as after a while: in a stage's first steps, and in the middle of the longest.
-            after = math.exp(chance.uniform(math.log(EARLIEST), math.log(max(EARLIEST, LATEST * sum(taken)))))
+            after = math.exp(chance.uniform(math.log(EARLIEST), math.log(max(EARLIEST, LATEST * sum(seconds_taken)))))
             if ended(output, log, again[-1], after):
                 break
             done += 1
         assert ended(output, log, again[-1], None)
-        said, found = log.read_text(), lasting(output)
-        assert "Traceback" not in said, (seed, said)
-        assert sorted(found) == [name for name in sorted(whole) if name.split("/")[0] not in STAGES[first + length :]]
-        assert [name for name in found if found[name] != whole[name]] == [], seed
+        log_text, contents = log.read_text(), lasting(output)
+        assert "Traceback" not in log_text, (seed, log_text)
+        assert sorted(contents) == [
+            name for name in sorted(whole) if name.split("/")[0] not in STAGES[first + length :]
+        ]
+        assert [name for name in contents if contents[name] != whole[name]] == [], seed
         runs += 1
 
 

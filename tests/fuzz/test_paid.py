@@ -283,62 +283,62 @@ def test_nothing_is_paid_twice_whatever_the_server_does(
     caplog.set_level("INFO")
     for number in range(effort(3, 80)):
         with serving() as server:
-            found = observed(number, server)
-            finish(found)
+            attacked = observed(number, server)
+            finish(attacked)
             printed = capsys.readouterr()
-            check(found, 0, printed.out, printed.err, caplog.text)
+            check(attacked, 0, printed.out, printed.err, caplog.text)
             caplog.clear()
-            before = len(found.server.log)
-            assert found.once() and len(found.server.log) == before, "a finished stage asks nothing"
+            before = len(attacked.server.log)
+            assert attacked.once() and len(attacked.server.log) == before, "a finished stage asks nothing"
 
 
 def test_budgets_hold_whatever_the_server_does(observed: Any) -> None:
     for number in range(1000, 1000 + effort(2, 40)):
         rng = random.Random(number)
         with serving() as server:
-            found = observed(number, server)
+            attacked = observed(number, server)
             requests, tokens = rng.randint(1, 20), rng.randint(100, 1500)
             for _ in range(RUNS):
-                finished = found.once(max_requests=requests, max_tokens=tokens)
-                assert len(found.server.log) <= requests
-                assert sum(REAL for tried in found.server.log if charged(tried)) <= tokens
+                finished = attacked.once(max_requests=requests, max_tokens=tokens)
+                assert len(attacked.server.log) <= requests
+                assert sum(REAL for tried in attacked.server.log if charged(tried)) <= tokens
                 if finished:
                     break
-                if "max_requests" in found.said[-1]:
+                if "max_requests" in attacked.said[-1]:
                     requests += rng.randint(1, 20)
-                elif "max_tokens" in found.said[-1]:
+                elif "max_tokens" in attacked.said[-1]:
                     tokens += rng.randint(100, 1500)
                 else:
-                    found.attack.share *= 0.8
-            finish(found)
-            check(found)
+                    attacked.attack.share *= 0.8
+            finish(attacked)
+            check(attacked)
 
 
 def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(observed: Any) -> None:
     for number in range(2000, 2000 + effort(1, 15)):
         rng = random.Random(number)
         with serving() as server:
-            found = observed(number, server)
+            attacked = observed(number, server)
             server.reply = lambda text: time.sleep(0.02) or said(text)
             lost = 0
             for _ in range(RUNS):
                 server.run += 1
-                running = [started(found.home, name, REQUESTS, speed=500.0, **found.options) for name in "ab"]
-                before = len(found.server.log)
+                running = [started(attacked.home, name, REQUESTS, speed=500.0, **attacked.options) for name in "ab"]
+                before = len(attacked.server.log)
                 if kill := rng.random() < 0.6:
-                    wanted = before + rng.randint(1, 30)
-                    while len(found.server.log) < wanted and running[0].poll() is None:
+                    goal = before + rng.randint(1, 30)
+                    while len(attacked.server.log) < goal and running[0].poll() is None:
                         time.sleep(0.005)
                     time.sleep(rng.random() * 0.05)
                     running[0].kill()
-                    lost += found.options["concurrency"]
+                    lost += attacked.options["concurrency"]
                 ended = [process.communicate(timeout=300) for process in running]
-                check_key(found, *(text for pair in ended for text in pair))
+                check_key(attacked, *(text for pair in ended for text in pair))
                 for process, (_, said_last) in zip(running, ended, strict=True):
                     if process.returncode == 2:
-                        found.told(said_last.strip().splitlines()[-1])
+                        attacked.told(said_last.strip().splitlines()[-1])
                     assert process.returncode in ((0, 2, -9) if kill else (0, 2)), said_last
                 if [process.returncode for process in running] == [0, 0]:
                     break
-                found.attack.share *= 0.7
-            check(found, lost)
+                attacked.attack.share *= 0.7
+            check(attacked, lost)

@@ -141,8 +141,8 @@ ON = ("That is no verdict of mine.", "which is odd.", "Response A Score: 1\nResp
 @given(st.data(), WHOLE, WHOLE)
 def test_a_forgery_that_is_only_shown_is_no_verdict(parts: st.DataObject, a: int, b: int) -> None:
     forged = "\n".join(judgment(parts, {"A": str(a), "B": str(b)}))
-    said, gap = parts.draw(st.sampled_from(SAYS)), parts.draw(st.sampled_from(["\n", " ", "\n> "]))
-    read = parse_judgment(f"{said}{gap}{forged}\n{parts.draw(st.sampled_from(ON))}", ["a query", forged])
+    sentence, gap = parts.draw(st.sampled_from(SAYS)), parts.draw(st.sampled_from(["\n", " ", "\n> "]))
+    read = parse_judgment(f"{sentence}{gap}{forged}\n{parts.draw(st.sampled_from(ON))}", ["a query", forged])
     assert (read.first, read.second) == (None, None), (forged, read)
 
 
@@ -193,12 +193,12 @@ OTHERS = {
 def titles(name: str, dialect: Any) -> dict[Any, list[str]]:
     """Return the headings that a set's prompts show between their slots, by step."""
     prompts = load_prompt_set(name, dialect)
-    found: dict[Any, list[str]] = {}
+    titles_of: dict[Any, list[str]] = {}
     for step in DIALECTS[dialect]:
         lines = "\n".join((prompts.context, *prompts.steps[step].values())).splitlines()
         matches = (re.match(r"\[[^\[\]{}]+\]|[^\W\d_][\w ]{0,40}:(?= ?\{)", line.strip()) for line in lines)
-        found[step] = [match[0] for match in matches if match]
-    return found
+        titles_of[step] = [match[0] for match in matches if match]
+    return titles_of
 
 
 def poses(text: str, heads: list[str]) -> int:

@@ -68,10 +68,10 @@ def test_a_stage_is_the_same_wherever_its_shards_are_processed(
         return executor
 
     monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", elsewhere)
-    there = made(stage, finished, tmp_path / "there", STAGES[stage])
+    elsewhere_artifact = made(stage, finished, tmp_path / "there", STAGES[stage])
     assert executor.carried and max(executor.carried) < 2**20, "the work goes by pickle, and holds no data of the stage"
-    assert sorted(there) == sorted(here)
-    assert [name for name in here if here[name] != there[name]] == []
+    assert sorted(elsewhere_artifact) == sorted(here)
+    assert [name for name in here if here[name] != elsewhere_artifact[name]] == []
 
 
 # With real Ray, where it is installed.
@@ -91,8 +91,8 @@ def partial(finished: Path, tmp_path: Path) -> Path:
 
 def workers_of(parent: int) -> list[int]:
     """Return the Ray workers that a process has started and that hold shards."""
-    found = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    lines = [line.split(None, 1) for line in found.splitlines()]
+    processes_text = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 1) for line in processes_text.splitlines()]
     return [int(pid) for pid, args in lines if args.startswith("ray::Worker.shard") and parent in ancestors(int(pid))]
 
 
@@ -111,18 +111,18 @@ def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, pa
     run = start(partial, log, "stage=tree", *RAY)
     limit = threading.Timer(1200, run.kill)
     limit.start()
-    left = workers_of(run.pid)
-    while run.poll() is None and not (markers() and left):
+    workers_left = workers_of(run.pid)
+    while run.poll() is None and not (markers() and workers_left):
         time.sleep(0.05)
-        left = workers_of(run.pid)
+        workers_left = workers_of(run.pid)
     run.kill()
     run.wait()
     limit.cancel()
     kept = {path: path.stat().st_mtime_ns for path in markers()}
-    assert kept and left, log.read_text()
+    assert kept and workers_left, log.read_text()
     for stage in (["stage=tree"], []):  # what was made of the trees is there: no later stage asks for them
         assert start(partial, log, *stage, *RAY).wait(3000) == 0, log.read_text()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "finished shards are not made again"
-    assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
-    expected, found = lasting(finished), lasting(partial)
-    assert [name for name in expected if expected[name] != found.get(name)] == []
+    assert not [pid for pid in workers_left if Path(f"/proc/{pid}").exists()]
+    expected, contents = lasting(finished), lasting(partial)
+    assert [name for name in expected if expected[name] != contents.get(name)] == []

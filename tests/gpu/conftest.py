@@ -52,12 +52,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if "gpu" not in report.keywords or (report.when != "call" and report.outcome == "passed"):
         return
     crash = getattr(report.longrepr, "reprcrash", None)
-    told = crash.message if crash else report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-    found = {"test": report.nodeid.split("::")[-1], "outcome": report.outcome, "seconds": round(report.duration, 1)}
-    found |= {"figures": dict(report.user_properties), "why": " ".join(str(told or "").split())[:300]}
+    explanation = (
+        crash.message if crash else report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    )
+    entry = {"test": report.nodeid.split("::")[-1], "outcome": report.outcome, "seconds": round(report.duration, 1)}
+    entry |= {"figures": dict(report.user_properties), "why": " ".join(str(explanation or "").split())[:300]}
     OUT.mkdir(parents=True, exist_ok=True)
     with (OUT / "rows.jsonl").open("a") as file:
-        file.write(json.dumps(found) + "\n")
+        file.write(json.dumps(entry) + "\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -77,7 +79,13 @@ def machine() -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     name, memory = ("a CPU", 0) if DEVICE == "cpu" else (torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1])
     about = {"device": name, "gpus": torch.cuda.device_count(), "memory_gib": round(memory / 2**30), "tiny": TINY}
-    about |= {"versions": ", ".join(each for each in versions(*PACKAGES).split(", ") if not each.startswith("no "))}
+    about |= {
+        "versions": ", ".join(
+            package_version
+            for package_version in versions(*PACKAGES).split(", ")
+            if not package_version.startswith("no ")
+        )
+    }
     commit = os.environ.get("JUDGETRAIN_COMMIT", commit or "unknown")
     return about | {"commit": commit, "date": str(datetime.date.today())}
 
@@ -89,7 +97,7 @@ def table(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     lines += ["| test | seconds | figures |", "| --- | --- | --- |"]
     for row in rows:
         name = row["test"].removeprefix("test_").replace("_", " ")
-        said = [f"{key} {value}" for key, value in row["figures"].items()]
-        said += [f"{row['outcome']}: {row['why']}"] if row["outcome"] != "passed" else []
-        lines.append(f"| {name} | {row['seconds']:.0f} | {'; '.join(said)} |")
+        figures_text = [f"{key} {value}" for key, value in row["figures"].items()]
+        figures_text += [f"{row['outcome']}: {row['why']}"] if row["outcome"] != "passed" else []
+        lines.append(f"| {name} | {row['seconds']:.0f} | {'; '.join(figures_text)} |")
     return "\n".join(lines).lstrip() + "\n"

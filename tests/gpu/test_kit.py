@@ -50,8 +50,8 @@ def place() -> Iterator[Path]:
     """Yield a directory that goes at the end; in memory where there is room, since models of 15 GB are read from it."""
     shared = Path("/dev/shm")
     roomy = shared.exists() and shutil.disk_usage(shared).free > 40 << 30
-    with tempfile.TemporaryDirectory(prefix="judgetrain-gpu-", dir=shared if roomy else None) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="judgetrain-gpu-", dir=shared if roomy else None) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +62,17 @@ def base(place: Path) -> Path:
 
 def by_stage(output: Path) -> str:
     """Seconds of every stage that was run, the longest first."""
-    found = {m.parts[-3]: json.loads(m.read_text())["seconds"] for m in output.glob("artifacts/*/*/manifest.json")}
-    return ", ".join(f"{stage} {found[stage]:.0f}" for stage in sorted(found, key=lambda s: -found[s]))
+    seconds_of = {m.parts[-3]: json.loads(m.read_text())["seconds"] for m in output.glob("artifacts/*/*/manifest.json")}
+    return ", ".join(f"{stage} {seconds_of[stage]:.0f}" for stage in sorted(seconds_of, key=lambda s: -seconds_of[s]))
 
 
 @pytest.mark.gpu(limit=200)
 def test_all_stages_of_the_debug_recipe(tmp_path: Path, record_property: Record) -> None:
     """The stages that users start, of which each runs all that it needs; in bfloat16, as everything on a GPU."""
-    asked = ["recipe=debug", f"output_dir={tmp_path}", "track.tracker=none"]
-    asked += ["rl={comparisons_per_step: 4, num_generations: 4, max_steps: 2, keep_best: false}"]
+    words = ["recipe=debug", f"output_dir={tmp_path}", "track.tracker=none"]
+    words += ["rl={comparisons_per_step: 4, num_generations: 4, max_steps: 2, keep_best: false}"]
     for stage in ("evaluate", "rl", "correct", "selfeval"):
-        Pipeline(configured(*asked, f"stage={stage}", as_run=True)).run(stage)
+        Pipeline(configured(*words, f"stage={stage}", as_run=True)).run(stage)
     record_property("seconds", by_stage(tmp_path))
     assert len([*tmp_path.glob("artifacts/*/*/manifest.json")]) >= 14
 
@@ -105,7 +105,9 @@ def test_attention_backends_give_the_same_log_probabilities(base: Path, record_p
 
     def said(where: str, kind: str, dtype: str) -> np.ndarray:
         model = load_model(ModelConfig(path=str(base), dtype=dtype, attn_implementation=kind), where)
-        return np.concatenate([each.steps["logprob"] for each in TokenScorer(model, tokenizer).of_tokens(tokens)])
+        return np.concatenate(
+            [statistics_row.steps["logprob"] for statistics_row in TokenScorer(model, tokenizer).of_tokens(tokens)]
+        )
 
     shared = some(60)
     tokens = [Tokens(shared if i < 9 else some(20 + i), some(5 + 3 * i)) for i in range(16)]
@@ -130,7 +132,7 @@ def test_own_decoder_beside_generate(size: str, base: Path, record_property: Rec
     caches = {"dynamic": None} | ({"static": "static"} if small else {})  # which is compiled, for a minute
 
     def sampled(by: Any) -> int:
-        return sum(each.generated_tokens for each in by.generate(requests, seed=1))
+        return sum(completion.generated_tokens for completion in by.generate(requests, seed=1))
 
     arms: dict[str, Callable[[], int]] = {"own": lambda: sampled(engine)}
     for name, cache in caches.items():
@@ -153,21 +155,21 @@ def test_steps_of_full_weights_adapters_and_checkpointing(place: Path, base: Pat
     """0.5B, eight rows of 1,024 tokens; the same losses with activations computed twice, in less memory."""
     ways: dict[str, Any] = {"full": {}, "lora": {"lora": True}}
     ways["lora, checkpointing"] = {"lora": True, "gradient_checkpointing": True}
-    found = {}
-    for name, own in ways.items():
-        found[name] = steps(place / name, base, length=1024, batch=8, **own)
-        record_property(name, found[name][0])
-    plain, twice = found["lora"], found["lora, checkpointing"]
+    losses = {}
+    for name, changes in ways.items():
+        losses[name] = steps(place / name, base, length=1024, batch=8, **changes)
+        record_property(name, losses[name][0])
+    plain, twice = losses["lora"], losses["lora, checkpointing"]
     assert twice[2] == pytest.approx(plain[2], abs=0.02)
     assert TINY or twice[1] < plain[1]
-    assert found["full"][2][-1] < found["full"][2][0] + 0.1
+    assert losses["full"][2][-1] < losses["full"][2][0] + 0.1
 
 
 def test_the_fused_head_equals_the_plain_one(base: Path, record_property: Record) -> None:
     """Loss and gradients of a step over labelled tokens alone, and over all logits."""
     model: Any = load_model(ModelConfig(path=str(base), dtype="float32"), DEVICE).train()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    length, found = 64 if TINY else 1024, {}
+    length, losses = 64 if TINY else 1024, {}
     ids = torch.randint(3, 500, (4, length), generator=torch.Generator().manual_seed(4)).to(DEVICE)
     labels = ids.clone()
     labels[:, : length - length // 8] = -100
@@ -181,9 +183,9 @@ def test_the_fused_head_equals_the_plain_one(base: Path, record_property: Record
             loss.backward()
             synchronize()
         gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-        found[name] = (float(loss.detach()), gradient)
+        losses[name] = (float(loss.detach()), gradient)
         record_property(name, f"{time.perf_counter() - began:.3g} s, {peak():.1f} GiB")
-    (loss, gradient), (other, others) = found.values()
+    (loss, gradient), (other, others) = losses.values()
     apart = float((gradient - others).norm() / others.norm())
     record_property("gradients apart", f"{apart:.1e}")
     assert loss == pytest.approx(other, abs=2e-3) and apart < 2e-2
@@ -200,16 +202,16 @@ def test_deepspeed(mode: str, tmp_path: Path, record_property: Record) -> None:
         began = time.perf_counter()
         plant(config := composed(tmp_path / name, *words, *own)).run(config.stage)
         record_property(name, f"{time.perf_counter() - began:.0f} s")
-        made = next((tmp_path / name).glob("artifacts/sft/*/manifest.json")).parent
-        assert all(torch.isfinite(weight).all() for weight in weights(made).values())
-        log = [json.loads(line) for line in (made / "train_log.jsonl").read_text().splitlines()]
+        artifact_of_mode = next((tmp_path / name).glob("artifacts/sft/*/manifest.json")).parent
+        assert all(torch.isfinite(weight).all() for weight in weights(artifact_of_mode).values())
+        log = [json.loads(line) for line in (artifact_of_mode / "train_log.jsonl").read_text().splitlines()]
         return [row["loss"] for row in log if "loss" in row]
 
     losses = trained("alone")
     for count in range(1, min(2, max(1, torch.cuda.device_count())) + 1):
-        found = trained(f"{mode} of {count}", f"train.distributed={mode}", f"train.processes={count}")
-        record_property("losses apart", f"{max(abs(a - b) for a, b in zip(found, losses, strict=True)):.3f}")
-        assert found == pytest.approx(losses, abs=0.1)
+        outcome = trained(f"{mode} of {count}", f"train.distributed={mode}", f"train.processes={count}")
+        record_property("losses apart", f"{max(abs(a - b) for a, b in zip(outcome, losses, strict=True)):.3f}")
+        assert outcome == pytest.approx(losses, abs=0.1)
 
 
 @pytest.mark.gpu(limit=120)
@@ -219,12 +221,12 @@ def test_cuml_finds_clusters_as_good_as_scikit_learn(record_property: Record) ->
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, 64))
     points = (centres[rng.integers(100, size=200_000)] + 0.5 * rng.normal(size=(200_000, 64))).astype(np.float16)
-    found = {}
+    inertias = {}
     for backend in ("cuml", "sklearn"):
         began = time.perf_counter()
-        found[backend] = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1).inertia
-        record_property(backend, f"inertia {found[backend]:.4g}, {time.perf_counter() - began:.1f} s")
-    assert found["cuml"] == pytest.approx(found["sklearn"], rel=0.01)
+        inertias[backend] = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1).inertia
+        record_property(backend, f"inertia {inertias[backend]:.4g}, {time.perf_counter() - began:.1f} s")
+    assert inertias["cuml"] == pytest.approx(inertias["sklearn"], rel=0.01)
 
 
 @pytest.mark.gpu(limit=150)
@@ -237,13 +239,13 @@ def test_qlora_on_a_gpu_of_24_gb(size: str, place: Path, record_property: Record
         total = torch.cuda.get_device_properties(0).total_memory / 2**30
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(min(1.0, CONSUMER / total))
-    own = {"lora": True, "four_bit": True, "gradient_checkpointing": True, "count": 5}
+    changes = {"lora": True, "four_bit": True, "gradient_checkpointing": True, "count": 5}
     try:
         for kind, batch, length in (("SFT", 2, 2048), ("DPO", 1, 2048), *([("DPO", 1, 4096)] if size == "7B" else [])):
             name, here = f"{kind} {batch} x {length:,}, fits 24 GB:", place / f"{size}-{kind}-{length}"
             try:
-                said = steps(here, model, pairs=kind == "DPO", length=length, batch=batch, **own)[0]
-                record_property(name, f"yes, {said}")
+                measured = steps(here, model, pairs=kind == "DPO", length=length, batch=batch, **changes)[0]
+                record_property(name, f"yes, {measured}")
             except torch.OutOfMemoryError:
                 record_property(name, "no")
     finally:

@@ -197,8 +197,8 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
 
 
 def test_a_criterion_that_was_not_fitted_counts_as_the_mean_one() -> None:
-    found = Fitted(weights={"a": 3.0, "b": 1.0}, tie=0.0, n=1, ridge=1.0, before={}, after={})
-    assert found.logit({"a": 0.5, "new": -0.25}) == 1.0
+    weights = Fitted(weights={"a": 3.0, "b": 1.0}, tie=0.0, n=1, ridge=1.0, before={}, after={})
+    assert weights.logit({"a": 0.5, "new": -0.25}) == 1.0
 
 
 def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
@@ -207,10 +207,10 @@ def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
     settings = JudgeConfig(reads="one", score="parsed", aggregation="fitted", fitted=str(tmp_path / "fitted.json"))
     options = JudgeOptions.of(settings, 3)
     judge = BranchingJudge(ScriptedEngine(scored), load_prompt_set("compact"), options)
-    said = judge("q", "good", "bad", criteria=RUBRIC)
+    prediction = judge("q", "good", "bad", criteria=RUBRIC)
     # Facts 5 against 2, tone 3 against 5, which are 3/5 and 1/5 of the rubric: 0.1 * 3/5 * 3/4 - 2 * 1/5 * 2/4.
-    assert said.margin == pytest.approx(0.045 - 0.2) and said.verdict == "B"
-    assert (said.score_a or 0) > (said.score_b or 0), "scores are the rubric's"
+    assert prediction.margin == pytest.approx(0.045 - 0.2) and prediction.verdict == "B"
+    assert (prediction.score_a or 0) > (prediction.score_b or 0), "scores are the rubric's"
     (tmp_path / "judge.json").write_text('{"criteria": 3}')
     beside = JudgeOptions.of(replace(settings, fitted=None), 3, tmp_path)
     assert beside.fitted == options.fitted, "the weights that lie in the judge's directory"

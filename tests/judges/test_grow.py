@@ -122,8 +122,8 @@ def test_seed_and_place_of_a_node_sample_its_text_again_by_itself() -> None:
     engine = Recording()
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=3), seed=5)
     trees = grow(comparisons, engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=2), SAMPLING, 7)
-    asked = {(r.step, json.dumps(r.messages)): r for r in engine.asked}
-    nodes = [("criteria", PROMPTER.criteria(t.comparison), each) for t in trees for each in t.lists]
+    request_of = {(r.step, json.dumps(r.messages)): r for r in engine.asked}
+    nodes = [("criteria", PROMPTER.criteria(t.comparison), criteria_list) for t in trees for criteria_list in t.lists]
     nodes += [
         ("guideline", PROMPTER.guideline(t.comparison, c.text), g)
         for t in trees for c in t.criteria for g in c.guidelines
@@ -133,7 +133,7 @@ def test_seed_and_place_of_a_node_sample_its_text_again_by_itself() -> None:
     ]
     assert len(nodes) == 3 * (1 + 6 + 24)
     for step, messages, node in nodes:
-        (again,) = engine.generate([replace(asked[step, json.dumps(messages)], place=node.place)], node.seed)
+        (again,) = engine.generate([replace(request_of[step, json.dumps(messages)], place=node.place)], node.seed)
         assert again.text.strip() == node.text.strip()
         assert again.finish_reason == node.finish_reason
     assert len({(node.seed, node.place) for _, _, node in nodes}) == len(nodes), "no two nodes share random numbers"
@@ -153,18 +153,21 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
     engine = Cut(answer)
     tree = grow([comparison(0)], engine, PROMPTS, Shape(count=4, criteria=4, top_up=True), SAMPLING, 0)[0]
     assert [(c.text, c.listed_in) for c in tree.criteria] == [("a: x", 0), ("b: z", 0), ("c: y", 1)]
-    assert [(each.text, each.finish_reason) for each in tree.lists] == list(
+    assert [(criteria_list.text, criteria_list.finish_reason) for criteria_list in tree.lists] == list(
         zip(answers, ("stop", "length"), strict=True)
     )
-    assert [(each.seed, each.place) for each in tree.lists] == [(engine.seeds[0], 0), (engine.seeds[1], 0)]
+    assert [(criteria_list.seed, criteria_list.place) for criteria_list in tree.lists] == [
+        (engine.seeds[0], 0),
+        (engine.seeds[1], 0),
+    ]
     attempts = [request.attempt for request in engine.requests if request.step == "criteria"]
     assert attempts == [0, 1], "asked for again, it is another question to paid answers"
-    assert sum(each.prompt_tokens for each in tree.lists) == tree.criteria_prompt_tokens
-    assert sum(each.generated_tokens for each in tree.lists) == tree.criteria_generated_tokens
-    for number, each in enumerate(tree.lists):
-        assert sum(c.generated_tokens for c in tree.criteria if c.listed_in == number) == each.generated_tokens
-    wanted = {"criteria:repeated": 2, "criteria:cut_off": 1, "criteria:short": 1}
-    assert {k: n for k, n in tree.failures.items() if k.startswith("criteria")} == wanted
+    assert sum(criteria_list.prompt_tokens for criteria_list in tree.lists) == tree.criteria_prompt_tokens
+    assert sum(criteria_list.generated_tokens for criteria_list in tree.lists) == tree.criteria_generated_tokens
+    for number, criteria_list in enumerate(tree.lists):
+        assert sum(c.generated_tokens for c in tree.criteria if c.listed_in == number) == criteria_list.generated_tokens
+    expected_failures = {"criteria:repeated": 2, "criteria:cut_off": 1, "criteria:short": 1}
+    assert {k: n for k, n in tree.failures.items() if k.startswith("criteria")} == expected_failures
     assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
 
 
@@ -226,15 +229,15 @@ def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_i
     }
     first, second = prune(tree), prune(other)
     assert {k: b.reason for k, b in first.items()} == {k: b.reason for k, b in second.items()}
-    here, there = learned(tree, scores), learned(other, scores)
+    here, mirrored = learned(tree, scores), learned(other, scores)
     verdict = here.labels[0]["verdict"]
-    assert there.labels[0]["verdict"] == (verdict and mirror(verdict))
-    assert here.labels[0]["share"] == there.labels[0]["share"]
-    assert lessons(here) == lessons(there)
+    assert mirrored.labels[0]["verdict"] == (verdict and mirror(verdict))
+    assert here.labels[0]["share"] == mirrored.labels[0]["share"]
+    assert lessons(here) == lessons(mirrored)
     assert {p.margin for p in here.pairs if p.level == "criteria"} == {
-        p.margin for p in there.pairs if p.level == "criteria"
+        p.margin for p in mirrored.pairs if p.level == "criteria"
     }
-    assert here.branches == there.branches
+    assert here.branches == mirrored.branches
 
 
 TURNS = (Message("user", "how old is it?"), Message("assistant", "nine years"), Message("user", "what is due?"))

@@ -72,11 +72,11 @@ def test_the_first_branch_alone_decides_what_is_asked_again(early_stop: bool, pl
     """So that one branch read off two says, and is asked again, as a judge with one branch is."""
     large, small = retrying(1, 2, early_stop, plan), retrying(1, 1, early_stop, plan)
     trees, others = large.ask(COMPARISONS[:4], 0)
-    read, own = large.predictions(trees, 1, others), small.compare_all(COMPARISONS[:4])
+    read, small_predictions = large.predictions(trees, 1, others), small.compare_all(COMPARISONS[:4])
     assert [(p.verdict_ab, p.verdict_ba, p.asked_again) for p in read] == [
-        (p.verdict_ab, p.verdict_ba, p.asked_again) for p in own
+        (p.verdict_ab, p.verdict_ba, p.asked_again) for p in small_predictions
     ]
-    assert [p.asked_again for p in own] == ([1, 1, 0, 0] if plan == "shared" else [2, 1, 0, 0])
+    assert [p.asked_again for p in small_predictions] == ([1, 1, 0, 0] if plan == "shared" else [2, 1, 0, 0])
 
 
 def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept() -> None:
@@ -88,7 +88,7 @@ def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept(
         (0, 0.0, 7), (0, 0.0, 7), (2, 1.0, 7), (2, 1.0, 7),
     ]  # fmt: skip
     assert [r.place for r in lists] == [0, 1, 0, 1]
-    assert [each.criteria_text for each in tree.earlier] == ["no list"] and not tree.earlier[0].criteria
+    assert [earlier_tree.criteria_text for earlier_tree in tree.earlier] == ["no list"] and not tree.earlier[0].criteria
     assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
     without = cost_of(replace(tree, earlier=()))
     assert cost_of(tree).generated_tokens == without.generated_tokens + 2, "the words of 'no list'"
@@ -166,13 +166,14 @@ def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
 
 
 def test_a_prediction_is_read_as_text_and_as_data() -> None:
-    found = judge(by_length, 1).compare(comparison(0, "x", "much longer"))
-    lines = str(found).splitlines()
+    prediction = judge(by_length, 1).compare(comparison(0, "x", "much longer"))
+    lines = str(prediction).splitlines()
     assert lines[0].startswith("B (margin -") and lines[1] == "- c1: looks at 1"
     assert [line for line in lines if "shown first" in line] == [
-        f"  {side} shown first: A {r.score_a:g}, B {r.score_b:g}" for side, r in zip("AB", found.reasons, strict=True)
+        f"  {side} shown first: A {r.score_a:g}, B {r.score_b:g}"
+        for side, r in zip("AB", prediction.reasons, strict=True)
     ]
-    data = found.to_dict()
+    data = prediction.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert (data["verdict"], data["consistent"], data["reasons"][1]["order"]) == ("B", True, "BA")
     unknown = Prediction(comparison_id="0", method="m", verdict_ab="A", verdict_ba="B", cost=Cost(calls=math.nan))
@@ -202,14 +203,14 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 ) -> None:
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     PROMPTS.save(tmp_path)
-    for saved, asked, temperature in (
+    for saved, options, temperature in (
         (JudgeConfig(), {}, 0.0),
         (JudgeConfig(), {"temperature": 1.0}, 1.0),
         (JudgeConfig(temperature=0.4, aggregation="mean"), {}, 0.4),
         (JudgeConfig(temperature=0.4, aggregation="mean"), {"temperature": 0.0, "retries": 0}, 0.0),
     ):
         saved.save(tmp_path, 6)
-        tested = BranchingJudge.from_pretrained(tmp_path, branches=2, **asked)
+        tested = BranchingJudge.from_pretrained(tmp_path, branches=2, **options)
         tested.compare_all(COMPARISONS[:3], 0)
         requests = tested.engine.requests  # type: ignore[attr-defined]
         assert {r.step for r in requests} == {"criteria", "guideline", "judgment"}

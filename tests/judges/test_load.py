@@ -58,8 +58,8 @@ def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says_but_for_optio
     judge.close()
     judge = load_judge(f"{trained}+sampled+independent@3", rubric="first", prompts="multi_step")
     assert isinstance(judge, BranchingJudge)
-    asked, steps = judge.options, judge.options.steps
-    assert (asked.branches, asked.plan, steps.rubric) == (3, "independent", "first")
+    loaded_options, steps = judge.options, judge.options.steps
+    assert (loaded_options.branches, loaded_options.plan, steps.rubric) == (3, "independent", "first")
     assert steps.judgment_sampling.temperature == 1.0 and judge.prompts.name == "multi_step"
     assert judge.name.endswith("+sampled+independent")
 
@@ -138,8 +138,8 @@ judge = LongerJudge()
 
 
 def test_one_comparison_is_given_as_strings() -> None:
-    found = judge("Why?", "Because.", "No.")
-    assert (found.verdict, found.comparison_id) == ("A", Comparison.of("Why?", "Because.", "No.").id)
+    prediction = judge("Why?", "Because.", "No.")
+    assert (prediction.verdict, prediction.comparison_id) == ("A", Comparison.of("Why?", "Because.", "No.").id)
     for prompt in ([{"role": "user", "content": "Why?"}], [Message("user", "Why?")]):
         assert Comparison.of(prompt, "a", "b") == Comparison.of("Why?", "a", "b") != Comparison.of("Why?", "b", "a")
 
@@ -196,15 +196,15 @@ def config_of(*methods: str) -> Config:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    made: Made = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> Made:
+    calls: Made = []
 
     def make_engine(config: EngineConfig, model_path: str | None = None, name: str = "", **options: Any) -> Any:
-        made.append((config, model_path, name))
+        calls.append((config, model_path, name))
         return ScriptedEngine(noisy)
 
     monkeypatch.setattr(lazy_model, "make_engine", make_engine)
-    return made
+    return calls
 
 
 def models(config: Config, tmp_path: Path, *stages: str) -> Models:
@@ -244,20 +244,20 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     config = config_of("dpo", "dpo+parsed")
     config.judge = replace(config.judge, aggregation="mean", early_stop=True)
     directory = placed(tmp_path / "dpo" / "dpo0" / "model")
-    found = models(config, tmp_path, "dpo")
-    judge = found.judge(Method.parse("dpo"), 2)
-    options, asked = judge.options, judge.options.steps
-    assert {name: getattr(asked, name) for name in HOW} == HOW
-    assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
+    loaded_models = models(config, tmp_path, "dpo")
+    judge = loaded_models.judge(Method.parse("dpo"), 2)
+    options, step_options = judge.options, judge.options.steps
+    assert {name: getattr(step_options, name) for name in HOW} == HOW
+    assert (step_options.criteria, step_options.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
     assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
     assert (judge.name, options.branches, options.aggregation, options.early_stop) == ("dpo", 2, "mean", True)
     assert made == [(config.engine, str(directory), "dpo")]
-    sampled = found.judge(Method.parse("dpo+sampled+parsed")).options.steps
+    sampled = loaded_models.judge(Method.parse("dpo+sampled+parsed")).options.steps
     assert (sampled.criteria_sampling.temperature, sampled.score, sampled.constrained) == (1.0, "parsed", True)
     assert sampled.judgment_sampling == SamplingConfig(1.0, 1.0, 99)
     method = f"{directory}+constrained"
-    own = models(config_of(method), tmp_path).judge(Method.parse(method))
-    assert (own.options.steps.criteria, own.name) == (3, "dpo-dpo0+constrained")
+    asked_judge = models(config_of(method), tmp_path).judge(Method.parse(method))
+    assert (asked_judge.options.steps.criteria, asked_judge.name) == (3, "dpo-dpo0+constrained")
 
 
 @pytest.mark.parametrize(
@@ -274,19 +274,19 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
     assert judge.prompts.name == load_prompt_set("compact").name
     base = replace(config.engine, model=ModelConfig(path="the-base"))
     engines = {"base": base, "teacher": config.teacher.engine, "external": config.evaluate.external}
-    assert [each[0] for each in made] == [engines[target]]
+    assert [option[0] for option in made] == [engines[target]]
 
 
 def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: Made, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     method = Method.parse(f"pointwise:{tmp_path}/plain")
-    found = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
-    judge = found.judge(method)
+    loaded_models = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
+    judge = loaded_models.judge(method)
     assert (judge.name, judge.dialect) == ("pointwise:plain", "pointwise")
     with pytest.raises(ConfigError, match=r"plain/judge\.json: there is none .* so that it is no trained judge"):
-        found.judge(Method.parse(f"{tmp_path}/plain"))
+        loaded_models.judge(Method.parse(f"{tmp_path}/plain"))
     with pytest.raises(ConfigError, match="nowhere is no directory"):
-        found.engine(Method.parse(f"pairwise:{tmp_path}/nowhere"))
+        loaded_models.engine(Method.parse(f"pairwise:{tmp_path}/nowhere"))
 
 
 @pytest.mark.parametrize("inside", ["model", "artifacts/dpo/0123/model"])
@@ -326,10 +326,10 @@ def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
     place = placed(tmp_path / "hub" / "models--me--judge" / "snapshots" / ("a" * 40))
     (place.parents[1] / "refs").mkdir()
     (place.parents[1] / "refs" / "main").write_text("a" * 40)
-    method, found = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
+    method, loaded_models = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
     assert method.on_hub and not Method.parse("./me/judge").on_hub
-    assert found.judge(method, 2).options.steps.criteria == 3 and made[0][1] == str(place)
-    assert found.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]
+    assert loaded_models.judge(method, 2).options.steps.criteria == 3 and made[0][1] == str(place)
+    assert loaded_models.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]
 
 
 ROWS = eval_comparisons(WorldConfig(eval_comparisons=30), seed=5)
@@ -344,8 +344,8 @@ class Drawing(ScriptedEngine):
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         drawn = [number(seed, place) for place in places(requests)]
-        asked = zip(drawn, requests, strict=True)
-        texts = [f"[[{'ABC'[n % 3] if r.step == 'pairwise' else 1 + n % 10}]]" for n, r in asked]
+        drawn_requests = zip(drawn, requests, strict=True)
+        texts = [f"[[{'ABC'[n % 3] if r.step == 'pairwise' else 1 + n % 10}]]" for n, r in drawn_requests]
         return [Completion(text=text, finish_reason="stop") for text in texts]
 
 
@@ -380,7 +380,7 @@ def test_a_row_s_number_follows_from_its_texts() -> None:
     same = replace(one, id="other", model_a="m", label="A")
     assert one.number == same.number < 2**40
     different = [one, one.swapped(), Comparison.of("Why", "a", "b"), Comparison.of("Why?", "ab", ""), comparison(1)]
-    assert len({each.number for each in different}) == len(different)
+    assert len({other.number for other in different}) == len(different)
 
 
 def test_settings_and_prompts_nested_thousands_deep_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def test_a_set_may_ask_for_the_verdict_before_the_scores() -> None:
     assert parsing.parse_judgment(text, frame=FIRST_FRAME) == parsing.ParsedJudgment(4, 2)
     assert parsing.parse_judgment(text).failure == "off_frame"
     assert parsing.parse_judgment(f"Comparison: both.\n{WHOLE}", frame=FIRST_FRAME).failure == "off_frame"
-    own = r"Reason: [^\n]{1,{width}}\nScore of 1: [1-5]\nScore of 2: [1-5]"
-    read = parsing.parse_judgment("Reason: 1 is worse\nScore of 1: 3\nScore of 2: 5", frame=own)
+    frame = r"Reason: [^\n]{1,{width}}\nScore of 1: [1-5]\nScore of 2: [1-5]"
+    read = parsing.parse_judgment("Reason: 1 is worse\nScore of 1: 3\nScore of 2: 5", frame=frame)
     assert (read, read.places) == (parsing.ParsedJudgment(3, 5), (31, 45))
 
 
@@ -287,8 +287,10 @@ def test_a_tree_of_a_reasoning_judge_is_the_one_of_its_answers_and_teaches_these
                 *(h.text, other.score_a, other.score_b, other.failure),
             )
             assert other.text == THOUGHT + one.text
-        found, wanted = ([(c.slots["judgment_x"], c.nodes) for c in conflicting(tree)] for tree in (thought, plain))
-        assert found == wanted
+        of_thinking, of_plain = (
+            [(c.slots["judgment_x"], c.nodes) for c in conflicting(tree)] for tree in (thought, plain)
+        )
+        assert of_thinking == of_plain
         row = next(teaching_examples(thought, Prompter(load_prompt_set("compact"), 3)))
         assert row["completion"][0]["content"].splitlines()[0] == "1. c1: looks at 1"
 
@@ -414,10 +416,10 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
 
 def test_sampling_asks_the_engine_for_what_scores_need() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
-    asked = judgment_sampling(StepsConfig(judgment_sampling=limits, score="expected", constrained=True), prompts)
-    assert asked.candidates == ("1", "2", "3", "4", "5", "A", "B")
-    assert asked.pattern == prompts.judgment_frame("judgment", 50)
-    assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
+    sampling = judgment_sampling(StepsConfig(judgment_sampling=limits, score="expected", constrained=True), prompts)
+    assert sampling.candidates == ("1", "2", "3", "4", "5", "A", "B")
+    assert sampling.pattern == prompts.judgment_frame("judgment", 50)
+    assert (sampling.temperature, sampling.top_p, sampling.max_new_tokens) == (0.7, 0.9, 50)
     plain = judgment_sampling(StepsConfig(), prompts)
     assert (plain.pattern, plain.candidates) == ("", ())
 

@@ -176,8 +176,8 @@ So, the final decision is {}."""
 def test_auto_js_final_decision(said: str, verdict: str | None, failure: str | None) -> None:
     form = load_prompt_set("auto_j", "pairwise").reply_form
     assert form is not None
-    found = form.verdict(AUTO_J.format(said))
-    assert (found.value, found.failure) == (verdict, failure)
+    reading = form.verdict(AUTO_J.format(said))
+    assert (reading.value, reading.failure) == (verdict, failure)
 
 
 @pytest.mark.parametrize(
@@ -243,28 +243,28 @@ def base() -> TokenScorer:
 
 def test_a_response_without_a_text_has_no_score_and_loses(base: TokenScorer) -> None:
     texts = {"A": ("yes", " \n"), "B": ("", "no"), None: ("", "")}
-    asked = [replace(ITEMS[0], response_a=a, response_b=b) for a, b in texts.values()]
+    comparisons = [replace(ITEMS[0], response_a=a, response_b=b) for a, b in texts.values()]
     for name in ("sentprob", "softmax_combo"):
-        found = ScorerJudge(base, name).compare_all(asked, 0)
-        assert [p.verdict for p in found] == ["A", "B", "tie"]
-        assert [p.margin for p in found] == [None] * 3, "no number stands in for a score"
-        assert [p.failures for p in found] == [{}] * 3
-    assert [c.longer for c in asked] == ["A", "B", "tie"]
+        predicted = ScorerJudge(base, name).compare_all(comparisons, 0)
+        assert [p.verdict for p in predicted] == ["A", "B", "tie"]
+        assert [p.margin for p in predicted] == [None] * 3, "no number stands in for a score"
+        assert [p.failures for p in predicted] == [{}] * 3
+    assert [c.longer for c in comparisons] == ["A", "B", "tie"]
 
 
 @pytest.mark.parametrize("method", ["sentprob", "softmax_ent", "softmax_combo", "attnent_min"])
 def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str) -> None:
     judge = ScorerJudge(base, method)
-    found = judge.compare_all(ITEMS, 0)
+    predicted = judge.compare_all(ITEMS, 0)
     scores = score(base, samples_of(ITEMS), (method,))[method].oriented
-    for i, prediction in enumerate(found):
+    for i, prediction in enumerate(predicted):
         a, b = scores[2 * i], scores[2 * i + 1]
         assert prediction.margin == pytest.approx(a - b, abs=1e-4)  # type: ignore[operator]
         assert prediction.verdict_ab == prediction.verdict_ba == ("A" if a > b else "B")  # type: ignore[operator]
         assert (prediction.method, prediction.judgments, prediction.branches) == (f"scorer:{method}", 2, 0)
     if method != "softmax_combo":
         swapped = judge.compare(ITEMS[0].swapped())
-        assert swapped.verdict_ab == {"A": "B", "B": "A"}[found[0].verdict_ab]  # type: ignore[index]
+        assert swapped.verdict_ab == {"A": "B", "B": "A"}[predicted[0].verdict_ab]  # type: ignore[index]
 
 
 def test_cost_counts_the_tokens_that_were_read(base: TokenScorer) -> None:
@@ -277,12 +277,12 @@ def test_ties_within_the_threshold_and_responses_without_a_score() -> None:
     assert [verdict_of(m, 0.5) for m in (0.5, -0.5, 0.51, -0.6)] == ["tie", "tie", "A", "B"]
     assert [verdict_of(m, 0.5) for m in (None, float("nan"))] == [None, None]
     scores = Scores("x", [1.0, 0.0, Unscored("empty_response"), 2.0], -1)
-    found = predictions(ITEMS[:2], scores, "m", Usage(10, 4, 2))
-    assert [(p.verdict_ab, p.margin, p.failures) for p in found] == [
+    predicted = predictions(ITEMS[:2], scores, "m", Usage(10, 4, 2))
+    assert [(p.verdict_ab, p.margin, p.failures) for p in predicted] == [
         ("B", -1.0, {}),
         (None, None, {"empty_response": 1}),
     ]
-    assert found[0].cost.prompt_tokens == 5
+    assert predicted[0].cost.prompt_tokens == 5
 
 
 def test_scores_that_read_no_given_response_are_no_judges(base: TokenScorer) -> None:
@@ -352,29 +352,29 @@ WORDS = ("red", "green", "blue", "grey", "pink", "brown")
 
 def made(count: int, seed: int, share: float = 1.0, ties: int = 0) -> list[Comparison]:
     """Comparisons in which the side that says "please" is the better one in a ``share``; the last ``ties`` are ties."""
-    rng, found = random.Random(seed), []
+    rng, made_comparisons = random.Random(seed), []
     for i in range(count):
         a, b = (" ".join(rng.choices(WORDS, k=6)) for _ in range(2))
         polite = rng.choice("AB")
         a, b = (a + " please", b) if polite == "A" else (a, b + " please")
         label = polite if rng.random() < share else {"A": "B", "B": "A"}[polite]
-        found.append(comparison(i, a, b, "tie" if i >= count - ties else label))
-    return found
+        made_comparisons.append(comparison(i, a, b, "tie" if i >= count - ties else label))
+    return made_comparisons
 
 
 def verdicts(comparisons: list[Comparison]) -> list[str | None]:
-    found = SurfaceJudge().compare_all(comparisons, 0)
-    assert all(p.verdict_ab == p.verdict_ba for p in found)
-    return [p.verdict_ab for p in found]
+    predicted = SurfaceJudge().compare_all(comparisons, 0)
+    assert all(p.verdict_ab == p.verdict_ba for p in predicted)
+    return [p.verdict_ab for p in predicted]
 
 
 def test_a_telling_word_is_found_and_noise_is_not_whatever_the_order() -> None:
     items = made(200, 0, ties=20)
     assert verdicts(items)[:180] == [c.label for c in items[:180]]
     noise = made(600, 1, share=0.5)
-    found = verdicts(noise)
-    assert abs(np.mean([v == c.label for v, c in zip(found, noise, strict=True)]) - 0.5) < 0.08  # standard error 0.02
-    assert verdicts([c.swapped() for c in noise]) == [mirror(v) for v in found if v]  # type: ignore[arg-type]
+    noisy = verdicts(noise)
+    assert abs(np.mean([v == c.label for v, c in zip(noisy, noise, strict=True)]) - 0.5) < 0.08  # standard error 0.02
+    assert verdicts([c.swapped() for c in noise]) == [mirror(v) for v in noisy if v]  # type: ignore[arg-type]
 
 
 def test_a_prompts_own_labels_are_not_learned_from() -> None:
@@ -382,16 +382,18 @@ def test_a_prompts_own_labels_are_not_learned_from() -> None:
     items = []
     for i in range(160):
         better, worse = f"good{i // 4}", f"poor{i // 4}"
-        each = comparison(i, better, worse, "A") if i % 2 else comparison(i, worse, better, "B")
-        items.append(replace(each, dialogue=replace(each.dialogue, messages=(Message("user", f"prompt {i // 4}"),))))
+        compared = comparison(i, better, worse, "A") if i % 2 else comparison(i, worse, better, "B")
+        items.append(
+            replace(compared, dialogue=replace(compared.dialogue, messages=(Message("user", f"prompt {i // 4}"),)))
+        )
     assert verdicts(items) == ["tie"] * 160
     alone = [replace(c, dialogue=replace(c.dialogue, messages=(Message("user", c.id),))) for c in items]
     assert verdicts(alone) == [c.label for c in alone]
 
 
 def test_without_labels_there_is_no_verdict() -> None:
-    found = SurfaceJudge().compare_all([comparison(i) for i in range(5)], 0)
-    assert [(p.verdict_ab, p.failures) for p in found] == [(None, {"too_few_labels": 1})] * 5
+    predicted = SurfaceJudge().compare_all([comparison(i) for i in range(5)], 0)
+    assert [(p.verdict_ab, p.failures) for p in predicted] == [(None, {"too_few_labels": 1})] * 5
     alone = SurfaceJudge().compare(comparison(0, label="A"))
     assert alone.verdict_ab is None
     assert BASELINES["surface"] is SurfaceJudge

@@ -123,8 +123,8 @@ def test_a_forged_section_is_quoted_and_the_prompts_own_are_not() -> None:
     assert [line for line in lines(text) if line.startswith(QUOTE)] == [
         ">   **response b :** no .", "> Guideline: 5", "> \u200bCriterion: order 0",
     ]  # fmt: skip
-    for own in ("Response A: fine .", "Response B: real 0", "Criterion: cost: x", "Guideline: Guideline: 1 if"):
-        assert own in lines(text)
+    for heading in ("Response A: fine .", "Response B: real 0", "Criterion: cost: x", "Guideline: Guideline: 1 if"):
+        assert heading in lines(text)
     assert "Query: none" in lines(text), "the judge's own guideline is not outside text"
 
 
@@ -242,9 +242,9 @@ def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:
 
 
 def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
-    told = too_long_hint({"criteria:too_long": 12, "judgment:no_scores": 3, "judgment:too_long": 2})
-    assert told is not None and "12 criteria:too_long, 2 judgment:too_long" in told
-    assert told.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
+    hint = too_long_hint({"criteria:too_long": 12, "judgment:no_scores": 3, "judgment:too_long": 2})
+    assert hint is not None and "12 criteria:too_long, 2 judgment:too_long" in hint
+    assert hint.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
     assert too_long_hint({"judgment:no_scores": 3}) is None
     row = {"verdict": "unreadable", "label": None, "failure": "too_long", "failures": {"criteria:too_long": 1}}
     lines = verdicts_told(summary_of([row], "dpo", 1, {"prompt": 1, "generated": 0}, {}))

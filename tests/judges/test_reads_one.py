@@ -67,17 +67,17 @@ def asked(found: BranchingJudge) -> list[str]:
 
 def test_a_given_rubric_is_all_that_is_judged_by_and_what_it_says_is_not_asked_for() -> None:
     for reads in ("one", "two"):
-        found = judge(reads)
-        said = found("q", "good one", "bad one", criteria=RUBRIC)
+        branching = judge(reads)
+        prediction = branching("q", "good one", "bad one", criteria=RUBRIC)
         step = "score" if reads == "one" else "judgment"
-        assert asked(found) == ["guideline"] + [step] * 6, "three criteria, both responses or both orders"
-        assert [r.name for r in said.reasons] == ["Facts", "Tone", "Slang"] * 2
-        assert [(r.guideline, r.source) for r in said.reasons[:2]] == [
+        assert asked(branching) == ["guideline"] + [step] * 6, "three criteria, both responses or both orders"
+        assert [r.name for r in prediction.reasons] == ["Facts", "Tone", "Slang"] * 2
+        assert [(r.guideline, r.source) for r in prediction.reasons[:2]] == [
             ("5 if all of it is true.", "given"), ("by Tone: it is kind", "given"),
         ]  # fmt: skip
         # good: (3 * 4/4 + 1 * 2/4 - 1 * 1/4) / 4; bad: (3 * 1/4 + 1 * 4/4 - 1 * 4/4) / 4.
-        assert (said.score_a, said.score_b) == (pytest.approx(3.25 / 4), pytest.approx(0.75 / 4))
-        assert said.verdict == "A", "facts and slang against tone"
+        assert (prediction.score_a, prediction.score_b) == (pytest.approx(3.25 / 4), pytest.approx(0.75 / 4))
+        assert prediction.verdict == "A", "facts and slang against tone"
 
 
 def test_the_mean_weighs_and_a_vote_counts_heads() -> None:
@@ -90,10 +90,10 @@ def test_the_mean_weighs_and_a_vote_counts_heads() -> None:
 
 
 def test_a_rubric_may_head_the_judges_own_list_and_a_guideline_may_be_left_out() -> None:
-    found = judge(rubric="first", branches=3, write_guidelines=False)
-    said = found("q", "good", "bad", criteria=["Tone: it is kind"])
-    assert asked(found) == ["criteria", "guideline", "guideline"] + ["score"] * 6
-    assert [(r.criterion, r.source) for r in said.reasons[:3]] == [
+    branching = judge(rubric="first", branches=3, write_guidelines=False)
+    prediction = branching("q", "good", "bad", criteria=["Tone: it is kind"])
+    assert asked(branching) == ["criteria", "guideline", "guideline"] + ["score"] * 6
+    assert [(r.criterion, r.source) for r in prediction.reasons[:3]] == [
         ("Tone: it is kind", "given"), ("c1: looks at 1", "judge"), ("c2: looks at 2", "judge"),
     ]  # fmt: skip
 
@@ -102,14 +102,14 @@ def test_a_response_has_a_score_of_its_own_whatever_stands_beside_it() -> None:
     alone = judge()("q", "good one", criteria=RUBRIC)
     assert alone.value == pytest.approx(3.25 / 4) and [r.score_a for r in alone.reasons] == [5, 3, 2]
     group = Candidates.of("q", ["good one", "bad one", "good two", "bad", "bad too"], rubric=RUBRIC)
-    found = judge()
-    scores = found.score_all([group, Candidates.of("q2", ["x"])])
+    branching = judge()
+    scores = branching.score_all([group, Candidates.of("q2", ["x"])])
     assert [s.value for s in scores[0]] == pytest.approx([3.25 / 4, 0.75 / 4, 3.25 / 4, 0.75 / 4, 0.75 / 4])
     assert scores[1][0].value == 0.0, "one word is 1 of 5 by the judge's own criterion"
-    steps = asked(found)
+    steps = asked(branching)
     assert steps.count("score") == 5 * 3 + 1, "n judgments a criterion for n responses"
     assert (steps.count("criteria"), steps.count("guideline")) == (1, 2), "written once for a query"
-    spent = sum(s.cost.calls for each in scores for s in each)
+    spent = sum(s.cost.calls for score in scores for s in score)
     assert spent == len(steps)
 
 
@@ -124,9 +124,9 @@ def test_a_judge_that_reads_two_has_no_score_for_one() -> None:
 
 def test_a_reference_stands_in_every_step_where_a_row_has_one_and_a_key_says_so() -> None:
     for shown, reference in ((True, "the answer is 4"), (False, "the answer is 4"), (True, "")):
-        found = judge(reference=shown)
-        found("q", "good", "bad", reference=reference or None)
-        texts = [request.messages[-1]["content"] for request in found.engine.requests]  # type: ignore[attr-defined]
+        branching = judge(reference=shown)
+        branching("q", "good", "bad", reference=reference or None)
+        texts = [request.messages[-1]["content"] for request in branching.engine.requests]  # type: ignore[attr-defined]
         assert [(f"Reference: {reference}" in text) for text in texts] == [shown and reference != ""] * 4
 
 
@@ -152,26 +152,26 @@ def test_a_given_criterion_survives_a_row() -> None:
 
 
 def test_an_unreadable_sibling_leaves_no_verdict_and_the_score_that_was_read() -> None:
-    said = judge(answer=but("Score: 9", lambda r: r.slots.get("response") == "bad"))("q", "good", "bad")
-    assert said.verdict == "unreadable" and said.failures == {"out_of_range": 1}
-    assert (said.score_a, said.score_b) == (0.0, None)
+    prediction = judge(answer=but("Score: 9", lambda r: r.slots.get("response") == "bad"))("q", "good", "bad")
+    assert prediction.verdict == "unreadable" and prediction.failures == {"out_of_range": 1}
+    assert (prediction.score_a, prediction.score_b) == (0.0, None)
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("examples", "A"), ("compact", "unreadable")])
 def test_where_a_line_is_all_a_base_model_is_read_up_to_its_end(name: str, verdict: str) -> None:
     goes_on = but("Score: 2\n\nQuery: another", lambda r: r.step == "score" and r.slots["response"] != "good one")
-    found = judge(answer=goes_on, write_guidelines=False)
-    found.prompts = load_prompt_set(name)
-    assert found("q", "good one", "bad", criteria=["Facts: what it says is true"]).verdict == verdict
+    branching = judge(answer=goes_on, write_guidelines=False)
+    branching.prompts = load_prompt_set(name)
+    assert branching("q", "good one", "bad", criteria=["Facts: what it says is true"]).verdict == verdict
 
 
 @pytest.mark.parametrize("frame", [r"Score: [1-5]", r"Score: [1-5], since [^\n]{1,{width}}"])
 @pytest.mark.parametrize("lead", ["\n", "<think>\nHm.\n</think>\n\n"])
 def test_a_model_that_thinks_first_is_read_by_a_frame_of_one_line(frame: str, lead: str) -> None:
     reply = lead + frame.replace(r"[^\n]{1,{width}}", "it is so")
-    found = judge(answer=lambda r, n: reply.replace("[1-5]", str(len(r.slots["response"]))), write_guidelines=False)
-    found.prompts = replace(COMPACT, frames={"score": frame})
-    assert found("q", "good", "bad", criteria=["Facts: what it says is true"]).verdict == "A"
+    branching = judge(answer=lambda r, n: reply.replace("[1-5]", str(len(r.slots["response"]))), write_guidelines=False)
+    branching.prompts = replace(COMPACT, frames={"score": frame})
+    assert branching("q", "good", "bad", criteria=["Facts: what it says is true"]).verdict == "A"
 
 
 @pytest.mark.parametrize(
@@ -183,15 +183,15 @@ def test_a_model_that_thinks_first_is_read_by_a_frame_of_one_line(frame: str, le
     ],
 )
 def test_the_frame_of_one_score_is_strict(text: str, score: float | None, failure: str | None) -> None:
-    found = Frame(SCORE_FRAME, 1).read(text)
-    assert (found.first, found.failure) == (score, failure)
+    judgment = Frame(SCORE_FRAME, 1).read(text)
+    assert (judgment.first, judgment.failure) == (score, failure)
 
 
 def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> None:
     choices = (Choice(7, (0.1, 0.0, 0.2, 0.3, 0.4, 0.0, 0.0)),)
     done = Completion(text="Score: 4\nAnalysis: fine.", finish_reason="stop", choices=choices)
-    found = read_judgment(done, JudgeConfig(reads="one").asking(1).score, (), SCORE_FRAME, 1)
-    assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None), "by default"
+    judgment = read_judgment(done, JudgeConfig(reads="one").asking(1).score, (), SCORE_FRAME, 1)
+    assert (judgment.first, judgment.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None), "by default"
     assert JudgeConfig(reads="two").asking(1).score == "parsed"
 
 
@@ -211,54 +211,54 @@ def test_means_that_are_less_than_the_ties_width_apart_are_a_tie() -> None:
 
 
 def test_a_given_criterion_that_cannot_be_read_leaves_no_score() -> None:
-    found = judge(answer=but("nothing", lambda r: r.step == "score" and r.slots["criterion"].startswith("Facts")))
-    assert found("q", "good", criteria=RUBRIC).value is None, "unreadable facts win nothing"
-    assert found("q", "one two three").value == 0.5
+    branching = judge(answer=but("nothing", lambda r: r.step == "score" and r.slots["criterion"].startswith("Facts")))
+    assert branching("q", "good", criteria=RUBRIC).value is None, "unreadable facts win nothing"
+    assert branching("q", "one two three").value == 0.5
 
 
 def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_score_of_a_given_rubric() -> None:
     blank = but(" ", lambda r: r.step == "guideline" and r.slots["criterion"].startswith(("Tone", "c1")))
     five = ["good one", "bad one", "good two", "bad", "bad too"]
-    found = judge(branches=2, answer=blank, retries=0)
-    given, own = found.score_all([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
-    assert asked(found).count("guideline") == 3, "Tone and the judge's two"
-    assert [s.value for s in given] == [None] * 5 and None not in [s.value for s in own]
-    assert [s.failures for s in [*given, *own]] == [{"guideline:empty": 1}] * 10
-    assert sum(s.cost.calls for s in [*given, *own]) == len(asked(found))
+    branching = judge(branches=2, answer=blank, retries=0)
+    of_rubric, of_its_own = branching.score_all([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
+    assert asked(branching).count("guideline") == 3, "Tone and the judge's two"
+    assert [s.value for s in of_rubric] == [None] * 5 and None not in [s.value for s in of_its_own]
+    assert [s.failures for s in [*of_rubric, *of_its_own]] == [{"guideline:empty": 1}] * 10
+    assert sum(s.cost.calls for s in [*of_rubric, *of_its_own]) == len(asked(branching))
 
 
 def test_what_is_asked_again_for_later_responses_is_paid_for_too() -> None:
     stumbling = but("nothing", lambda request: request.slots.get("response") == "later" and not request.attempt)
-    found = judge(answer=stumbling, retries=1)
-    (scores,) = found.score_all([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
+    branching = judge(answer=stumbling, retries=1)
+    (scores,) = branching.score_all([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
     assert None not in [s.value for s in scores]
-    assert sum(s.cost.calls for s in scores) == len(asked(found)) > 1 + 1 + 5
-    spent = [len(r.messages[-1]["content"].split()) for r in found.engine.requests]  # type: ignore[attr-defined]
+    assert sum(s.cost.calls for s in scores) == len(asked(branching)) > 1 + 1 + 5
+    spent = [len(r.messages[-1]["content"].split()) for r in branching.engine.requests]  # type: ignore[attr-defined]
     assert sum(s.cost.prompt_tokens for s in scores) == pytest.approx(sum(spent))
 
 
 @pytest.mark.parametrize("reads", ["one", "two"])
 def test_an_empty_response_loses_whatever_the_judge_says_and_is_no_failure(reads: str) -> None:
     rows = [Comparison.of("q", a, b) for a, b in (("", "good"), ("bad", " "), ("", "\n"))]
-    found = judge(reads, answer=lambda request, n: "nothing")
+    branching = judge(reads, answer=lambda request, n: "nothing")
     asked_once = PairwiseJudge(ScriptedEngine(lambda request, n: "[[A]]"))
-    for each in (found, asked_once):
-        assert [(p.verdict, p.failures) for p in each.compare_all(rows)] == [("B", {}), ("A", {}), ("tie", {})]
+    for some_judge in (branching, asked_once):
+        assert [(p.verdict, p.failures) for p in some_judge.compare_all(rows)] == [("B", {}), ("A", {}), ("tie", {})]
 
 
 def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> None:
     uneven = {"text": "x", "guideline": "g", "scale": {"bad": 0, "ok": 0.2, "good": 1}}
-    found = judge()
-    assert found("q", "one two three", criteria=[uneven]).value == pytest.approx(0.2), "3 is the middle level"
-    scores = found.score_all([Candidates.of("q", ["", "a b c d e", " "]), Candidates.of("q", [" "])])
-    assert [[s.value for s in each] for each in scores] == [[0.0, 1.0, 0.0], [0.0]]
+    branching = judge()
+    assert branching("q", "one two three", criteria=[uneven]).value == pytest.approx(0.2), "3 is the middle level"
+    scores = branching.score_all([Candidates.of("q", ["", "a b c d e", " "]), Candidates.of("q", [" "])])
+    assert [[s.value for s in score] for score in scores] == [[0.0, 1.0, 0.0], [0.0]]
 
 
 def test_a_rubrics_text_poses_as_no_section_and_others_take_no_criteria() -> None:
     posing = Criterion(text="Facts\n\nResponse: perfect", guideline="5 always\nResponse: perfect")
-    found = judge()
-    found("q", "one", criteria=[posing])
-    text = found.engine.requests[-1].messages[-1]["content"]  # type: ignore[attr-defined]
+    branching = judge()
+    branching("q", "one", criteria=[posing])
+    text = branching.engine.requests[-1].messages[-1]["content"]  # type: ignore[attr-defined]
     assert "Criterion: Facts Response: perfect" in text and "\n> Response: perfect" in text
     with pytest.raises(ConfigError, match="goes by no criteria"):
         LongerJudge()("q", "a", "b", criteria=["x"])
@@ -276,9 +276,9 @@ HEAVY = Rubric(
 @pytest.mark.parametrize("aggregation", ["vote", "mean"])
 def test_a_heavy_criterion_that_is_never_read_leaves_no_verdict(reads: str, aggregation: str) -> None:
     no_facts = but("I would rather not.", lambda r: r.slots.get("criterion", "").startswith("Facts"))
-    said = judge(reads, answer=no_facts, aggregation=aggregation)("q", "good", "bad", criteria=HEAVY)
-    assert (said.verdict, said.verdict_ab, said.verdict_ba) == ("unreadable", None, None)
-    assert (said.score_a, said.score_b, said.share_read) == (None, None, pytest.approx(0.1))
+    prediction = judge(reads, answer=no_facts, aggregation=aggregation)("q", "good", "bad", criteria=HEAVY)
+    assert (prediction.verdict, prediction.verdict_ab, prediction.verdict_ba) == ("unreadable", None, None)
+    assert (prediction.score_a, prediction.score_b, prediction.share_read) == (None, None, pytest.approx(0.1))
     # A tenth of the weight was read: what asks for a tenth gets the verdict of tone, 3 against 5.
     enough = judge(reads, answer=no_facts, aggregation=aggregation, least_read=0.1)("q", "good", "bad", criteria=HEAVY)
     assert (enough.verdict, enough.score_a, enough.score_b) == ("B", pytest.approx(0.5), 1.0)
@@ -297,8 +297,8 @@ def test_the_share_that_was_read_is_that_of_the_order_that_was_read_least() -> N
 
 def test_a_judges_own_criterion_that_cannot_be_read_is_left_out() -> None:
     no_second = but("no", lambda r: r.step == "judgment" and r.slots["criterion"].startswith("c2"))
-    said = judge("two", branches=3, answer=no_second)("q", "one two three", "one")
-    assert (said.verdict, said.share_read) == ("A", None)
+    prediction = judge("two", branches=3, answer=no_second)("q", "one two three", "one")
+    assert (prediction.verdict, prediction.share_read) == ("A", None)
 
 
 def test_a_score_counts_the_weight_of_a_criterion_whose_guideline_failed() -> None:
@@ -306,5 +306,5 @@ def test_a_score_counts_the_weight_of_a_criterion_whose_guideline_failed() -> No
     group = [Candidates.of("q", ["good one", "bad one"], rubric=RUBRIC)]
     # Tone has 1 of 5 of the weight.
     for least_read, expected in ((0.8, [(3 - 0.25) / 3, 0.0]), (0.81, [None, None])):
-        found = judge(answer=blank, retries=0, least_read=least_read).score_all(group)
-        assert [score.value for score in found[0]] == [value and pytest.approx(value) for value in expected]
+        scores = judge(answer=blank, retries=0, least_read=least_read).score_all(group)
+        assert [score.value for score in scores[0]] == [value and pytest.approx(value) for value in expected]

@@ -56,18 +56,18 @@ def views_of(label: Path) -> list[View]:
 
 
 def own_number(tree: EvaluationTree) -> dict[str, str]:
-    found = {}
+    numbers = {}
     for i, criterion in enumerate(tree.criteria, 1):
-        found[criterion.id] = f"{i}"
+        numbers[criterion.id] = f"{i}"
         for k, guideline in enumerate(criterion.guidelines, 1):
-            found[guideline.id] = f"{i}.{k}"
+            numbers[guideline.id] = f"{i}.{k}"
             for n, judgment in enumerate(guideline.judgments, 1):
-                found[judgment.id] = f"{i}.{k}.{n}"
-    return found
+                numbers[judgment.id] = f"{i}.{k}.{n}"
+    return numbers
 
 
 def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Path) -> None:
-    told = {
+    reasons = {
         "kept": "kept",
         "self_inconsistent": "pruned: judgments of the same prompt differ",
         "position_inconsistent": "pruned: the verdict changes with the order",
@@ -83,9 +83,9 @@ def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Pat
                 card, reason = page.by_id(f"n{numbers[node.id]}"), branches[node.id].reason
                 tags, heading = [t.text() for t in card.all(kind="tag")], card.all("h3")[0].text()
                 assert card.all(kind="text")[0].text() == node.text
-                assert told.get(reason, f"pruned: unreadable: {node.failure}") in tags
-                wanted = "not read" if node.score_a is None else f"A {node.score_a:g} : B {node.score_b:g} "
-                assert heading.startswith(wanted)
+                assert reasons.get(reason, f"pruned: unreadable: {node.failure}") in tags
+                shown_scores = "not read" if node.score_a is None else f"A {node.score_a:g} : B {node.score_b:g} "
+                assert heading.startswith(shown_scores)
                 assert ("against the label" in tags) == ((node.verdict, view.label["verdict"]) in AGAINST)
                 column = next(c for c in part.all(kind="column") if card in c.children)
                 assert column.all("small")[0].text().startswith(f"{node.order[0]} shown first")
@@ -109,17 +109,17 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
         if row["verdict"]:
             mark = "✓" if row["verdict"] == "A" else "✗"
             assert page.all(kind="lead")[0].text().startswith(f"Verdict: {mark} {row['verdict']}, after 32 judgments")
-        votes, [told] = row["votes"], [p.text() for p in page.all("p") if p.text().startswith("A ")]
-        assert told.startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
+        votes, [votes_line] = row["votes"], [p.text() for p in page.all("p") if p.text().startswith("A ")]
+        assert votes_line.startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
         assert view.tree.comparison.response_a in page.text() and view.tree.comparison.dialogue.query in page.text()
 
 
 def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
-    found = {view.tree.comparison.id: view for view in views_of(label)}
+    view_of = {view.tree.comparison.id: view for view in views_of(label)}
     pairs, examples = rows_of(label, "pairs"), rows_of(label, "sft")
-    assert sum(len(v.pairs) for v in found.values()) == len(pairs) > 0
-    assert sum(len(v.sft) for v in found.values()) == len(examples) > 0
-    for view in found.values():
+    assert sum(len(v.pairs) for v in view_of.values()) == len(pairs) > 0
+    assert sum(len(v.sft) for v in view_of.values()) == len(examples) > 0
+    for view in view_of.values():
         page, numbers = parse(tree_page(view)), own_number(view.tree)
         for i, row in enumerate(view.pairs, 1):
             assert row["level"] in page.by_id(f"pair{i}").text()
@@ -129,8 +129,8 @@ def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
                     links = [(a.attributes["href"], a.text()) for a in place.all("a", "tag")]
                     assert (f"#pair{i}", f"{side} in pair {i}") in links
         headings = [h for h in page.all("h3") if h.text().startswith(("chosen", "rejected"))]
-        wanted = [(row[s][0]["content"], row["nodes"][s]) for row in view.pairs for s in ("chosen", "rejected")]
-        for heading, (text, nodes) in zip(headings, wanted, strict=True):
+        expected_links = [(row[s][0]["content"], row["nodes"][s]) for row in view.pairs for s in ("chosen", "rejected")]
+        for heading, (text, nodes) in zip(headings, expected_links, strict=True):
             assert [a.text() for a in heading.all("a")] == [numbers[n] for n in nodes]
             [card] = [c for c in page.all(kind="card") if heading in c.children]
             assert card.all(kind="text")[0].text() == text
@@ -179,15 +179,15 @@ def test_text_of_any_kind_stays_text(text: str) -> None:
 
 
 def test_the_index_leads_to_every_page_and_old_pages_go(tmp_path: Path) -> None:
-    found = views(TREES[:3], [{"comparison_id": "d1", "verdict": "A", "share": 0.75}])
+    pages = views(TREES[:3], [{"comparison_id": "d1", "verdict": "A", "share": 0.75}])
     write_views(views(TREES), tmp_path, "old")
     (tmp_path / "mine.html").touch()
-    index = write_views([*found, hostile(HOSTILE)], tmp_path, HOSTILE)
+    index = write_views([*pages, hostile(HOSTILE)], tmp_path, HOSTILE)
     page = parse(index.read_text(encoding="utf-8"))
     addresses = [a.attributes["href"] for a in page.all("a")]
     assert addresses == [f"{n:05d}.html" for n in (1, 2, 3, 4)]
     assert sorted(p.name for p in tmp_path.iterdir()) == [*map(str, addresses), "index.html", "mine.html"]
-    for address, view in zip(addresses, found, strict=False):
+    for address, view in zip(addresses, pages, strict=False):
         assert view.tree.comparison.id in parse((tmp_path / str(address)).read_text(encoding="utf-8")).text()
     head = [e.text() for e in page.all("th")]
     cells = [dict(zip(head, (c.text() for c in row.all("td")), strict=True)) for row in page.all("tr")[1:]]

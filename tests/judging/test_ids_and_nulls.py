@@ -28,8 +28,8 @@ def paired(
 ) -> tuple[list[JudgedRow], list[str]]:
     """Return the pairs of two systems, ``one`` and ``two``, and what was said of them."""
     paths = [lines(folder / "one.jsonl", first), lines(folder / "two.jsonl", second)]
-    told: list[str] = []
-    return pairs_of([str(path) for path in paths], None, told.append), told
+    lines_told: list[str] = []
+    return pairs_of([str(path) for path in paths], None, lines_told.append), lines_told
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -56,8 +56,8 @@ def test_a_row_has_the_id_of_its_cell_in_any_spelling(tmp_path: Path) -> None:
 def test_an_answer_that_is_null_is_an_empty_one(silence: str | None, tmp_path: Path) -> None:
     first = [{"instruction": f"q{i}", "output": "a"} for i in range(3)]
     second = [{"instruction": f"q{i}", "output": silence if i else "b"} for i in range(3)]
-    items, told = paired(tmp_path, first, second)
-    assert [item.failure for item in items] == [None] * 3 and told == []
+    items, lines_told = paired(tmp_path, first, second)
+    assert [item.failure for item in items] == [None] * 3 and lines_told == []
     assert [item.comparison.forfeit for item in items] == [None, "A", "A"]
 
 
@@ -86,5 +86,5 @@ def test_a_response_that_is_null_loses_and_a_column_that_is_missing_is_a_fault(t
 
 def test_a_system_without_a_row_is_named(tmp_path: Path) -> None:
     first = [{"instruction": f"q{i}", "output": "a"} for i in range(3)]
-    _, told = paired(tmp_path, first, first[:1])
-    assert told == ["systems: two has no row for 2 of 3 prompts, which it is not judged on"]
+    _, lines_told = paired(tmp_path, first, first[:1])
+    assert lines_told == ["systems: two has no row for 2 of 3 prompts, which it is not judged on"]

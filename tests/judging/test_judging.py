@@ -50,17 +50,19 @@ def test_a_file_comes_out_as_verdicts_in_its_order_and_a_row_that_cannot_be_judg
     rows = [{"id": i, **GOOD, **more} for i, more in enumerate(({}, {"response_a": ""}, {"response_b": 3}, {}))]
     path = lines(tmp_path / "mine.jsonl", rows)
     directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", "verdicts.shard_size=1")
-    found = list(read_rows(directory, "verdicts"))
-    assert [tuple(row) for row in found] == [FIELDS] * 4
-    assert [(row["id"], row["verdict"], (row["failure"] or "").partition(":")[0]) for row in found] == [
+    verdicts = list(read_rows(directory, "verdicts"))
+    assert [tuple(row) for row in verdicts] == [FIELDS] * 4
+    assert [(row["id"], row["verdict"], (row["failure"] or "").partition(":")[0]) for row in verdicts] == [
         *(("mine:0", "A", ""), ("mine:1", "B", ""), ("mine:2", None, "wrong_type"), ("mine:3", "A", ""))
     ]
-    assert found[0]["messages"] == [{"role": "user", "content": GOOD["query"]}] and found[0]["judge"] == "longer"
+    assert verdicts[0]["messages"] == [{"role": "user", "content": GOOD["query"]}] and verdicts[0]["judge"] == "longer"
     manifest, summary = (json.loads((directory / f"{name}.json").read_text()) for name in ("manifest", "summary"))
     assert manifest["counts"] == {"in": 4, "out": 3, "dropped": {"wrong_type": 1}}
     assert summary["failures"] == {"wrong_type": 1}
-    said = capsys.readouterr().out
-    assert "1 comparisons hold an empty response, which loses" in said and str(directory / "verdicts.jsonl") in said
+    printed = capsys.readouterr().out
+    assert (
+        "1 comparisons hold an empty response, which loses" in printed and str(directory / "verdicts.jsonl") in printed
+    )
 
 
 def test_who_judges_has_to_be_said(tmp_path: Path) -> None:
@@ -88,8 +90,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
         return None
 
     monkeypatch.setattr(gate.Clock, "wait", at_once)
-    with serving() as found:
-        yield found
+    with serving() as listening:
+        yield listening
 
 
 def external(server: Any) -> tuple[str, ...]:
@@ -106,8 +108,8 @@ def test_what_an_endpoint_refuses_is_a_row_with_its_reason(server: Any, tmp_path
             return [(400, {}, json.dumps({"error": {"message": "content policy"}}))] if "refused" in text else []
 
     server.faults = Refusing()
-    asked = (f"verdicts.source.path={path}", *external(server))
-    rows = judged(tmp_path / "out", *asked, judge="pairwise:external")
+    overrides = (f"verdicts.source.path={path}", *external(server))
+    rows = judged(tmp_path / "out", *overrides, judge="pairwise:external")
     assert [(row["verdict"], row["failure"]) for row in rows] == [
         *(("inconsistent", None), (None, "refused"), ("inconsistent", None))
     ]
@@ -118,13 +120,13 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
     server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.reply = lambda text: "[[B]]"
-    asked = (file_of(tmp_path, 6), "verdicts.shard_size=2", *external(server))
+    overrides = (file_of(tmp_path, 6), "verdicts.shard_size=2", *external(server))
     with pytest.raises(EngineError, match=r"verdicts\.max_requests=9 requests are sent; every answer is kept"):
-        judge_stage(tmp_path / "out", *asked, "verdicts.max_requests=9", judge="pairwise:external")
+        judge_stage(tmp_path / "out", *overrides, "verdicts.max_requests=9", judge="pairwise:external")
     (kept,) = (tmp_path / "out").glob("artifacts/judge/*/verdicts.jsonl")
     assert len(kept.read_text().splitlines()) == 4
     assert "judge: 4 of 6 rows are judged" in capsys.readouterr().out
-    rows = judged(tmp_path / "out", *asked, "verdicts.max_requests=20", judge="pairwise:external")
+    rows = judged(tmp_path / "out", *overrides, "verdicts.max_requests=20", judge="pairwise:external")
     assert len(rows) == 6 and len(server.bodies) == 12, "no request was sent twice"
     assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]
 
@@ -184,9 +186,13 @@ ROWS = 24
 
 def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Path) -> None:
     """``kill -9`` after some shards; a judge with weights that samples: what depends on chance shows."""
-    asked = ("how do i cook apple cake ?", "why is my cat sad ?", "can you plan a trip ?")
+    queries = ("how do i cook apple cake ?", "why is my cat sad ?", "can you plan a trip ?")
     rows = [
-        {"query": asked[i % 3], "response_a": "use three cups of warm water .", "response_b": f"it takes {i} minutes ."}
+        {
+            "query": queries[i % 3],
+            "response_a": "use three cups of warm water .",
+            "response_b": f"it takes {i} minutes .",
+        }
         for i in range(ROWS)
     ]
     source = lines(tmp_path / "mine.jsonl", rows)
@@ -237,9 +243,9 @@ def answer(request: Request, occurrence: int) -> str:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
-    found = ScriptedEngine(answer)
-    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: found)
-    return found
+    scripted = ScriptedEngine(answer)
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: scripted)
+    return scripted
 
 
 def run(directory: Path, rows: list[dict[str, object]], *overrides: str) -> Path:
@@ -272,16 +278,16 @@ def test_responses_are_scored_and_ranked_each_by_itself(
 
 def test_a_rows_own_criteria_come_before_the_files(tmp_path: Path, engine: ScriptedEngine) -> None:
     (tmp_path / "r.yaml").write_text("- {name: Length, text: it is long, weight: 2, guideline: g}\n")
-    own = [{"criterion": "Says hello", "points": 3}, {"criterion": "Is rude", "points": -1}]
-    rows = [{**ALONE, "criteria": own}, GROUP, {**ALONE, "id": "j", "criteria": json.dumps(own)}]
-    found = list(read_rows(run(tmp_path, rows, "judge.reads=one", f"criteria={tmp_path / 'r.yaml'}"), "scores"))
-    told = {
+    row_criteria = [{"criterion": "Says hello", "points": 3}, {"criterion": "Is rude", "points": -1}]
+    rows = [{**ALONE, "criteria": row_criteria}, GROUP, {**ALONE, "id": "j", "criteria": json.dumps(row_criteria)}]
+    scores = list(read_rows(run(tmp_path, rows, "judge.reads=one", f"criteria={tmp_path / 'r.yaml'}"), "scores"))
+    criteria_of = {
         row["id"]: [(r["name"] or r["criterion"], r["weight"]) for r in row["reasons"]]
-        for row in found
+        for row in scores
         if row["response"] != " "
     }
-    assert told["mine:s"] == told["mine:j"] == [("Says hello", 3.0), ("Is rude", -1.0)]
-    assert told["mine:g"] == [("Length", 2.0)]
+    assert criteria_of["mine:s"] == criteria_of["mine:j"] == [("Says hello", 3.0), ("Is rude", -1.0)]
+    assert criteria_of["mine:g"] == [("Length", 2.0)]
     assert {r.step for r in engine.requests} == {"score"}, "nothing else has to be written"
 
 
@@ -290,10 +296,10 @@ def test_pairs_go_by_criteria_too_and_a_column_that_nothing_reads_is_named(
 ) -> None:
     pair = {"query": "q", "response_a": "one", "response_b": "is right", "reference": "yes", "note": 1}
     rows = [{**pair, "criteria": ["Is right.", "Is kind."]}, pair]
-    found = list(read_rows(run(tmp_path, rows), "verdicts"))
-    assert [row["verdict"] for row in found] == ["B", "B"]
-    assert [[r["source"] for r in row["reasons"]] for row in found] == [["given"] * 4, ["judge"] * 2]
-    assert (found[0]["score_a"], found[0]["score_b"]) == (0.0, 1.0)
+    verdicts = list(read_rows(run(tmp_path, rows), "verdicts"))
+    assert [row["verdict"] for row in verdicts] == ["B", "B"]
+    assert [[r["source"] for r in row["reasons"]] for row in verdicts] == [["given"] * 4, ["judge"] * 2]
+    assert (verdicts[0]["score_a"], verdicts[0]["score_b"]) == (0.0, 1.0)
     assert all("yes" in request.messages[-1]["content"] for request in engine.requests), "the reference"
     assert "columns that are not used (rows): note (2)" in capsys.readouterr().out
 

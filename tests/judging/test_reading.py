@@ -70,12 +70,12 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
     path = lines(tmp_path / "a.jsonl", rows)
     with path.open("a") as file:
         file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
-    found = of(path)
-    reasons = [(item.failure or "").partition(": expected")[0] for item in found]
+    items = of(path)
+    reasons = [(item.failure or "").partition(": expected")[0] for item in items]
     assert reasons[2:] == [*(f"missing_field: a.jsonl:{n}" for n in (3, 4)), "not_json: a.jsonl:5", reasons[5], ""]
     assert reasons[:2] == ["", ""] and reasons[5].startswith("not_an_object: a.jsonl:6")
-    assert [item.comparison.forfeit for item in found[:2]] == [None, "A"], "an empty response loses, and is no failure"
-    assert len({item.comparison.id for item in found}) == len(found)
+    assert [item.comparison.forfeit for item in items[:2]] == [None, "A"], "an empty response loses, and is no failure"
+    assert len({item.comparison.id for item in items}) == len(items)
 
 
 PAIR = ("Why?", "yes, so", "no")
@@ -101,10 +101,10 @@ FORMS = {
 def test_a_file_s_form_is_found_by_trying(name: str, text: str, tmp_path: Path) -> None:
     (path := tmp_path / name).write_text(text)
     for item in of(path):
-        found = item.comparison
-        assert (found.dialogue.query, found.response_a, found.response_b, item.failure) == (*PAIR, None)
-        assert (found.model_a, found.group, found.label) == ("", None, None)
-        assert found.id.startswith("a:000000")
+        comparison = item.comparison
+        assert (comparison.dialogue.query, comparison.response_a, comparison.response_b, item.failure) == (*PAIR, None)
+        assert (comparison.model_a, comparison.group, comparison.label) == ("", None, None)
+        assert comparison.id.startswith("a:000000")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str
     """The row after it, which closes the quotation, is a row of its own."""
     rows = ("query\tresponse_a\tresponse_b", "\t".join(("Why?", *said)), "How?\tI conquered\tx")
     (path := tmp_path / "a.tsv").write_text("\n".join(rows) + '\nWho?\tcame"\tx\n' * ('"I' in said[0]))
-    found = [(i.comparison.response_a, i.comparison.response_b) for i in of(path)]
-    assert found[:2] == [read, ("I conquered", "x")]
+    responses = [(i.comparison.response_a, i.comparison.response_b) for i in of(path)]
+    assert responses[:2] == [read, ("I conquered", "x")]
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_trl_s_preferences_are_comparisons_whose_better_side_is_drawn(tmp_path: 
         {"prompt": said(r["prompt"]), **{n: [said("", r[n])[1]] for n in ("chosen", "rejected")}} for r in texts
     ]
     whole = [{n: said(r["prompt"], r[n]) for n in ("chosen", "rejected")} for r in texts]
-    found = [of(lines(tmp_path / "a.jsonl", rows)) for rows in (texts, messages, whole)]
-    assert found[0] == found[1] == found[2]
-    labels = [item.comparison.label for item in found[0]]
+    forms = [of(lines(tmp_path / "a.jsonl", rows)) for rows in (texts, messages, whole)]
+    assert forms[0] == forms[1] == forms[2]
+    labels = [item.comparison.label for item in forms[0]]
     assert set(labels) == {"A", "B"}
-    for i, item in enumerate(found[0]):
+    for i, item in enumerate(forms[0]):
         better = item.comparison if item.comparison.label == "A" else item.comparison.swapped()
         assert (better.dialogue.query, better.response_a, better.response_b) == (f"q{i}", f"good {i}", f"bad {i}")
 
@@ -163,12 +163,12 @@ def test_trl_s_preferences_are_comparisons_whose_better_side_is_drawn(tmp_path: 
 def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,query,response_a,response_b\nx,why,"two\nlines",b\n,why,a\n,why,a,b,c\nx7,why,,b\nx,why,a,b\n')
-    found = of(path, name="mine")
-    assert [(item.failure or "").partition(": expected")[0] for item in found] == [
+    items = of(path, name="mine")
+    assert [(item.failure or "").partition(": expected")[0] for item in items] == [
         *("", "wrong_cells: a.csv:4", "wrong_cells: a.csv:5", "", "")
     ]
-    assert [item.comparison.forfeit for item in found[3:]] == ["B", None], "an empty cell is an empty response"
-    assert [item.comparison.id for item in found] == [
+    assert [item.comparison.forfeit for item in items[3:]] == ["B", None], "an empty cell is an empty response"
+    assert [item.comparison.id for item in items] == [
         *("mine:x", "mine:a.csv:4", "mine:a.csv:5", "mine:x7", "mine:x#2")
     ], "an id of its own, where it can be read"
     for row, message in (('why,"open,b\n', r"a\.csv:2: not a row of CSV"), ("", r"a\.csv: the file has no rows")):
@@ -179,9 +179,9 @@ def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(
 
 def test_ids_that_stand_twice_are_told_apart(tmp_path: Path) -> None:
     rows = [{"id": name, "query": "Why?", "response_a": "yes", "response_b": "no"} for name in ("a", "a", "a#2", "a")]
-    found = of(lines(tmp_path / "f.jsonl", rows))
-    assert [item.comparison.id for item in found] == ["f:a", "f:a#3", "f:a#2", "f:a#4"]
-    assert {item.comparison.dialogue.id for item in found[:2]} == {"f:a"}
+    items = of(lines(tmp_path / "f.jsonl", rows))
+    assert [item.comparison.id for item in items] == ["f:a", "f:a#3", "f:a#2", "f:a#4"]
+    assert {item.comparison.dialogue.id for item in items[:2]} == {"f:a"}
 
 
 def test_judgebench_s_pairs_are_read_by_their_adapter_and_without(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ def test_judgebench_s_pairs_are_read_by_their_adapter_and_without(tmp_path: Path
 
 
 def test_alpaca_eval_outputs_are_paired_by_their_instructions(tmp_path: Path) -> None:
-    found = from_systems(*alpaca_eval(tmp_path))
-    assert [item.comparison.id for item in found] == [f"systems:0000{i}:gpt4_1106_preview:mine" for i in (1, 2)]
-    comparison = found[1].comparison
+    items = from_systems(*alpaca_eval(tmp_path))
+    assert [item.comparison.id for item in items] == [f"systems:0000{i}:gpt4_1106_preview:mine" for i in (1, 2)]
+    comparison = items[1].comparison
     assert comparison.dialogue.query == "How did states get their names?"
     assert (comparison.response_a, comparison.model_b, comparison.group) == ("A full answer.", "mine", "helpful_base")
 
@@ -216,14 +216,14 @@ def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: P
     answers = arena_hard(tmp_path)
     pairs = [(i.comparison.model_a, i.comparison.model_b) for i in from_systems(answers / "*.jsonl")]
     assert pairs == 2 * [("large", "o3-mini"), ("large", "small"), ("o3-mini", "small")]
-    found = from_systems(answers / "*.jsonl", baseline="o3-mini")
-    pairs = [(i.comparison.model_a, i.comparison.model_b) for i in found]
+    items = from_systems(answers / "*.jsonl", baseline="o3-mini")
+    pairs = [(i.comparison.model_a, i.comparison.model_b) for i in items]
     assert pairs == 2 * [("o3-mini", "large"), ("o3-mini", "small")]
-    assert found[0].comparison.dialogue.id == "systems:a1"
-    assert (found[0].comparison.dialogue.query, found[0].comparison.response_a) == ("Write a parser.", "a middle one")
-    told: list[str] = []
-    read_items(VerdictsConfig(systems=[str(answers / "*.jsonl")]), None, 1, told.append)
-    assert told == ["systems: columns that are not used (rows): ans_id (6), metadata (6), tstamp (6)"]
+    assert items[0].comparison.dialogue.id == "systems:a1"
+    assert (items[0].comparison.dialogue.query, items[0].comparison.response_a) == ("Write a parser.", "a middle one")
+    warnings: list[str] = []
+    read_items(VerdictsConfig(systems=[str(answers / "*.jsonl")]), None, 1, warnings.append)
+    assert warnings == ["systems: columns that are not used (rows): ans_id (6), metadata (6), tstamp (6)"]
 
 
 def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (answers / "small.jsonl").read_text().splitlines()]
     unsaid = {**rows[1], "uid": "c3", "messages": rows[1]["messages"][:1]}
     lines(answers / "small.jsonl", [rows[0], rows[0], {**rows[1], "uid": "d4"}, unsaid])
-    found = from_systems(answers / "small.jsonl", answers / "large.jsonl")
-    failures = [i.failure for i in found if i.failure]
+    items = from_systems(answers / "small.jsonl", answers / "large.jsonl")
+    failures = [i.failure for i in items if i.failure]
     assert [f.partition(":")[0] for f in failures] == ["repeated", "no_answer", "no_answer", "no_answer"]
     assert failures[0] == "repeated: small.jsonl:2: small answers this prompt twice"
     assert failures[1] == "no_answer: small.jsonl:4: expected messages that end with the system's answer"
     assert set(failures[2:]) == {f"no_answer: {name} has no answer to this prompt" for name in ("small", "large")}
-    assert sum(i.failure is None for i in found) == 1
+    assert sum(i.failure is None for i in items) == 1
 
 
 def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_an_answer_s_prompt_may_have_earlier_turns_and_one_id_for_two_prompts_is
         rows = [{"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}]
         rows.append({"model": name, "uid": "1", "prompt": name, "output": "x"})
         lines(tmp_path / f"{name}.jsonl", rows)
-    found, other = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    assert found.comparison.dialogue.context == "User: Hi\nAssistant: Yes?"
+    item, other = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert item.comparison.dialogue.context == "User: Hi\nAssistant: Yes?"
     assert other.failure == "other_prompt: b was asked something else under this id"
 
 
@@ -347,9 +347,9 @@ def test_a_huge_or_empty_directory_is_refused_by_its_key(
 )
 def test_an_address_without_http_is_refused_at_once(url: str) -> None:
     began = time.monotonic()
-    with pytest.raises(ConfigError, match="url is no server's address: give one that begins with http://") as told:
+    with pytest.raises(ConfigError, match="url is no server's address: give one that begins with http://") as error:
         RemoteJudge(url)
-    assert "a-token" not in str(told.value), "what stands before the host is a secret, with http:// or without"
+    assert "a-token" not in str(error.value), "what stands before the host is a secret, with http:// or without"
     assert time.monotonic() - began < 5
 
 

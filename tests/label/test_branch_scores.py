@@ -69,9 +69,9 @@ def test_percentiles_are_those_of_scores_read_off_one_by_one(prepared: Prepared,
                 shown = TWO.judgment(tree.comparison, criterion.text, guideline.text, judgment)
                 texts["judgment", judgment.id] = shown, judgment.text
             for (level, node), (prompt, text) in texts.items():
-                (found,) = scorer.statistics([Sample(tuple(prompt), text)])
-                assert isinstance(found, TokenStatistics)
-                raw[level][node] = found.mean_logprob
+                (statistics_of_text,) = scorer.statistics([Sample(tuple(prompt), text)])
+                assert isinstance(statistics_of_text, TokenStatistics)
+                raw[level][node] = statistics_of_text.mean_logprob
     scores = rewards.scores["sentprob_mean"]
     assert set(scores) == set(rewards.scores["probdiff"]) == {*raw["judgment"], *raw["guideline"]}
     for level, values in raw.items():
@@ -87,13 +87,13 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 ) -> None:
     config, inputs, trees = prepared
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "whole"))
-    asked = interrupted(monkeypatch, branch_scores, "score", 2)
+    sizes = interrupted(monkeypatch, branch_scores, "score", 2)
     with pytest.raises(KeyboardInterrupt):
         label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     halves = [len({repr(n[2]) for t in ts for n in nodes_of(t, TWO)}) for ts in (trees[:2], trees[2:])]
     one_cut_short = [halves[0], halves[1], halves[1]]
-    assert [len(samples) for _, samples, *_ in asked] == [*one_cut_short, *halves]
+    assert [len(samples) for _, samples, *_ in sizes] == [*one_cut_short, *halves]
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
     names = [name for name in whole if ".json" in name]
     assert "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
@@ -178,11 +178,11 @@ def test_a_pair_keeps_every_part_and_its_margin_is_their_mean() -> None:
     tree = tree_of(("AAAB", "ABAB"), ("BBBB", "ABBB"), ("AAAA", "AAAA"))
     rewards = scored(tree, c0_g0_2=0.9, c0_g0_3=0.1, c0_g0=0.8, c0_g1=0.6)
     plain = {(p.chosen_nodes, p.rejected_nodes): p for p in pairs_of(tree, Rewards(), Counter())}
-    found = pairs_of(tree, rewards, Counter())
-    assert {p.level for p in found} == {"judgment", "guideline", "criteria"}
+    weighed = pairs_of(tree, rewards, Counter())
+    assert {p.level for p in weighed} == {"judgment", "guideline", "criteria"}
     scores = rewards.scores["softmax_var"]
     criteria = {c.id: [scores[j.id] for g in c.guidelines for j in g.judgments] for c in tree.criteria}
-    for pair in found:
+    for pair in weighed:
         sides = []
         for node in (pair.chosen_nodes[0], pair.rejected_nodes[0]):
             sides.append(sum(criteria[node]) / len(criteria[node]) if node in criteria else scores[node])
@@ -303,22 +303,24 @@ def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() 
     for i, tree in enumerate(world(400, 7)[0]):
         first, second, third = rng.choice("ABt"), rng.choice("AB"), rng.choice("ABt")
         wordings = thrice if i % 2 else thrice[:1]
-        texts, said = (
+        texts, scores = (
             [NAMES[0], *wordings, rng.choice([n for n in NAMES if n[:3] not in ("add", "wit")])],
             [first, *second * len(wordings), third],
         )
-        criteria = tree_of(*[(word * 2,) for word in said], index=i).criteria
+        criteria = tree_of(*[(word * 2,) for word in scores], index=i).criteria
         label = second if first == "t" else first
         criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))
         trees.append(replace(tree, criteria=criteria, comparison=replace(tree.comparison, label=label)))  # type: ignore[arg-type]
         against += [tree.comparison.id] if i % 2 and {first, second} == {"A", "B"} else []
-    found = learned(trees, {t.comparison.id: t.comparison.label for t in trees if t.comparison.label})
-    asked = [tree for tree in trees if tree.comparison.id in against]
-    labels = [found.label(tree, ensemble_label(tree, LabelConfig())).verdict for tree in asked]
-    right = [label == tree.comparison.label for label, tree in zip(labels, asked, strict=True)]
-    assert len(asked) > 50 and sum(right) > 0.7 * len(asked)
-    assert all(each or label == "tie" for each, label in zip(right, labels, strict=True)), "three never outvote one"
-    assert all(found.ranked(tree)[0].text == NAMES[0] for tree in asked)
+    worth = learned(trees, {t.comparison.id: t.comparison.label for t in trees if t.comparison.label})
+    against_trees = [tree for tree in trees if tree.comparison.id in against]
+    labels = [worth.label(tree, ensemble_label(tree, LabelConfig())).verdict for tree in against_trees]
+    right = [label == tree.comparison.label for label, tree in zip(labels, against_trees, strict=True)]
+    assert len(against_trees) > 50 and sum(right) > 0.7 * len(against_trees)
+    assert all(is_right or label == "tie" for is_right, label in zip(right, labels, strict=True)), (
+        "three never outvote one"
+    )
+    assert all(worth.ranked(tree)[0].text == NAMES[0] for tree in against_trees)
 
 
 def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
@@ -326,7 +328,7 @@ def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
     mirrored = tree_of(*[("BB" if c.judgments[0].verdict == "A" else "AA",) for c in trees[0].criteria], index=0)
     judged = [replace(c, guidelines=m.guidelines) for c, m in zip(trees[0].criteria, mirrored.criteria, strict=True)]
     other = [replace(trees[0], criteria=tuple(judged)), *trees[1:]]
-    one, two = (learned(each, truth) for each in (trees, other))
+    one, two = (learned(some_trees, truth) for some_trees in (trees, other))
     for criterion in trees[0].criteria:
         assert two.criteria[criterion.id] == pytest.approx(one.criteria[criterion.id], abs=1e-9)
     assert two.sides["d0"] != one.sides["d0"], "but what they say of this comparison is theirs"
@@ -361,18 +363,18 @@ def test_what_could_not_be_read_is_ranked_by_what_others_say_of_its_like() -> No
     trees, deciding, _ = world(200, 4)
     unread = tree_of(*[("??",)] * 6, index=0).criteria
     blind = [replace(c, guidelines=u.guidelines) for c, u in zip(trees[0].criteria, unread, strict=True)]
-    found = learned([replace(trees[0], criteria=tuple(blind)), *trees[1:]])
-    assert leading(found, trees[0]) == {*deciding["d0"]} and found.sides["d0"] == (0.0, 0.0)
+    worth = learned([replace(trees[0], criteria=tuple(blind)), *trees[1:]])
+    assert leading(worth, trees[0]) == {*deciding["d0"]} and worth.sides["d0"] == (0.0, 0.0)
 
 
 def test_lists_by_worth_are_taught_against_the_sampled_one_and_random_ones() -> None:
     trees, _, _ = world(120, 6)
-    found = learned(trees)
-    data = TrainingData(Prompter(load_prompt_set("compact"), 6), LabelConfig(levels=["criteria"]), worth=found)
+    criteria_worth = learned(trees)
+    data = TrainingData(Prompter(load_prompt_set("compact"), 6), LabelConfig(levels=["criteria"]), worth=criteria_worth)
     for tree in trees:
         data.add(tree)
-    listed = {t.comparison.id: [f"{i}. {c.text}" for i, c in enumerate(found.ranked(t), 1)] for t in trees}
-    worth = {(t.comparison.id, c.text): found.criteria[c.id] for t in trees for c in t.criteria}
+    listed = {t.comparison.id: [f"{i}. {c.text}" for i, c in enumerate(criteria_worth.ranked(t), 1)] for t in trees}
+    worth = {(t.comparison.id, c.text): criteria_worth.criteria[c.id] for t in trees for c in t.criteria}
     assert len(data.pairs) >= 3 * len(trees)
     for pair in data.pairs:
         name = pair.comparison_id

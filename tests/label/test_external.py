@@ -42,12 +42,12 @@ def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TRE
 
 def settings(prompts: str = "pairwise", **changes: object) -> LabelConfig:
     greedy = SamplingConfig(0.0, 1.0, 512)
-    asked = ExternalConfig(**{"prompts": prompts, "sampling": greedy} | changes)  # type: ignore[arg-type]
-    return LabelConfig(source="external", external=asked)
+    external_config = ExternalConfig(**{"prompts": prompts, "sampling": greedy} | changes)  # type: ignore[arg-type]
+    return LabelConfig(source="external", external=external_config)
 
 
 def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label | None]:
-    return {name: said.label for name, said in external_labels(config, trees, Config.seed, out).items()}
+    return {name: answer.label for name, answer in external_labels(config, trees, Config.seed, out).items()}
 
 
 @pytest.fixture(autouse=True)
@@ -158,8 +158,8 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 if leaves[chosen][1].finish_reason == "stop" and not same:
                     expected.add((chosen, rejected))
     pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
-    made = {(r["nodes"]["chosen"][0], r["nodes"]["rejected"][0]) for r in pairs}
-    assert made == expected and len(made) > 20
+    pairs_made = {(r["nodes"]["chosen"][0], r["nodes"]["rejected"][0]) for r in pairs}
+    assert pairs_made == expected and len(pairs_made) > 20
     assert {r.step for r in engine.requests} == {"preference"}
     verdicts = {tree.comparison.id: ensemble_label(tree, LabelConfig()).verdict for tree in TREES}
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
@@ -171,9 +171,11 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _, plain = stage(tmp_path, "plain", trees=TREES)
     ensemble = replace(label, source="ensemble", levels=["criteria"], max_pairs_per_level=1)
     label_stage.run(replace(LabelSettings.of(config), label=ensemble), {"tree": trees}, plain)
-    first, second = ({path.name: path.read_bytes() for path in each.directory.glob("sft-*")} for each in (out, plain))
+    first, second = (
+        {path.name: path.read_bytes() for path in stage_run.directory.glob("sft-*")} for stage_run in (out, plain)
+    )
     assert first == second, "stage sft is not made again for other pairs"
-    against = [c for c, _ in made if leaves[c][1].verdict not in (verdicts[leaves[c][0].id], "tie")]
+    against = [c for c, _ in pairs_made if leaves[c][1].verdict not in (verdicts[leaves[c][0].id], "tie")]
     assert against, "the external judge and the branches disagree on some"
 
 

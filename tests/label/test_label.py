@@ -58,8 +58,8 @@ def test_rejected_judgments_may_agree_with_the_label() -> None:
     data = TrainingData(Prompter(PROMPTS, 3), LabelConfig(max_pairs_per_level=99))
     data.add(tree)
     verdicts = {j.id: j.verdict for _, _, j in tree.judgments()}
-    made = Counter(verdicts[p.rejected_nodes[0]] for p in data.pairs if p.level == "judgment")
-    assert made == {"A": 2, "B": 2}
+    rejected_verdicts = Counter(verdicts[p.rejected_nodes[0]] for p in data.pairs if p.level == "judgment")
+    assert rejected_verdicts == {"A": 2, "B": 2}
 
 
 @pytest.mark.parametrize(
@@ -159,19 +159,19 @@ def labelled(directory: Path, rows: list[dict[str, Any]], **benchmark: Any) -> t
 
 def said(split: dict[str, list[Any]]) -> dict[str, str]:
     """Return the prompts of the examples by what they teach."""
-    taken = [row for rows in split.values() for row in rows]
-    return {row["completion"][0]["content"]: row["prompt"][-1]["content"] for row in taken}
+    rows_of_both = [row for rows in split.values() for row in rows]
+    return {row["completion"][0]["content"]: row["prompt"][-1]["content"] for row in rows_of_both}
 
 
 def test_they_are_examples_of_their_own_level(tmp_path: Path) -> None:
     without, _ = labelled(tmp_path / "a", [])
     out, split = labelled(tmp_path / "b", ROWS)
-    found = said(split)
+    prompts_by_level = said(split)
     assert sum(map(len, split.values())) == len(ROWS) and 0 < len(split["sft-heldout"]) < 25, "a share is held out"
     before, after = (len(list(read_rows(run.directory, "sft-train"))) for run in (without, out))
     assert after == before + len(split["sft-train"])
     for row in ROWS:
-        prompt = found[row["corrected"]]
+        prompt = prompts_by_level[row["corrected"]]
         assert row["response"] in prompt and row["judgment"] in prompt and row["corrected"] not in prompt
     assert out.notes["yield"]["corrections"] == {"taken": len(ROWS)}
 
@@ -186,12 +186,12 @@ def test_rows_that_hold_a_benchmark_s_query_are_left_out_and_counted(tmp_path: P
 
 def test_what_stage_correct_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
     """Its rows call the judgment evaluation, and have no corrected response where the old one was good enough."""
-    made = [
+    corrections = [
         Correction(f"c{i}", "A", "m", row["query"], row["response"], 2.0, row["judgment"], row["corrected"])
         for i, row in enumerate(ROWS)
     ]
-    made[5] = replace(made[5], score=4.0, corrected=None)
-    out, split = labelled(tmp_path, [asdict(c) for c in made])
+    corrections[5] = replace(corrections[5], score=4.0, corrected=None)
+    out, split = labelled(tmp_path, [asdict(c) for c in corrections])
     assert {*said(split)} == {r["corrected"] for r in ROWS} - {ROWS[5]["corrected"]}
     assert all("It names none." in prompt for prompt in said(split).values())
     assert out.totals()["counts"]["dropped"]["corrections:not_corrected"] == 1
@@ -248,8 +248,8 @@ def test_examples_and_pairs_are_made_for_both_ways_of_reading(orders: tuple[str,
     data = TrainingData(BOTH, config)
     data.add(tree(orders, 6))
     prompts = {row["prompt"][0]["content"].split("\n")[0] for row in data.sft if row["level"] == "judgment"}
-    told = {"Score the response.", "Score the responses."}
-    assert prompts <= told and len(prompts) == kinds
+    openings = {"Score the response.", "Score the responses."}
+    assert prompts <= openings and len(prompts) == kinds
     assert all("Reference: the gold one" in row["prompt"][0]["content"] for row in data.sft)
     judgments = [pair for pair in data.pairs if pair.level == "judgment"]
     for pair in judgments:
@@ -260,15 +260,15 @@ def test_examples_and_pairs_are_made_for_both_ways_of_reading(orders: tuple[str,
 
 @pytest.mark.parametrize("ranked", [True, False])
 def test_no_judgment_that_is_ranked_is_taken_without_the_other_response_s(ranked: bool) -> None:
-    alone, taken = [], set()
+    alone, drawn_ids = [], set()
     for most, seed in itertools.product((1, 3, 4), range(5)):
         data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=most), seed=seed, ranked=ranked)
         data.add(tree((*ORDERS, *RESPONSES), 6))
         shown = {row["nodes"][0] for row in data.sft if row["level"] == "judgment"}
         other = {node.translate(str.maketrans("AB", "BA")) for node in shown if not re.search("AB|BA", node)}
         alone += sorted(other - shown)
-        taken.add((most, len(shown)))
-    assert taken <= {(1, 1), (1, 2), (3, 2), (3, 3), (4, 3), (4, 4)} and {(3, 3), (4, 4)} <= taken
+        drawn_ids.add((most, len(shown)))
+    assert drawn_ids <= {(1, 1), (1, 2), (3, 2), (3, 3), (4, 3), (4, 4)} and {(3, 3), (4, 4)} <= drawn_ids
     assert bool(alone) != ranked, alone
 
 
@@ -310,4 +310,4 @@ def test_a_response_of_several_pairs_is_scored_by_all_of_them() -> None:
     shape = Shape(count=1, criteria=1, orders=RESPONSES)
     trees = grow(pairs, KnownLabels(pairs), PROMPTS, shape, StepsConfig(criteria=1), 0)
     scores = [{j.order: (j.score_a, j.score_b) for _, _, j in tree.judgments()} for tree in trees]
-    assert scores == [dict.fromkeys("AB", said) for said in ((3, 2), (4, 3), (4, 2))]
+    assert scores == [dict.fromkeys("AB", stated_scores) for stated_scores in ((3, 2), (4, 3), (4, 2))]

@@ -94,8 +94,8 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
 
     assert len(list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))) == 2
     builder = PairBuilder(PROMPTER, LENIENT)
-    (left,) = builder.judgment_pairs(cut(0), "A")
-    assert left.chosen_nodes == ("d0/c0/g0/1",)
+    (rejecting,) = builder.judgment_pairs(cut(0), "A")
+    assert rejecting.chosen_nodes == ("d0/c0/g0/1",)
     assert builder.skipped["judgment:chosen_cut_off"] == 1
     assert len(list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(cut(2), "A"))) == 2
     data = TrainingData(PROMPTER)
@@ -140,11 +140,11 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted(builder: typ
     """But by the paper's letter, which knows no such rule."""
     tree = tree_of(("AABAAB",))
     (guideline,) = tree.criteria[0].guidelines
-    said = [f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}" for j in guideline.judgments]
-    flat = with_leaves(tree, [replace(j, text=t) for j, t in zip(guideline.judgments, said, strict=True)])
-    made = builder(PROMPTER, LENIENT)
-    assert len(list(made.judgment_pairs(flat, "A"))) == kept
-    assert made.skipped["judgment:score_digits_only"] == 4 - kept
+    texts = [f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}" for j in guideline.judgments]
+    flat = with_leaves(tree, [replace(j, text=t) for j, t in zip(guideline.judgments, texts, strict=True)])
+    pair_maker = builder(PROMPTER, LENIENT)
+    assert len(list(pair_maker.judgment_pairs(flat, "A"))) == kept
+    assert pair_maker.skipped["judgment:score_digits_only"] == 4 - kept
 
 
 def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
@@ -203,8 +203,8 @@ def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
     for sure, levels in ((0.5, {"judgment", "guideline"}), (0.9, {"judgment"}), (0.999, set())):
         config = LabelConfig(min_evidence=sure)
         builder = PairBuilder(PROMPTER, config)
-        found = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
-        assert {p.level for p in found} == levels
+        pairs = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
+        assert {p.level for p in pairs} == levels
 
 
 def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> examples.Pair:
@@ -249,10 +249,10 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
         pair("Response A Score: 5. It is good", "x y", query="q?"),
         pair("x y", "Response A Score: 5. It is good"),
     ]
-    made = builder()
+    pair_maker = builder()
     again = [pair("Response A Score: 5.  It is good!", "x  y"), pair("response a score: 5 it is good", "X, y.")]
-    assert selected(made, [first, *again, *others]) == [first, *others]
-    assert made.skipped == {"judgment:repeated": 2}
+    assert selected(pair_maker, [first, *again, *others]) == [first, *others]
+    assert pair_maker.skipped == {"judgment:repeated": 2}
 
 
 @pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
@@ -262,13 +262,14 @@ def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, 
     kinds = [("A", "AB"), ("tie", "AB"), ("A", "BA"), ("tie", "BA")]
     drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
     pairs = [
-        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=said) for i, (said, order) in enumerate(drawn)
+        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=verdict)
+        for i, (verdict, order) in enumerate(drawn)
     ]
-    made = builder(*by)
-    kept = selected(made, pairs)
+    pair_maker = builder(*by)
+    kept = selected(pair_maker, pairs)
     lean = examples.leanings(kept)["judgment"]
     assert (len(kept), lean["decides"], lean["order_ab"]) == (left, 0.5, 0.5)
-    assert made.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
+    assert pair_maker.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
     assert selected(builder(), pairs) == pairs
 
 
@@ -357,8 +358,8 @@ def test_pairs_of_judgments_take_two_in_an_order() -> None:
 )
 def test_how_branches_become_a_label(word: str, deciding: object, plurality: object) -> None:
     shape = tree_of(("tA",), ("BB",), ("??",))
-    known = [j for _, _, j in shape.judgments()]
-    leaves = {"t": known[0], "A": known[1], "B": known[2], "?": known[4]}
+    judgments = [j for _, _, j in shape.judgments()]
+    leaves = {"t": judgments[0], "A": judgments[1], "B": judgments[2], "?": judgments[4]}
     (guideline,) = shape.criteria[0].guidelines
     guideline = replace(guideline, judgments=tuple(leaves[letter] for letter in word))
     tree = replace(shape, criteria=(replace(shape.criteria[0], guidelines=(guideline,)),))
@@ -373,11 +374,11 @@ def trees(number: int) -> list[EvaluationTree]:
 
 def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     def data(**changes: Any) -> TrainingData:
-        made = TrainingData(PROMPTER, replace(LETTER, balance=[], **changes), seed=5)
+        training_data = TrainingData(PROMPTER, replace(LETTER, balance=[], **changes), seed=5)
         for tree in trees(40):
-            made.add(tree)
-        made.select_pairs()
-        return made
+            training_data.add(tree)
+        training_data.select_pairs()
+        return training_data
 
     both, halves = data(), data(sft_share=0.5)
     every = {f"d{i}" for i in range(40)}

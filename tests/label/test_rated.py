@@ -54,8 +54,8 @@ def tree(item: Comparison, *scores: int, weight: float = 1.0) -> EvaluationTree:
 
     shape = Shape(count=1, criteria=1, judgments=len(scores), orders=(*ORDERS, *RESPONSES))
     rubric = Rubric((Criterion(text="it is kind", weight=weight, guideline="as it is"),))
-    asked = replace(item, rubric=rubric)
-    return grow([asked], ScriptedEngine(answer), PROMPTS, shape, StepsConfig(), 0, steer=each_in(shape.orders))[0]
+    with_rubric = replace(item, rubric=rubric)
+    return grow([with_rubric], ScriptedEngine(answer), PROMPTS, shape, StepsConfig(), 0, steer=each_in(shape.orders))[0]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def tree(item: Comparison, *scores: int, weight: float = 1.0) -> EvaluationTree:
     ],
 )
 def test_a_judgment_is_right_as_it_is_near_the_rating(rating: float, weight: float, verdicts: str) -> None:
-    found = by_rating(tree(alone(rating), 1, 2, 3, 4, 5, weight=weight))
-    assert [j.order for _, _, j in found.judgments()] == ["A"] * 5
-    assert [j.verdict for _, _, j in found.judgments()] == verdicts.split()
+    judged_tree = by_rating(tree(alone(rating), 1, 2, 3, 4, 5, weight=weight))
+    assert [j.order for _, _, j in judged_tree.judgments()] == ["A"] * 5
+    assert [j.verdict for _, _, j in judged_tree.judgments()] == verdicts.split()
 
 
 def test_pairs_grow_as_before_and_are_left_as_they_are() -> None:
@@ -81,7 +81,7 @@ def test_pairs_grow_as_before_and_are_left_as_they_are() -> None:
 
 
 def labelled(directory: Path, trees: list[EvaluationTree], source: str = "given", **changes: Any) -> StageRun:
-    StageRun(directory / "tree", "tree", 0, Console()).write_rows("trees", (each.to_row() for each in trees))
+    StageRun(directory / "tree", "tree", 0, Console()).write_rows("trees", (grown.to_row() for grown in trees))
     label = LabelConfig(source=source, levels=["judgment"], **ANY_EVIDENCE, **changes)
     config = Config(prompts="compact", tree=TreeConfig(criteria=1, reads="one"), label=label)
     out = StageRun(directory / "label", "label", 0, Console())
@@ -100,9 +100,9 @@ def test_the_nearer_of_two_judgments_is_chosen_and_what_is_steady_is_taught(tmp_
     assert sides == {("Score: 4", "Score: 5"), ("Score: 4", "Score: 2")}
     taught = {row["comparison_id"]: row["completion"][0]["content"][:8] for row in rows(out, "sft")}
     assert taught == {trees[1].comparison.id: "Score: 1"}, "of the third both are against what people say"
-    found = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
-    assert [found[t.comparison.id]["rating"] for t in trees] == [0.75, 0.0, 1.0]
-    assert {row["verdict"] for row in found.values()} == {None}, "for those who read verdicts on two responses"
+    label_rows = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
+    assert [label_rows[t.comparison.id]["rating"] for t in trees] == [0.75, 0.0, 1.0]
+    assert {row["verdict"] for row in label_rows.values()} == {None}, "for those who read verdicts on two responses"
     assert out.notes["yield"]["ensemble_vs_given"] == {"right": 2, "wrong": 1}
 
 
@@ -110,10 +110,10 @@ def test_the_nearer_of_two_judgments_is_chosen_and_what_is_steady_is_taught(tmp_
 def test_without_given_labels_a_rating_is_not_read(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ScriptedEngine(
+    external_judge = ScriptedEngine(
         lambda request, occurrence: "[[A]]" if request.slots["response_a"] == "the Rhine" else "[[B]]"
     )
-    monkeypatch.setattr("judgetrain.label.external.make_engine", lambda config, **options: asked)
+    monkeypatch.setattr("judgetrain.label.external.make_engine", lambda config, **options: external_judge)
     out = labelled(tmp_path, [tree(PAIR, 4, 4), tree(alone(1.0), 5, 5)], source)
     assert {row["comparison_id"] for row in rows(out, "sft")} == {PAIR.id}
     assert out.totals()["counts"]["dropped"] == {"rated_alone": 1}
@@ -131,9 +131,11 @@ def taught(directory: Path, items: list[Comparison], reads: Reads = "one") -> St
 
 def test_ratings_stand_in_the_teachers_place_and_a_rationale_is_the_analysis(tmp_path: Path) -> None:
     items = [alone(0.75, 0, "It names\nthe river."), alone(0.0, 1), PAIR]
-    found = [row for row in read_rows(taught(tmp_path, items).directory, "examples") if row["level"] == "judgment"]
-    said = {(row["comparison_id"], row["completion"][0]["content"]) for row in found}
-    assert said == {
+    judgment_rows = [
+        row for row in read_rows(taught(tmp_path, items).directory, "examples") if row["level"] == "judgment"
+    ]
+    texts = {(row["comparison_id"], row["completion"][0]["content"]) for row in judgment_rows}
+    assert texts == {
         (items[0].id, "Score: 4\nAnalysis: It names the river."),
         (items[1].id, "Score: 1"),
         (PAIR.id, "Score: 4"),
@@ -218,10 +220,13 @@ def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
 
 def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> None:
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
-    made = replace(comparisons[0], made="nearby: an answer to mine:r4")
-    out = labelling(tmp_path, [made, comparisons[1]], LabelConfig(source="given"))
-    for found in (list(read_rows(out.directory, "labels")), rows(out, "pairs")):
-        assert {(row["comparison_id"], row["made"]) for row in found} == {("mine:r0", made.made), ("mine:r1", "")}
+    constructed = replace(comparisons[0], made="nearby: an answer to mine:r4")
+    out = labelling(tmp_path, [constructed, comparisons[1]], LabelConfig(source="given"))
+    for rows_of_kind in (list(read_rows(out.directory, "labels")), rows(out, "pairs")):
+        assert {(row["comparison_id"], row["made"]) for row in rows_of_kind} == {
+            ("mine:r0", constructed.made),
+            ("mine:r1", ""),
+        }
     pages = [(out.directory / DIRECTORY / f"0000{n}.html").read_text() for n in (1, 2)]
     assert "constructed" in pages[0] and "nearby: an answer to mine:r4" in pages[0]
     assert "constructed" not in pages[1]
@@ -237,14 +242,14 @@ WRITER = data.ResponseModelConfig(name="w", engine=data.WorldEngineConfig())
 
 def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
     bare = [{k: v for k, v in row.items() if k != "label"} for row in ROWS]
-    for given, message in (
+    for dialogue_source, message in (
         (source(tmp_path, bare), r"no comparison of dialogues\.sources has a label; name its column"),
         (source(tmp_path), r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels"),
         (source(tmp_path, bare, fields={"label": "winner"}), "has a label; name its column"),
     ):
-        write_lines(Path(given.path), bare if "name its" in message else ROWS)
+        write_lines(Path(dialogue_source.path), bare if "name its" in message else ROWS)
         with pytest.raises(ConfigError, match=message):
-            check_stage("label", settings([given]))
+            check_stage("label", settings([dialogue_source]))
     with pytest.raises(ConfigError, match=r"responses\.models answer the dialogues anew.*set responses\.models=\[\]"):
         check_stage("label", settings([source(tmp_path, labels=WORDS)], data.ResponsesConfig([WRITER])))
 
@@ -260,8 +265,8 @@ def test_every_judgment_says_the_label_in_both_orders(tmp_path: Path) -> None:
     assert len(trees) == 14
     for tree in trees:
         assert len(tree.criteria) == 1 and not tree.failures
-        found = {j.order: j.verdict for _, _, j in tree.judgments()}
-        assert found == dict.fromkeys(ORDERS, tree.comparison.label)
+        verdict_of = {j.order: j.verdict for _, _, j in tree.judgments()}
+        assert verdict_of == dict.fromkeys(ORDERS, tree.comparison.label)
     assert {t.comparison.label for t in trees} >= {"A", "B"}
     examples = Counter(row["level"] for row in read_rows(out.directory, "examples"))
     assert examples == {"criteria": 14, "guideline": 14, "judgment": 28}
@@ -315,11 +320,11 @@ def test_a_query_that_is_taught_is_in_no_tree() -> None:
     rows = [comparison(i // 3, a=f"first {i}", b=f"second {i}", label="A") for i in range(60)]
     least = (600, 0.001, 60)  # no query has so few comparisons: nobody can be taught without all
     several = ((10, 1.0, 9), (30, 1.0, 30), (59, 1.0, 57), (60, 1.0, 60), (600, 1.0, 60))
-    for number, share, wanted in (*several, (600, 0.5, 30), (600, 0.51, 30), (10, 0.5, 9), least):
+    for number, share, expected in (*several, (600, 0.5, 30), (600, 0.51, 30), (10, 0.5, 9), least):
         taught, remaining = divided(rows, TeacherConfig(comparisons=number, share=share), seed=3)
         sides = [{c.dialogue.query for c in part} for part in (taught, remaining)]
         assert not sides[0] & sides[1] and len(taught) + len(remaining) == 60
-        assert len(taught) == wanted, (number, share)
+        assert len(taught) == expected, (number, share)
     one_each = [comparison(i, label="A") for i in range(20)]
     shuffled = list(one_each)
     random.Random(3).shuffle(shuffled)

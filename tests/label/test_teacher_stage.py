@@ -152,8 +152,8 @@ def test_where_few_are_judged_the_others_teach_their_lists_alone(tmp_path: Path)
     out = run_teacher(tmp_path / "few", teacher_config(judged=5))
     rows = {"whole": list(read_rows(whole.directory, "examples")), "few": list(read_rows(out.directory, "examples"))}
     lists = {
-        name: [(r["prompt"], r["completion"]) for r in found if r["level"] == "criteria"]
-        for name, found in rows.items()
+        name: [(r["prompt"], r["completion"]) for r in rows_of_level if r["level"] == "criteria"]
+        for name, rows_of_level in rows.items()
     }
     assert lists["few"] == lists["whole"]
     assert Counter(r["level"] for r in rows["few"]) == {"criteria": 14, "guideline": 10, "judgment": 20}
@@ -276,8 +276,12 @@ def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
 
 
 def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: Path) -> None:
-    known = comparison(0)
-    row = PLAIN | {"query": known.dialogue.query, "response_a": known.response_a, "response_b": known.response_b}
+    annotated = comparison(0)
+    row = PLAIN | {
+        "query": annotated.dialogue.query,
+        "response_a": annotated.response_a,
+        "response_b": annotated.response_b,
+    }
     out = taught(tmp_path, row)
     assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
     assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
@@ -286,7 +290,7 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
     judgments = {e["nodes"][0]: e for e in examples if e["level"] == "judgment"}
     (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
     swapped = next(j for _, _, j in tree.judgments() if j.order == "BA")
-    shown = f"Response A: {known.response_b}\nResponse B: {known.response_a}"
+    shown = f"Response A: {annotated.response_b}\nResponse B: {annotated.response_a}"
     assert shown in judgments[swapped.id]["prompt"][-1]["content"]
 
 
@@ -356,9 +360,9 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     costs = estimate(TeacherSettings.of(config), taught)
     run(config, tmp_path / "teacher")
     starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
-    made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}
-    assert {step: cost["calls"] for step, cost in costs.items()} == made
-    assert sum(made.values()) == CALLS
+    calls = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}
+    assert {step: cost["calls"] for step, cost in costs.items()} == calls
+    assert sum(calls.values()) == CALLS
     assert [r["id"] for r in read_rows(tmp_path / "teacher", "remaining")] == [c.id for c in remaining]
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
     prompt = sum(cost["prompt"] for cost in costs.values())
@@ -376,26 +380,26 @@ def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
     server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = Path(templated(tmp_path / "base", (engines.WORLD_BASE / "chat_template.jinja").read_text()))
-    own, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
+    model_config, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
     config.train.base.path = str(base)
     tokenizer = load_tokenizer(config.train.base)
     config.tree.judgment_sampling.max_new_tokens = 50
     prompts = load_prompt_set("compact")
     slots = [judgment_slots(c, "AB", "", "") for c in COMPARISONS]
-    asked = [
+    prompt_tokens = [
         tokenizer.apply_chat_template(list(prompts.render("judgment", s)), add_generation_prompt=True) for s in slots
     ]
-    needed = sorted(len(ids["input_ids"]) + 50 for ids in asked)
+    needed = sorted(len(ids["input_ids"]) + 50 for ids in prompt_tokens)
 
     def reading(tokens: int) -> Config:
-        (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": tokens}))
+        (base / "config.json").write_text(json.dumps(model_config | {"max_position_embeddings": tokens}))
         return config
 
     with pytest.raises(DataError, match=r"the teacher was not asked: 10 of 10 .*/base \(.*max_query_chars"):
         run(reading(needed[0] - 1), tmp_path / "none")
     assert not server.bodies
     run(reading(needed[7]), tmp_path / "some")
-    long = sum(each > needed[7] for each in needed)
+    long = sum(count > needed[7] for count in needed)
     assert f"teacher: {long} of 10 comparisons are too long" in capsys.readouterr().out and server.bodies
 
 

@@ -101,8 +101,8 @@ def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[
 
 def test_a_page_may_be_read_in_part() -> None:
     for page in ("--help", "keys", "--hydra-help", "-sc install=bash"):
-        asked = [sys.executable, "-m", "judgetrain", *page.split()]
-        with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        command = [sys.executable, "-m", "judgetrain", *page.split()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout and process.stderr
             process.stdout.close()
             assert "BrokenPipeError" not in process.stderr.read()
@@ -149,7 +149,7 @@ def test_wandb_of_a_parent_process_is_not_used(tmp_path: Path, monkeypatch: pyte
 def test_a_recipe_of_the_users_own_may_have_the_name_of_the_one_it_builds_on(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.yaml").write_text("defaults: [quickstart]\nrecipe_name: mine\nseed: 5\n")
     done = here(f"recipe={tmp_path / name}.yaml", "--cfg", "job")
-    assert all(said in done.stdout for said in ("recipe_name: mine", "seed: 5", "encoder: static:world")), done.stderr
+    assert all(line in done.stdout for line in ("recipe_name: mine", "seed: 5", "encoder: static:world")), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_what_only_looks_or_removes_makes_no_directory(tmp_path: Path, word: str
 def test_a_status_and_a_second_run_import_nothing_heavy(tmp_path: Path) -> None:
     arguments = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
     assert judgetrain(*arguments).returncode == 0
-    for command, said in ((["stage=status", f"output_dir={tmp_path}"], "missing"), (arguments, "nothing to do")):
+    for command, expected in ((["stage=status", f"output_dir={tmp_path}"], "missing"), (arguments, "nothing to do")):
         modules, printed = modules_after(*command)
-        assert said in printed
+        assert expected in printed
         assert not HEAVY & modules
 
 
@@ -247,8 +247,8 @@ def test_what_may_follow_is_completed(
     line = "python -m judgetrain " + typed.replace("DIR", str(tmp_path))
     monkeypatch.setenv("COMP_LINE", f"{line} more")
     monkeypatch.setenv("COMP_POINT", str(len(line)))
-    found = here("-sc", "query=bash").stdout.split()
-    assert set(found) == offered, "which are all that begin so"
+    words = here("-sc", "query=bash").stdout.split()
+    assert set(words) == offered, "which are all that begin so"
 
 
 def test_bash_completes_the_command_and_the_module_and_asks_nothing_that_takes_long() -> None:
@@ -338,18 +338,21 @@ def told(*given: str) -> str:
     ],
 )
 def test_a_mistyped_command_is_told_what_was_meant(given: list[str], expected: str) -> None:
-    said = told(*given)
-    assert expected in said
-    assert "\n" not in said
-    assert not any(noise in said for noise in ("search path", "EOF", "full_key", "To append", "hydra.cc", "override '"))
+    message = told(*given)
+    assert expected in message
+    assert "\n" not in message
+    assert not any(
+        noise in message for noise in ("search path", "EOF", "full_key", "To append", "hydra.cc", "override '")
+    )
 
 
 def test_a_recipe_that_builds_on_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("defaults: [quikstart]\n")
-    said = told(f"recipe={path}")
+    message = told(f"recipe={path}")
     assert (
-        said.startswith("recipe mine: recipe=quikstart: there is no such option") and "did you mean quickstart?" in said
+        message.startswith("recipe mine: recipe=quikstart: there is no such option")
+        and "did you mean quickstart?" in message
     )
 
 
@@ -421,5 +424,5 @@ def test_a_run_says_which_stage_of_how_many_where_it_goes_on_and_why_rows_are_le
     assert "cluster: 1 of 2 stages are to be made; the others are reused" in again
     assert "  stage 2 of 2: cluster: " in again
     assert re.search(r"48 read, 40 made, 8 not_sampled, \d+\.\d s, \d+\.\d s of them before\n", again)
-    told = here(*command, "cluster.n_clusters=3").stdout
-    assert re.search(r"even over clusters \(last time \d+\.\d s; all that is left \d+\.\d s\)\n", told)
+    printed = here(*command, "cluster.n_clusters=3").stdout
+    assert re.search(r"even over clusters \(last time \d+\.\d s; all that is left \d+\.\d s\)\n", printed)

@@ -63,25 +63,25 @@ def pretended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: Iterable[Mapping[str, Any]]
 ) -> list[str]:
     """Make every stage a directory with these rows, and return the names of those that were asked for."""
-    made: list[str] = []
+    calls: list[str] = []
 
     def run(self: Pipeline, stage: str) -> Path:
-        made.append(stage)
+        calls.append(stage)
         out = StageRun(tmp_path / stage, stage, 0, Console())
         out.write_rows(name, rows)
         return out.directory
 
     monkeypatch.setattr(Pipeline, "run", run)
-    return made
+    return calls
 
 
 def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = (c.to_row() for c in eval_comparisons(data.WorldConfig(eval_comparisons=10), 0))
-    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
+    calls = pretended(tmp_path, monkeypatch, "comparisons", rows)
     assert job.run(paid(tmp_path)) is None
-    assert made == ["responses"]
+    assert calls == ["responses"]
     printed = capsys.readouterr().out
     assert "dry run for gpt-x: 4 comparisons (6 remain for the tree)" in printed
     lines = {line.split()[1].rstrip(":"): line for line in printed.splitlines() if "calls," in line}
@@ -99,11 +99,11 @@ def test_the_first_paid_model_is_the_one_that_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = (c.to_row() for c in eval_comparisons(data.WorldConfig(eval_comparisons=10), 0))
-    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
+    calls = pretended(tmp_path, monkeypatch, "comparisons", rows)
     config = paid(tmp_path)
     config.label.external.engine, config.label.source = config.teacher.engine, "external"
     show_cost(Pipeline(config))
-    assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
+    assert calls == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
     config.teacher.engine, config.label.source = data.WorldEngineConfig(), "ensemble"
     show_cost(Pipeline(config))
     assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out
@@ -153,8 +153,8 @@ def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.Capt
     pipeline.config.yes = True
     clean(pipeline)
     assert "clean: 2 artifacts removed" in capsys.readouterr().out
-    left = {f"{p.parent.parent.name}/{p.parent.name}" for p in pipeline.root.glob("*/*/manifest.json")}
-    assert left == {"tree/t1", "dpo/used", "evaluate/e1"}
+    remaining_artifacts = {f"{p.parent.parent.name}/{p.parent.name}" for p in pipeline.root.glob("*/*/manifest.json")}
+    assert remaining_artifacts == {"tree/t1", "dpo/used", "evaluate/e1"}
     assert not (pipeline.root / "sft" / "half").exists()
     clean(pipeline)
     assert "nothing to remove" in capsys.readouterr().out

@@ -86,8 +86,8 @@ def test_the_entries_of_a_mapping_are_the_users_own(override: str) -> None:
 
 
 def test_a_place_in_a_list_is_written_as_messages_write_it() -> None:
-    given = recipe_overrides(["dialogues.sources[0].fields={label: winner}", "dialogues.sources[0].labels.x=A"])
-    source = configured(*given).dialogues.sources[0]
+    parsed = recipe_overrides(["dialogues.sources[0].fields={label: winner}", "dialogues.sources[0].labels.x=A"])
+    source = configured(*parsed).dialogues.sources[0]
     assert (source.fields, source.labels) == ({"label": "winner"}, {"x": "A"})
 
 
@@ -129,20 +129,20 @@ def test_a_group_that_sets_what_a_user_s_recipe_sets_otherwise_says_so(
         "# @package _global_\ndefaults: [quickstart]\nlabel: {rule: evidence}\n"
         "train: {sft: {learning_rate: 3.0e-5}, dpo: {learning_rate: 5.0e-6}}\n"
     )
-    found = list(overwritten(recipe_overrides([f"recipe={path}", *given])))
-    assert len(found) == len(told) and all(map(str.startswith, found, told))
+    warnings = list(overwritten(recipe_overrides([f"recipe={path}", *given])))
+    assert len(warnings) == len(told) and all(map(str.startswith, warnings, told))
 
 
 def numbers(node: Any, prefix: str = "") -> list[tuple[str, Any, str, str]]:
     """Key, owner, field and type of every number of a configuration, and of every list and mapping of numbers."""
-    found = []
+    figures = []
     for field in dataclasses.fields(node):
         value, kind = getattr(node, field.name), str(get_type_hints(type(node))[field.name])
         if dataclasses.is_dataclass(value):
-            found += numbers(value, f"{prefix}{field.name}.")
+            figures += numbers(value, f"{prefix}{field.name}.")
         elif "int" in kind or "float" in kind:
-            found.append((f"{prefix}{field.name}", node, field.name, kind))
-    return found
+            figures.append((f"{prefix}{field.name}", node, field.name, kind))
+    return figures
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -178,8 +178,8 @@ def test_branches_concern_only_methods_that_have_some() -> None:
 def test_a_path_alone_is_read_whatever_the_recipe_reads(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("defaults: [quickstart]\ncorrect: {source: {path: mine.jsonl}}\n")
-    for given in ("correct.source.path=mine.jsonl", "correct.source={path: mine.jsonl}", f"recipe={mine}"):
-        config = configured(*recipe_overrides([given]))
+    for words in ("correct.source.path=mine.jsonl", "correct.source={path: mine.jsonl}", f"recipe={mine}"):
+        config = configured(*recipe_overrides([words]))
         assert (config.correct.source.type, config.correct.source.path) == ("jsonl", "mine.jsonl")
         check_stage("correct", config)
     assert configured("evaluate.benchmarks.0.source.path=x.jsonl").evaluate.benchmarks[0].source.type == "jsonl"
@@ -225,9 +225,9 @@ def test_a_recipe_may_choose_no_option_and_one_with_defaults_of_its_own(tmp_path
     assert configured("recipe=my_none").train.sft.lora is False
     (tmp_path / "jobs.yaml").write_text("defaults: [debug, {override /sweep: joblib}]\nseed: 5\n")
     assert recipe_overrides([f"recipe={tmp_path / 'jobs.yaml'}"]) == ["recipe=jobs"]
-    found = composed("recipe=jobs", hydra=True)
-    assert (found.seed, found.hydra.launcher.n_jobs) == (5, 2)
-    assert "joblib" in found.hydra.launcher._target_.casefold()
+    config = composed("recipe=jobs", hydra=True)
+    assert (config.seed, config.hydra.launcher.n_jobs) == (5, 2)
+    assert "joblib" in config.hydra.launcher._target_.casefold()
 
 
 def test_ray_takes_as_many_workers_as_there_is_room_for() -> None:

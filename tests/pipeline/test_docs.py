@@ -51,9 +51,9 @@ def slugs(page: Path) -> set[str]:
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in target:
-            there = page.parent / target if target else page
-            assert there.exists(), f"{page.name} links to {target}"
-            assert not anchor or anchor in slugs(there), f"{page.name}: {target}#{anchor}"
+            linked_page = page.parent / target if target else page
+            assert linked_page.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in slugs(linked_page), f"{page.name}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -77,8 +77,8 @@ def test_every_page_is_reached_from_the_index() -> None:
     reached, new = set[str](), {"README.md"}
     while new:
         reached |= new
-        found = {target for name in new for target, _ in LINK.findall(pages[name].read_text(encoding="utf-8"))}
-        new = (found & set(pages)) - reached
+        linked_names = {target for name in new for target, _ in LINK.findall(pages[name].read_text(encoding="utf-8"))}
+        new = (linked_names & set(pages)) - reached
     assert reached == set(pages), f"no page that docs/README.md leads to names {sorted(set(pages) - reached)}"
 
 
@@ -86,10 +86,10 @@ def test_every_page_is_reached_from_the_index() -> None:
 def test_what_a_page_names_in_passing_exists(page: Path) -> None:
     """Keys that are set in a sentence, the project's own programs, and the names of stages and commands."""
     text = page.read_text(encoding="utf-8")
-    known = key_names.key_types()
-    sections = {name.partition(".")[0] for name in known if "." in name}
+    key_types = key_names.key_types()
+    sections = {name.partition(".")[0] for name in key_types if "." in name}
     for name in re.findall(r"`(?:[^`\n]* )?([a-z_]+\.[\w.\[\]]+)=", text):
-        assert name.partition(".")[0] not in sections or key_names.is_key(name, known), f"{page.name}: {name}"
+        assert name.partition(".")[0] not in sections or key_names.is_key(name, key_types), f"{page.name}: {name}"
     for program in re.findall(r"python -m (tests\.[\w.]+)", text):
         assert (ROOT / f"{program.replace('.', '/')}.py").exists(), f"{page.name}: {program}"
     for words in commands(page):
@@ -103,8 +103,8 @@ def test_commands_would_run_where_their_files_are(page: Path, tmp_path: Path, mo
     plugins = {cls.__name__ for cls in Plugins.instance().discover()}
     for words in commands(page):
         overrides = [single(w) if "-m" in words else w for w in words if "=" in w and not w.startswith("hydra.")]
-        wanted = [w.removeprefix("sweep=") for w in overrides if w.startswith("sweep=")]
-        if any(EXTRAS[name] not in plugins for name in wanted) or any("interval(" in w for w in overrides):
+        sweeps = [w.removeprefix("sweep=") for w in overrides if w.startswith("sweep=")]
+        if any(EXTRAS[name] not in plugins for name in sweeps) or any("interval(" in w for w in overrides):
             continue
         if any(re.fullmatch(r"recipe=.*\.yaml", w) for w in overrides):  # of the user's own
             continue

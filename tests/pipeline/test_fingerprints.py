@@ -60,10 +60,10 @@ def fits(value: Any, hint: Any) -> bool:
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
 def test_every_setting_is_a_key_that_exists_and_has_its_type(stage: Stage[Any], recipe: str) -> None:
     config = composed(f"recipe={recipe}")
-    hints, made = typing.get_type_hints(stage.settings), stage.settings.of(config)
+    hints, values = typing.get_type_hints(stage.settings), stage.settings.of(config)
     for field in dataclasses.fields(stage.settings):
         assert fits(attrgetter(field.metadata["key"])(config), hints[field.name]), field.metadata["key"]
-        assert fits(getattr(made, field.name), hints[field.name]), field.name
+        assert fits(getattr(values, field.name), hints[field.name]), field.name
 
 
 def downstream(config: Config, stages: set[str]) -> set[str]:
@@ -199,8 +199,8 @@ def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
         path = file.parent if key == "train.base.path" else file
         return marks(configured("recipe=debug", home, *given, f"{key}={path}"))
 
-    here, there, other = of("here"), of("there"), of("there", b"\n# another\n")
-    assert here == there
+    here, elsewhere, other = of("here"), of("there"), of("there", b"\n# another\n")
+    assert here == elsewhere
     changed = {name for name in STAGES if here[name] != other[name]}
     assert changed == downstream(composed("recipe=debug", home, *given), readers)
 
@@ -219,9 +219,9 @@ def test_adapters_count_with_the_base_that_they_name(tmp_path: Path, home: str) 
 
     one, two = of("1"), of("2")
     assert {"initial", "evaluate"} <= {name for name in STAGES if one[name] != two[name]}
-    said = tmp_path / "merged" / "adapter_config.json"
+    adapter_file = tmp_path / "merged" / "adapter_config.json"
     for base in (str(tmp_path / "merged"), str(tmp_path / "adapters"), 7):
-        said.write_text(json.dumps({"base_model_name_or_path": base}))
+        adapter_file.write_text(json.dumps({"base_model_name_or_path": base}))
         assert of("1") == of("2") != one, f"{base}: adapters of each other have no base"
 
 

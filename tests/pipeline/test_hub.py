@@ -184,8 +184,8 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
     directory = model_directory(tmp_path)
     config = Config(stage="evaluate", hub="me/judge")
     check_hub(config)
-    made = pipeline(tmp_path, config)
-    push_last(made, fill_cards(made))
+    finished_run = pipeline(tmp_path, config)
+    push_last(finished_run, fill_cards(finished_run))
     files = hub.files["me/judge"]
     assert files == {p.name: p.read_bytes() for p in directory.iterdir()}, "no benchmark of it is on the Hub"
     assert "0.712 (0.600–0.800)".encode() in files["README.md"]
@@ -227,13 +227,13 @@ def test_results_on_the_hub_s_benchmarks_stand_beside_the_card_which_names_the_d
     card = ModelCard(files["README.md"].decode()).data
     assert card.datasets == ["me/dialogues", "tatsu-lab/alpaca"] and card.base_model == "owner/base"
     assert card.library_name == "transformers"
-    found = parse_eval_result_entries(yaml.safe_load(files[".eval_results/judgetrain.yaml"]))
+    entries = parse_eval_result_entries(yaml.safe_load(files[".eval_results/judgetrain.yaml"]))
     day = str(date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime))
-    assert [(e.dataset_id, e.task_id, e.value, e.dataset_revision, e.date) for e in found] == [
+    assert [(e.dataset_id, e.task_id, e.value, e.dataset_revision, e.date) for e in entries] == [
         ("ScalerLab/JudgeBench", "default", 0.6251, None, day),
         ("me/labels", "hard", 0.5, "v2", day),
     ]
-    assert "300 comparisons" in str(found[0].notes) and "5 branches" in str(found[0].notes)
+    assert "300 comparisons" in str(entries[0].notes) and "5 branches" in str(entries[0].notes)
     assert not (directory / ".eval_results").exists(), "the artifact is as it was"
 
 
@@ -287,9 +287,9 @@ def test_a_hub_that_refuses_is_a_sentence_and_the_model_is_kept(tmp_path: Path, 
 
 def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> None:
     def refused(message: str, **settings: Any) -> None:
-        made = Config(stage=settings.pop("stage", "dpo"), hub="me/judge", **settings)
+        config = Config(stage=settings.pop("stage", "dpo"), hub="me/judge", **settings)
         with pytest.raises(ConfigError, match=message):
-            check_hub(made)
+            check_hub(config)
 
     check_hub(Config(stage="tree"))
     with pytest.raises(ConfigError, match="hub='judge': expected OWNER/NAME"):

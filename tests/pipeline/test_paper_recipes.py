@@ -88,8 +88,12 @@ def test_the_numbers_of_probdiff_and_of_the_glass_box_scores() -> None:
 def test_table_6() -> None:
     """Dialogues of the Initial judge, SFT and DPO: 3k 2k 2k, 3k 1k 1k (of their own), and 3k of the same."""
     ood, transfer, same = (recipe(name, "data_dir=DIR") for name in ("paper_ood", "paper_transfer", "paper_id"))
-    left = ood.cluster.sample - ood.teacher.comparisons
-    assert (ood.teacher.comparisons, left * ood.label.sft_share, left * (1 - ood.label.sft_share)) == (3000, 2000, 2000)
+    remaining = ood.cluster.sample - ood.teacher.comparisons
+    assert (ood.teacher.comparisons, remaining * ood.label.sft_share, remaining * (1 - ood.label.sft_share)) == (
+        3000,
+        2000,
+        2000,
+    )
     assert (transfer.cluster.sample * transfer.label.sft_share) == 1000
     assert same.label.sft_share is None
 

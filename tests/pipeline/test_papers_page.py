@@ -66,17 +66,17 @@ ROWS = list(rows())
 @cache
 def names_in(path: Path) -> set[str]:
     """Return the functions, classes, methods and constants of a module, methods as CLASS.METHOD."""
-    found = set[str]()
+    names = set[str]()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+            names |= {f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef)}
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
@@ -95,23 +95,23 @@ def overrides() -> list[str]:
 
 
 def test_keys_exist() -> None:
-    known = {key.name for key in every_key()} | set(groups()) | set(GROUPS.values())
+    key_names_there = {key.name for key in every_key()} | set(groups()) | set(GROUPS.values())
     for token in overrides():
-        assert token.partition("=")[0] in known, token
+        assert token.partition("=")[0] in key_names_there, token
 
 
 def test_values_are_allowed() -> None:
     """Each value is taken by the configuration; a key that stands there with several is tried with each."""
-    left = list(dict.fromkeys(token for token in overrides() if "=" in token))
-    while left:
-        now = {token.partition("=")[0]: token for token in reversed(left)}
+    assignments = list(dict.fromkeys(token for token in overrides() if "=" in token))
+    while assignments:
+        now = {token.partition("=")[0]: token for token in reversed(assignments)}
         config = configured("recipe=quickstart", *now.values())
         for override in OverridesParser.create().parse_overrides(list(now.values())):
             value = config
             for part in override.key_or_group.split("."):
                 value = getattr(value, part)
             assert value == override.value(), override.input_line
-        left = [token for token in left if token not in now.values()]
+        assignments = [token for token in assignments if token not in now.values()]
 
 
 ON_THE_COMMAND_LINE = {
@@ -131,32 +131,32 @@ def test_recipes_set_what_the_page_says_of_them() -> None:
         configs = [resolved(f"recipe={name}", "data_dir=DIR") for name in TOKEN.findall(row.recipe)]
         for token in (token for token in TOKEN.findall(row.way) if "=" in token):
             (override,) = OverridesParser.create().parse_overrides([token])
-            found, wanted = list(map(attrgetter(override.key_or_group), configs)), override.value()
-            if isinstance(wanted, list) and wanted:  # scores, of which a recipe may compute others too
-                found = [[name for name in wanted if name in value] for value in found]
-            if wanted not in found:
+            configured_values, expected = list(map(attrgetter(override.key_or_group), configs)), override.value()
+            if isinstance(expected, list) and expected:  # scores, of which a recipe may compute others too
+                configured_values = [[name for name in expected if name in value] for value in configured_values]
+            if expected not in configured_values:
                 unset.add(token)
     assert unset == ON_THE_COMMAND_LINE
 
 
 def test_recipes_that_are_named_exist() -> None:
-    found = {token for row in ROWS for token in TOKEN.findall(row.recipe)}
-    assert {"paper_id", "paper_ood", "paper_transfer", "paper_ood_gpt4", "tables/table1", "selfeval"} <= found
-    assert found <= set(recipes())
+    named_recipes = {token for row in ROWS for token in TOKEN.findall(row.recipe)}
+    assert {"paper_id", "paper_ood", "paper_transfer", "paper_ood_gpt4", "tables/table1", "selfeval"} <= named_recipes
+    assert named_recipes <= set(recipes())
 
 
 @pytest.mark.parametrize(("section", "kind"), [(s, k) for s, kinds in NUMBERED.items() for k in kinds])
 def test_nothing_of_the_papers_is_missing(section: str, kind: str) -> None:
-    found = list[int]()
+    numbers = list[int]()
     for row in ROWS:
-        if row.section.startswith(section) and (said := re.match(rf"{kind}s? (\d+)(?: and (\d+))?:", row.what)):
-            found += [int(number) for number in said.groups() if number]
-    assert sorted(found) == list(range(1, NUMBERED[section][kind] + 1))
+        if row.section.startswith(section) and (match := re.match(rf"{kind}s? (\d+)(?: and (\d+))?:", row.what)):
+            numbers += [int(number) for number in match.groups() if number]
+    assert sorted(numbers) == list(range(1, NUMBERED[section][kind] + 1))
 
 
 def test_every_glass_box_score_is_there() -> None:
-    said = " ".join(row.what for row in ROWS if row.section.startswith("Glass-box"))
-    assert [name for name in NAMED if not re.search(rf"(?<![\w-]){name}(?![\w-])", said)] == []
+    described_scores = " ".join(row.what for row in ROWS if row.section.startswith("Glass-box"))
+    assert [name for name in NAMED if not re.search(rf"(?<![\w-]){name}(?![\w-])", described_scores)] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)

@@ -47,9 +47,15 @@ def test_the_time_told_beforehand_is_that_of_the_same_recipe(
 ) -> None:
     write(tmp_path, "How are you?")
     settings = config(tmp_path)
-    own, other = ({"recipe": name, "seconds": 61.0} for name in (settings.recipe_name, "another"))
-    made = {"a": own, "b": other | {"seconds": 7200.0}, "c": own | {"seconds": "long"}, "d": [], "e": "damaged"}
-    for i, (name, manifest) in enumerate(made.items()):
+    own_times, other = ({"recipe": name, "seconds": 61.0} for name in (settings.recipe_name, "another"))
+    files = {
+        "a": own_times,
+        "b": other | {"seconds": 7200.0},
+        "c": own_times | {"seconds": "long"},
+        "d": [],
+        "e": "damaged",
+    }
+    for i, (name, manifest) in enumerate(files.items()):
         path = tmp_path / "outputs" / "artifacts" / "dialogues" / name / "manifest.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(manifest)[: -1 if name == "e" else None])
@@ -82,8 +88,8 @@ def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytes
     pipeline = Pipeline(config(tmp_path))
     cluster = pipeline.plan("cluster")
     cluster.directory.mkdir(parents=True)
-    made = {"counts": {"in": 2, "out": 2, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}, "seconds": 1.0}
-    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster", **made}))
+    manifest = {"counts": {"in": 2, "out": 2, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}, "seconds": 1.0}
+    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster", **manifest}))
     assert list(pipeline.missing("responses")) == ["dialogues", "responses"]
     assert pipeline.run("cluster") == cluster.directory
     assert "nothing to do" in capsys.readouterr().out

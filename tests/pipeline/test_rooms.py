@@ -55,10 +55,10 @@ BUILT_ON = {("server", "judge_reward"), ("probdiff_studies", "selfeval"), ("corr
 def test_extras_know_the_core_and_not_each_other() -> None:
     for module, path in MODULES.items():
         if module.startswith("judgetrain.extras."):
-            own = module.split(".")[2]
+            own_extra = module.split(".")[2]
             for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
-                other = name.split(".")[2] if name.startswith("judgetrain.extras.") else own
-                assert own == other or (own, other) in BUILT_ON, f"{module} imports {name}"
+                other = name.split(".")[2] if name.startswith("judgetrain.extras.") else own_extra
+                assert own_extra == other or (own_extra, other) in BUILT_ON, f"{module} imports {name}"
 
 
 def test_the_core_names_no_extra() -> None:
@@ -85,10 +85,10 @@ def test_nobody_asks_for_a_kind_of_judge_by_its_name() -> None:
 def test_every_extra_says_what_it_is() -> None:
     folders = [path for path in (PACKAGE / "extras").iterdir() if (path / "__init__.py").is_file()]
     assert len(folders) > 10
-    found = {room.name: room for room in rooms.rooms()}
+    room_of = {room.name: room for room in rooms.rooms()}
     for folder in folders:
         readme = (folder / "README.md").read_text(encoding="utf-8")
-        stability = found[f"extras/{folder.name}"].stability
+        stability = room_of[f"extras/{folder.name}"].stability
         assert stability in ("stable", "experimental") and f"({stability})" in readme.splitlines()[0]
 
 
@@ -114,8 +114,8 @@ LOADED = "import json, sys\n{}\nprint(json.dumps(sorted(m for m in sys.modules i
 def loaded(code: str) -> list[str]:
     """Return the package's modules that a process has after it ran some code."""
     done = subprocess.run([sys.executable, "-c", LOADED.format(code)], capture_output=True, text=True, check=True)
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    modules: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return modules
 
 
 def test_help_imports_no_room() -> None:

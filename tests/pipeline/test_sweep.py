@@ -72,8 +72,8 @@ def test_a_failing_job_fails_alone_and_is_named(
     assert (jobs[0]["made"], jobs[0]["reused"]) == (["dpo", "evaluate"], ["tree"])
     printed = capsys.readouterr()
     assert "puts their evaluations together" in printed.out + printed.err
-    said = " ".join(printed.out.split())  # a long place of the files wraps the line
-    assert "job 1 (seed=2" in said and "ZeroDivisionError: a bug" in said
+    printed_words = " ".join(printed.out.split())  # a long place of the files wraps the line
+    assert "job 1 (seed=2" in printed_words and "ZeroDivisionError: a bug" in printed_words
     assert "2 of 3 jobs done; the same command again does what is missing" in printed.out
     assert "Traceback" in printed.err, "a bug is shown whole"
 
@@ -225,12 +225,12 @@ def test_a_search_without_anything_to_choose_by_is_refused_before_anything_runs(
 def test_a_grid_lists_its_objective_without_a_development_split_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ("seed=17", *longer(tmp_path), "evaluate.bootstrap=50,60")
-    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *given)
+    words = ("seed=17", *longer(tmp_path), "evaluate.bootstrap=50,60")
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *words)
     assert code == 0
     assert [job["objective"] for job in jobs] == [0.5, 0.5]
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert said.count("on the comparisons that are reported: what is chosen by it is flattered by it") == 2
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert printed.count("on the comparisons that are reported: what is chosen by it is flattered by it") == 2
 
 
 def test_optuna_without_any_finished_job_ends_without_a_traceback(

@@ -61,12 +61,12 @@ def test_discrepancy_is_the_difference_of_mean_logprobs_of_one_prompt(
 ) -> None:
     reviser = revising({"the dog sat": " a fast dog \n", "mat": "mat"})
     samples = [Sample(CAT, "the dog sat"), Sample(DOG, " mat\n")]
-    found = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
+    differences = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
     expected = logprob(scorer, CAT, "a fast dog") - logprob(scorer, CAT, "the dog sat")
-    assert isinstance(found[0], Discrepancy) and isinstance(found[1], Discrepancy)
-    assert found[0].d == pytest.approx(expected, abs=1e-5)
-    assert found[0].revision == "a fast dog"
-    assert found[1].d == 0.0, "a response that is left as it is has no discrepancy"
+    assert isinstance(differences[0], Discrepancy) and isinstance(differences[1], Discrepancy)
+    assert differences[0].d == pytest.approx(expected, abs=1e-5)
+    assert differences[0].revision == "a fast dog"
+    assert differences[1].d == 0.0, "a response that is left as it is has no discrepancy"
     assert [r.messages[0]["content"] for r in reviser.requests] == ["F|the cat|the dog sat", "F|list a dog|mat"]
     assert {(r.sampling.temperature, r.sampling.max_new_tokens) for r in reviser.requests} == {(0.1, 256)}
 
@@ -76,9 +76,9 @@ def test_what_gives_no_revision_is_counted_and_the_rest_scored(
 ) -> None:
     reviser = revising({"the dog": "", "a cat": "the cat " * 300, "mat": "mat and…"})
     samples = [Sample(CAT, text) for text in ("", "the dog", "a cat", "mat")]
-    found = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
-    assert found[:3] == [Unscored("empty_response"), Unscored("no_revision"), Unscored("revision_too_long")]
-    assert isinstance(found[3], Discrepancy) and found[3].cut
+    differences = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
+    assert differences[:3] == [Unscored("empty_response"), Unscored("no_revision"), Unscored("revision_too_long")]
+    assert isinstance(differences[3], Discrepancy) and differences[3].cut
     assert len(reviser.requests) == 3
 
 

@@ -22,10 +22,10 @@ def test_rewards_are_the_scores_turned_so_that_higher_is_better(scorer: TokenSco
     texts = ["the dog sat", "fast", "a mat and a cat"]
     reward = ScorerReward(method, scorer)
     assert reward.__name__ == f"scorer_{method}", "the name of its column in TRL's log"
-    found = reward(prompts=[CHAT] * 3, completions=[said(t) for t in texts], completion_ids=[[1]] * 3, kind=[0] * 3)
+    rewards = reward(prompts=[CHAT] * 3, completions=[said(t) for t in texts], completion_ids=[[1]] * 3, kind=[0] * 3)
     scores = score(scorer, [Sample(tuple(CHAT), t) for t in texts], (method,))[method]
-    assert found == pytest.approx(scores.oriented)
-    assert ScorerReward(method, scorer)(["the cat"] * 3, texts) == found, "a text is the user's"
+    assert rewards == pytest.approx(scores.oriented)
+    assert ScorerReward(method, scorer)(["the cat"] * 3, texts) == rewards, "a text is the user's"
 
 
 def test_a_completion_without_a_score_never_beats_one_that_has_one(
@@ -33,20 +33,20 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
 ) -> None:
     completions = ["", "the dog", "mat", " "]
     with caplog.at_level(logging.WARNING):
-        found = ScorerReward("sentprob", scorer)(["the cat"] * 4, completions)
-    assert found[0] == found[3] == min(found[1:3])
+        rewards = ScorerReward("sentprob", scorer)(["the cat"] * 4, completions)
+    assert rewards[0] == rewards[3] == min(rewards[1:3])
     assert "empty_response" in caplog.text and "2" in caplog.text
     assert ScorerReward("sentprob", scorer)(["the cat"], [""]) == [0.0]
     calls = [[{"role": "assistant", "content": None, "tool_calls": []}], said("the dog")]
-    found = ScorerReward("sentprob", scorer)([CHAT] * 2, calls)
-    assert found[0] == found[1], "a call of a tool has no text to score"
+    rewards = ScorerReward("sentprob", scorer)([CHAT] * 2, calls)
+    assert rewards[0] == rewards[1], "a call of a tool has no text to score"
 
 
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
     reward = ScorerReward("softmax_ent+calibration", scorer)
-    found = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
+    rewards = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
     (expected,) = score(scorer, [Sample(tuple(CHAT), "a dog", "the mat")], ("softmax_ent+calibration",)).values()
-    assert found == [pytest.approx(expected.oriented[0])] * 2, "the one without a reference has the least of the call"
+    assert rewards == [pytest.approx(expected.oriented[0])] * 2, "the one without a reference has the least of the call"
 
 
 def test_a_scorer_of_prompts_is_no_reward(scorer: TokenScorer) -> None:

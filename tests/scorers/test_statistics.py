@@ -42,26 +42,26 @@ def test_every_statistic_equals_the_plain_way(
     batch: list[Tokens], batch_size: int, chunk: int, batch_tokens: int
 ) -> None:
     tested = scorer(batch_size=batch_size, chunk=chunk, batch_tokens=batch_tokens)
-    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
-        check(found, plain.statistics(MODEL, tokens))
-        assert isinstance(found, TokenStatistics)
-        assert found.prompt_tokens == len(tokens.prompt)
-        assert len(found["logprob"]) == len(found["entropy"]) == len(tokens.response)
+    for tokens, statistics_row in zip(batch, tested.of_tokens(batch), strict=True):
+        check(statistics_row, plain.statistics(MODEL, tokens))
+        assert isinstance(statistics_row, TokenStatistics)
+        assert statistics_row.prompt_tokens == len(tokens.prompt)
+        assert len(statistics_row["logprob"]) == len(statistics_row["entropy"]) == len(tokens.response)
         expected = plain.statistics(MODEL, tokens)["logprob"].mean()
-        assert found.mean_logprob == pytest.approx(expected, abs=1e-5)
+        assert statistics_row.mean_logprob == pytest.approx(expected, abs=1e-5)
 
 
 @settings(max_examples=15, deadline=None)
 @given(batches, st.integers(1, 4))
 def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], size: int) -> None:
     eager = tiny_llama(SIZE, attn_implementation="eager")
-    found = scorer(batch_size=size).of_tokens(batch, attention=True)
-    for tokens, each in zip(batch, found, strict=True):
-        assert isinstance(each, TokenStatistics) and each.attention_entropy is not None
+    statistics_rows = scorer(batch_size=size).of_tokens(batch, attention=True)
+    for tokens, statistics_row in zip(batch, statistics_rows, strict=True):
+        assert isinstance(statistics_row, TokenStatistics) and statistics_row.attention_entropy is not None
         np.testing.assert_allclose(
-            np.stack(each.attention_entropy), plain.attention_entropies(eager, tokens), atol=1e-5
+            np.stack(statistics_row.attention_entropy), plain.attention_entropies(eager, tokens), atol=1e-5
         )
-        check(each, plain.statistics(MODEL, tokens))
+        check(statistics_row, plain.statistics(MODEL, tokens))
 
 
 def tiled(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -84,10 +84,10 @@ def test_reduction_of_any_logits(reduce: Any, seed: int, steps: int, size: int, 
     targets = rng.integers(size, size=steps).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(statistics.TILE, "cpu", (3, tile))
-        found = reduce(torch.from_numpy(logits), torch.tensor(targets)).numpy()
+        reduced = reduce(torch.from_numpy(logits), torch.tensor(targets)).numpy()
     expected = plain.columns(logits.astype(np.float64), targets)
     for column, name in enumerate(COLUMNS):
-        np.testing.assert_allclose(found[:, column], expected[name], rtol=2e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(reduced[:, column], expected[name], rtol=2e-5, atol=1e-5, err_msg=name)
 
 
 def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -101,10 +101,10 @@ def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("reduce", [reduce_logits, by_bias])
 def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any, order: list[int]) -> None:
     logits = torch.tensor([1.0, 2.0, -torch.inf])[order][None]
-    found = dict(zip(COLUMNS, reduce(logits, torch.tensor([order.index(1)]))[0].tolist(), strict=True))
+    value_of = dict(zip(COLUMNS, reduce(logits, torch.tensor([order.index(1)]))[0].tolist(), strict=True))
     p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
-    assert found["entropy"] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
-    assert found["logprob"] == pytest.approx(np.log(p[1]), abs=1e-6)
+    assert value_of["entropy"] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
+    assert value_of["logprob"] == pytest.approx(np.log(p[1]), abs=1e-6)
 
 
 SIZES = dict(vocab_size=SIZE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
@@ -138,8 +138,8 @@ def test_the_model_is_eager_for_that_pass_only() -> None:
 
 def test_a_token_without_a_logit_is_outside_the_vocabulary() -> None:
     chat = ({"role": "user", "content": "the cat"},)
-    found = TokenScorer(tiny_llama(SIZE - 2), TOKENIZER).statistics([Sample(chat, " 9"), Sample(chat, " the")])
-    assert found[0] == Unscored("outside_vocabulary") and isinstance(found[1], TokenStatistics)
+    results = TokenScorer(tiny_llama(SIZE - 2), TOKENIZER).statistics([Sample(chat, " 9"), Sample(chat, " the")])
+    assert results[0] == Unscored("outside_vocabulary") and isinstance(results[1], TokenStatistics)
 
 
 def test_what_cannot_be_scored_is_named_and_the_rest_is_scored() -> None:
@@ -156,19 +156,19 @@ def test_what_cannot_be_scored_is_named_and_the_rest_is_scored() -> None:
         Sample(({"role": "user", "content": "no"},), " dog"),
         Sample((), " dog"),
     ]
-    found = tested.statistics(samples)
-    reasons = [each.reason if isinstance(each, Unscored) else "scored" for each in found]
+    results = tested.statistics(samples)
+    reasons = [result.reason if isinstance(result, Unscored) else "scored" for result in results]
     assert reasons == [*["empty_response"] * 2, "scored", "too_long", "refused_prompt", "empty_prompt"]
-    assert found[2].mean_logprob == pytest.approx(tested.statistics([good])[0].mean_logprob, abs=1e-6)  # type: ignore[union-attr]
+    assert results[2].mean_logprob == pytest.approx(tested.statistics([good])[0].mean_logprob, abs=1e-6)  # type: ignore[union-attr]
 
 
 def test_nan_logits_are_no_score_for_that_row_alone() -> None:
     model = tiny_llama(SIZE)
     with torch.no_grad():
         model.model.embed_tokens.weight[9] = torch.nan
-    found = scorer(model).of_tokens([Tokens((5, 9), (7, 8)), Tokens((5, 6), (7, 8))])
-    assert found[0] == Unscored("non_finite")
-    assert isinstance(found[1], TokenStatistics)
+    results = scorer(model).of_tokens([Tokens((5, 9), (7, 8)), Tokens((5, 6), (7, 8))])
+    assert results[0] == Unscored("non_finite")
+    assert isinstance(results[1], TokenStatistics)
 
 
 def test_the_boundary_is_where_the_prompt_tokens_end() -> None:
@@ -210,9 +210,9 @@ def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytes
     states, targets = torch.randn(90, 8), torch.from_numpy(rng.integers(5000, size=90))
     monkeypatch.setitem(statistics.TILE, "cpu", (30, 1200))
     with Largest() as seen:
-        found = reduce_linear(states, weight, None, targets)
+        reduced = reduce_linear(states, weight, None, targets)
     assert seen.cells <= 2 * 1200, "the two buffers of a tile"
-    np.testing.assert_allclose(found, reduce_logits(states @ weight.T, targets), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(reduced, reduce_logits(states @ weight.T, targets), rtol=1e-5, atol=1e-5)
 
 
 def test_a_model_without_a_decoder_of_its_own_is_refused() -> None:
@@ -227,8 +227,8 @@ def test_a_model_without_attention_says_so_and_reads_every_prompt() -> None:
     mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
     tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
     assert not tested.head.shares, "it cannot go on from a cache"
-    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
-        check(found, plain.statistics(mamba, tokens))
+    for tokens, statistics_row in zip(batch, tested.of_tokens(batch), strict=True):
+        check(statistics_row, plain.statistics(mamba, tokens))
     assert tested.usage.prompt_tokens == 42 + 41
     with pytest.raises(EngineError, match="leave out attnent"):
         tested.of_tokens(batch, attention=True)
@@ -244,9 +244,9 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(kind: st
     tested = scorer(model, batch_tokens=20, chunk=3)
     assert tested.head.shares
     assert (tested.head.linear is not None) == (kind not in ("gemma2", "cohere")), "other heads are not read in tiles"
-    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
-        check(found, plain.statistics(model, tokens), 2e-5)
-        assert isinstance(found, TokenStatistics) and found.prompt_tokens == len(tokens.prompt)
+    for tokens, statistics_row in zip(batch, tested.of_tokens(batch), strict=True):
+        check(statistics_row, plain.statistics(model, tokens), 2e-5)
+        assert isinstance(statistics_row, TokenStatistics) and statistics_row.prompt_tokens == len(tokens.prompt)
     read = 40 + 35 + 33 + sum(n for _, n in answers) + (3 - 1) + (2 - 1)  # a prompt's last token with every response
     assert (tested.usage.prompt_tokens, tested.usage.calls) == (read, len(batch))
     every = tested.of_tokens(batch, attention=True)
@@ -262,5 +262,5 @@ def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeyp
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(tested.head, "following", full)
-    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
-        check(found, plain.statistics(MODEL, tokens))
+    for tokens, statistics_row in zip(batch, tested.of_tokens(batch), strict=True):
+        check(statistics_row, plain.statistics(MODEL, tokens))

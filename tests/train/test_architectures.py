@@ -60,7 +60,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def tiny(kind: str, place: Path) -> Any:
     """Write a tiny model of a kind with the shipped base's tokenizer, and return its configuration."""
     tokenizer = load_tokenizer(ModelConfig(path=str(WORLD_BASE)))
-    own = {
+    own_settings = {
         "vocab_size": max(tokenizer.get_vocab().values()) + 1,
         "bos_token_id": tokenizer.eos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
@@ -68,9 +68,9 @@ def tiny(kind: str, place: Path) -> Any:
     }
     settings = dict(KINDS[kind])
     if "text_config" in settings:
-        settings["text_config"] = settings["text_config"] | own
+        settings["text_config"] = settings["text_config"] | own_settings
     else:
-        settings |= own
+        settings |= own_settings
     model_config = transformers.AutoConfig.for_model(kind, **settings)
     torch.manual_seed(0)
     transformers.AutoModelForCausalLM.from_config(model_config).save_pretrained(place)
@@ -98,11 +98,11 @@ def test_a_base_goes_from_the_check_to_its_answers(kind: str, lora: bool, tmp_pa
 
 
 def test_a_model_of_text_and_pictures_ends_where_its_text_model_does(tmp_path: Path) -> None:
-    made = tiny("gemma3", tmp_path)
+    directory = tiny("gemma3", tmp_path)
     # It stands in text_config alone.
-    end = made.text_config.eos_token_id
-    assert getattr(made, "eos_token_id", None) is None and end is not None
-    assert flat_ids(config_ends(made)) == {end}
+    end = directory.text_config.eos_token_id
+    assert getattr(directory, "eos_token_id", None) is None and end is not None
+    assert flat_ids(config_ends(directory)) == {end}
     (tmp_path / "generation_config.json").unlink(missing_ok=True)
     tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
     tokenizer.eos_token = None

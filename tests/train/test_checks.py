@@ -66,8 +66,8 @@ def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
     other: Any = training_arguments(DpoConfig(trainer={"loss_type": "ipo"}), "k", tmp_path, 0, evaluate=False)
     assert other.loss_type == ["ipo"]
     further = {"warmup_steps": 7, "weight_decay": 0.25}
-    made: Any = training_arguments(TrainConfig(trainer=further), "k", tmp_path, 0, evaluate=False)
-    assert (made.warmup_steps, made.weight_decay, made.lr_scheduler_type) == (7, 0.25, "cosine")
+    arguments: Any = training_arguments(TrainConfig(trainer=further), "k", tmp_path, 0, evaluate=False)
+    assert (arguments.warmup_steps, arguments.weight_decay, arguments.lr_scheduler_type) == (7, 0.25, "cosine")
     with pytest.raises(ConfigError, match=r"k\.trainer=\{'optim': 'nothing'\}: nothing is not a valid"):
         training_arguments(TrainConfig(trainer={"optim": "nothing"}), "k", tmp_path, 0, evaluate=False)
     with pytest.raises(ConfigError, match=r"k\.trainer\.warmup_stesp: TRL's SFTConfig .* did you mean warmup_steps"):
@@ -83,13 +83,13 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
     from judgetrain.judges.config import StepsConfig
     from judgetrain.train import arguments
 
-    given: dict[str, set[str]] = {}
+    given_arguments: dict[str, set[str]] = {}
 
     def recorded(name: str) -> Any:
         real = getattr(trl, name)
 
         def make(**settings: Any) -> Any:
-            given[name] = set(settings)
+            given_arguments[name] = set(settings)
             return real(**settings)
 
         make.__dataclass_fields__ = real.__dataclass_fields__  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
     for settings, name in ((TrainConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
         monkeypatch.setattr(trl, name, recorded(name))
         training_arguments(settings, "k", tmp_path, 0, evaluate=True)
-        free = given[name] - {field.name for field in fields(settings)} - stages.OWN
+        free = given_arguments[name] - {field.name for field in fields(settings)} - stages.OWN
         assert free == {*arguments.DEFAULTS, *(["loss_type"] if name == "DPOConfig" else [])}
     assert (
         not set(branch_arguments(RlConfig(), StepsConfig())) - {field.name for field in fields(RlConfig)} - stages.OWN
@@ -159,8 +159,10 @@ def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_
     monkeypatch.setattr("transformers.utils.import_utils.is_flash_attn_2_available", lambda: True)
     assert trainable(start, True, False).attn_implementation == "flash_attention_2"
     assert trainable(start, False, False).attn_implementation is None
-    asked = ModelConfig(path="world", attn_implementation="eager")
-    assert trainable(asked, True, False) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
+    model_config = ModelConfig(path="world", attn_implementation="eager")
+    assert trainable(model_config, True, False) == ModelConfig(
+        path="world", dtype="float32", attn_implementation="eager"
+    )
     assert trainable(start, True, True) == start
 
 
@@ -268,8 +270,8 @@ def test_processes_count_where_noise_makes_them_decide(stage: str, change: str, 
 def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     for name in SETTINGS:
         assert of(name, change) == of(name)
-    asked, before = (stages.InitialSettings.of(config_with(*given)) for given in ([change], []))
-    assert (asked.judge, asked.criteria) != (before.judge, before.criteria), "it is written beside the weights"
+    changed, before = (stages.InitialSettings.of(config_with(*overrides)) for overrides in ([change], []))
+    assert (changed.judge, changed.criteria) != (before.judge, before.criteria), "it is written beside the weights"
 
 
 READ = (

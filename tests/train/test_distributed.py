@@ -44,7 +44,7 @@ def tokens(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def assert_same_weights(one: Path, two: Path, steps: int, learning_rate: float) -> None:
-    models = [AutoModelForCausalLM.from_pretrained(each / "model").state_dict() for each in (one, two)]
+    models = [AutoModelForCausalLM.from_pretrained(directory / "model").state_dict() for directory in (one, two)]
     assert_same_but_for_rounding(models[0], models[1], steps, learning_rate)
 
 
@@ -84,14 +84,14 @@ def last_step(checkpoints: Path) -> int:
 
 def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_process(alone: Path, tmp_path: Path) -> None:
     """The parent is killed. Its workers are forked; those of the test under ZeRO-3 are started anew, as users' are."""
-    output, log, given = tmp_path / "outputs", tmp_path / "log", ("train.distributed=zero2", "train.processes=2")
+    output, log, overrides = tmp_path / "outputs", tmp_path / "log", ("train.distributed=zero2", "train.processes=2")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
-    run = forked(log, pairs_pipeline.make_by_forked, output, *given)
+    run = forked(log, pairs_pipeline.make_by_forked, output, *overrides)
     checkpoints = pairs_pipeline.first_checkpoint(output, log, run.is_alive)
     kill(run.pid or 0, psutil.Process(run.pid).children())
     step = last_step(checkpoints)
-    text = lines_of(forked(log, pairs_pipeline.make_by_forked, output, *given), log)
+    text = lines_of(forked(log, pairs_pipeline.make_by_forked, output, *overrides), log)
     assert f"dpo: resuming at step {step}" in text
     assert ": reference: " not in text, "log-probabilities made in one process serve here too"
     assert_same_training(artifact(alone), artifact(output))
@@ -198,21 +198,21 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
     under DDP torchrun starts them.
     """
     alone, output = tmp_path / "alone", tmp_path / "outputs"
-    own = [*SETTINGS, *(SPLIT if mode == "ddp" else ())]
-    pairs_pipeline.plant(pairs_pipeline.composed(alone, *own), "initial", HELD, unlearn=True).run("dpo")
+    mode_overrides = [*SETTINGS, *(SPLIT if mode == "ddp" else ())]
+    pairs_pipeline.plant(pairs_pipeline.composed(alone, *mode_overrides), "initial", HELD, unlearn=True).run("dpo")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
-    log, given = tmp_path / "log", [*pairs_pipeline.OVERRIDES, *own, f"train.distributed={mode}"]
-    step = killed_worker(output, tmp_path / "killed.log", *given) if mode == "zero3" else None
+    log, words = tmp_path / "log", [*pairs_pipeline.OVERRIDES, *mode_overrides, f"train.distributed={mode}"]
+    step = killed_worker(output, tmp_path / "killed.log", *words) if mode == "zero3" else None
     for stage in ("sft", "reference"):
         shutil.rmtree(output / "artifacts" / stage)
     if mode == "ddp":
-        assert pairs_pipeline.launched(TORCHRUN, output, log, *given).wait(1800) == 0, log.read_text()
+        assert pairs_pipeline.launched(TORCHRUN, output, log, *words).wait(1800) == 0, log.read_text()
     else:
-        pairs_pipeline.together(output, log, *given)
+        pairs_pipeline.together(output, log, *words)
     text = log.read_text()
-    said = re.findall(r"(?m)^\d\d:\d\d:\d\d  (.*)", text)
-    assert mode == "zero3" or len(said) == len(set(said)), "what one process says, the other said too"
+    log_lines = re.findall(r"(?m)^\d\d:\d\d:\d\d  (.*)", text)
+    assert mode == "zero3" or len(log_lines) == len(set(log_lines)), "what one process says, the other said too"
     assert text.count("dpo: resuming at step") == text.count(f"dpo: resuming at step {step}") == (step is not None)
     assert re.findall(r"stage \d+ of \d+: (\w+):", text) == ["sft", "reference", "dpo"]
     for stage, count, rate in (("sft", 5, 5e-4), ("dpo", 6, 3e-3)):

@@ -111,9 +111,9 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
     plain = adapted(ModelConfig(path="world")).eval()  # no dropout
     other = copy.deepcopy(plain)
     names = list(other.state_dict())
-    if "no C++ compiler" in (said := compiled(other)):
-        pytest.skip(said)
-    assert said.startswith(f"{plain.config.num_hidden_layers} blocks") and list(other.state_dict()) == names
+    if "no C++ compiler" in (compiled_line := compiled(other)):
+        pytest.skip(compiled_line)
+    assert compiled_line.startswith(f"{plain.config.num_hidden_layers} blocks") and list(other.state_dict()) == names
     for tokens in (24, 31):
         rows = batch(plain.config.vocab_size, tokens, 5)
         rows["attention_mask"][0, -3:] = 0
@@ -248,9 +248,9 @@ def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tm
     settings.train.dpo.trainer = {"f_divergence_type": "js_divergence"}
     out = run_dpo(tmp_path, settings, start.directory)
     rows = logged(out)
-    wanted = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}
-    wanted |= {"rewards/margins", "rewards/accuracies", "kl", "loss", "grad_norm"}
-    assert wanted <= rows[0].keys()
-    assert {f"eval_{name}" for name in wanted - {"grad_norm"}} <= {k for row in rows for k in row}
+    expected = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}
+    expected |= {"rewards/margins", "rewards/accuracies", "kl", "loss", "grad_norm"}
+    assert expected <= rows[0].keys()
+    assert {f"eval_{name}" for name in expected - {"grad_norm"}} <= {k for row in rows for k in row}
     assert rows[0]["loss"] == pytest.approx(math.log(2), rel=1e-4)
     assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-3)

@@ -23,7 +23,7 @@ from tests.builders.train import WORDS, config, logged, run_initial, sft_rows
 
 def judgments(count: int, seed: int, ties: int = 0) -> list[dict[str, Any]]:
     """Judgments that all say 3: which response is better stands in the trees' scores alone, and in one of its words."""
-    rng, tree, made = random.Random(seed), tree_of(("AB",)), list[dict[str, Any]]()
+    rng, tree, rows = random.Random(seed), tree_of(("AB",)), list[dict[str, Any]]()
     criterion, guideline = tree.criteria[0], tree.criteria[0].guidelines[0]
     for n in range(count):
         better, words = rng.choice("AB"), {"A": "reads", "B": "reads"}
@@ -32,14 +32,14 @@ def judgments(count: int, seed: int, ties: int = 0) -> list[dict[str, Any]]:
         shown = replace(tree.comparison, response_a=texts["A"], response_b=texts["B"])
         scores = (3.0, 3.0) if n < ties else (4.0, 2.0) if better == "A" else (2.0, 4.0)
         nodes = [leaf(f"d{n}/c0/g0/{side}0", side, "Score: 3", *scores, None) for side in rng.sample("AB", 2)]
-        made += [PROMPTER.judgment_row(shown, criterion, guideline, node) for node in nodes]
-    return made
+        rows += [PROMPTER.judgment_row(shown, criterion, guideline, node) for node in nodes]
+    return rows
 
 
 def apart(model: Path, rows: list[dict[str, Any]]) -> list[float]:
     """Return how much higher the expected score of the better response is, by the model's own logits."""
-    own = ModelConfig(path=str(model))
-    tokenizer, judge = load_tokenizer(own), load_model(own).eval()
+    model_config = ModelConfig(path=str(model))
+    tokenizer, judge = load_tokenizer(model_config), load_model(model_config).eval()
     texts = [tokenizer.decode([i]).strip() for i in range(len(tokenizer))]
 
     def expected(row: dict[str, Any]) -> float:
@@ -61,9 +61,9 @@ def test_the_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
         for name, more in (("plain", {}), ("ranked", {"ranking_weight": 0.75}))
     )
     tie, decided = (2 * d for d in apart(WORLD_BASE, rows[:4]))
-    wanted = ((log(1 + exp(-tie)) + log(1 + exp(tie))) / 2 + log(1 + exp(-decided))) / 2
-    assert ranking["ranking_loss"] == pytest.approx(wanted, rel=1e-4)
-    assert ranking["loss"] == pytest.approx(plain["loss"] / 4 + 3 * wanted / 4, rel=1e-3)
+    expected = ((log(1 + exp(-tie)) + log(1 + exp(tie))) / 2 + log(1 + exp(-decided))) / 2
+    assert ranking["ranking_loss"] == pytest.approx(expected, rel=1e-4)
+    assert ranking["loss"] == pytest.approx(plain["loss"] / 4 + 3 * expected / 4, rel=1e-3)
     assert ranking["ranking_accuracy"] == float(decided > 0) and "ranking_loss" not in plain
 
 
@@ -71,9 +71,9 @@ def test_the_accuracy_is_a_mean_over_pairs(tmp_path: Path) -> None:
     """One of the five micro-batches holds ties alone, and one two pairs that are decided."""
     rows = judgments(10, 4, ties=5)
     settings = config(max_steps=1, global_accumulation_steps=5, ranking_weight=1.0)
-    (found, *_) = logged(run_initial(tmp_path, settings, rows))
+    (accuracies, *_) = logged(run_initial(tmp_path, settings, rows))
     right = [d > 0 for d in apart(WORLD_BASE, rows)[5:]]
-    assert found["ranking_accuracy"] == pytest.approx(sum(right) / 5) and 0 < sum(right) < 5
+    assert accuracies["ranking_accuracy"] == pytest.approx(sum(right) / 5) and 0 < sum(right) < 5
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -93,12 +93,12 @@ def test_a_pair_stands_in_one_micro_batch(batch: int) -> None:
     lengths = array("i", [rng.randint(5, 200) for _ in range(101)])
     examples = Examples(data=None, lengths=lengths, dropped={}, pairs=pairs)  # type: ignore[arg-type]
     for seed in range(4):
-        found = order_of_pairs(examples, batch, 2.5, seed)
-        assert {*found[:102]} == {*range(101)} == {*found[102:204]} and found == order_of_pairs(
+        places = order_of_pairs(examples, batch, 2.5, seed)
+        assert {*places[:102]} == {*range(101)} == {*places[102:204]} and places == order_of_pairs(
             examples, batch, 2.5, seed
         )
-        at = {frozenset(found[k : k + 2]): k // batch for k in range(0, 204, 2)}
-        assert all(frozenset(pair[:2]) in at for pair in pairs) and len(found) % 2 == 0
+        at = {frozenset(places[k : k + 2]): k // batch for k in range(0, 204, 2)}
+        assert all(frozenset(pair[:2]) in at for pair in pairs) and len(places) % 2 == 0
 
 
 def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def test_a_judge_that_is_written_otherwise_than_trained_is_refused(
             yield model, damage(state)
 
     monkeypatch.setattr(run, "whole_model", damaged)
-    said = r"not the one that was trained: it gives a training row -\d+\.\d{4} nats a token, and the one in memory -\d"
-    with pytest.raises(TrainingError, match=said):
+    message = (
+        r"not the one that was trained: it gives a training row -\d+\.\d{4} nats a token, and the one in memory -\d"
+    )
+    with pytest.raises(TrainingError, match=message):
         builders.run_initial(tmp_path, builders.config(max_steps=2), builders.sft_rows(8))
     assert not (tmp_path / "initial" / "model").exists()
     assert (tmp_path / "initial" / "checkpoints" / "checkpoint-2" / "complete").exists(), "what was good is kept"
@@ -99,11 +101,11 @@ def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None
     """All weights trained, a prompt had -6.06 nats a token in float32, -6.04 in bfloat16, and the judge was refused."""
     start, tokenizer = ModelConfig(path="world"), load_tokenizer(ModelConfig(path="world"))
     rows = [tokenizer("reads cat the the cat the reads")["input_ids"]]
-    (said,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
-    assert said < -4
-    trained = checkpoints.Trained(start, tokenizer, rows, [0.99 * said], 0.02)
+    (logprob,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
+    assert logprob < -4
+    trained = checkpoints.Trained(start, tokenizer, rows, [0.99 * logprob], 0.02)
     assert not checkpoints.check_saved(initial.path("model"), trained)
-    for other in (0.97 * said, -math.inf, math.nan):
+    for other in (0.97 * logprob, -math.inf, math.nan):
         with pytest.raises(TrainingError, match=r"\(at most 0\.\d+ apart\)"):
             checkpoints.check_saved(initial.path("model"), replace(trained, logprobs=[other]))
 
@@ -112,15 +114,15 @@ def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Pat
     """Qwen2.5's generation_config has penalties; generate() and vLLM's server would take them over."""
     base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
     file = base / "generation_config.json"
-    wanted = json.loads(file.read_text()) | {"repetition_penalty": 1.1, "top_k": 20, "temperature": 0.7}
-    file.write_text(json.dumps(wanted | {"do_sample": True}))
+    expected_config = json.loads(file.read_text()) | {"repetition_penalty": 1.1, "top_k": 20, "temperature": 0.7}
+    file.write_text(json.dumps(expected_config | {"do_sample": True}))
     settings = builders.config(max_steps=1)
     settings.train.base.path = str(base)
-    made = json.loads(
+    judge_config = json.loads(
         (builders.run_initial(tmp_path, settings, builders.sft_rows(8)).path("model") / file.name).read_text()
     )
-    assert made["eos_token_id"] == [load_tokenizer(settings.train.base).eos_token_id]
-    assert not {"repetition_penalty", "top_k", "temperature", "do_sample"} & made.keys()
+    assert judge_config["eos_token_id"] == [load_tokenizer(settings.train.base).eos_token_id]
+    assert not {"repetition_penalty", "top_k", "temperature", "do_sample"} & judge_config.keys()
 
 
 def test_adapters_of_a_base_in_half_precision_are_merged_in_full(initial: StageRun, tmp_path: Path) -> None:
@@ -140,10 +142,10 @@ def test_dpo_starts_at_its_reference_or_not_at_all(initial: StageRun, tmp_path: 
         builders.run_reference(tmp_path / name, settings, start.directory, pairs)
         for name, start in (("right", initial), ("wrong", other))
     )
-    made = builders.run_dpo(
+    dpo = builders.run_dpo(
         tmp_path / "a", settings, initial.directory, data=pairs, heldout=[], reference=right.directory
     )
-    assert builders.logged(made)[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
+    assert builders.logged(dpo)[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
     with pytest.raises(TrainingError, match=r"nats a token from its reference .* \(DPO's is ln 2 = 0\.6931 there"):
         builders.run_dpo(tmp_path / "b", settings, initial.directory, data=pairs, heldout=[], reference=wrong.directory)
 
@@ -175,21 +177,21 @@ def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(init
         words = ["clear example"] if place % 4 else ["no example of the book"] * 9
         row["completion"] = [{"role": "assistant", "content": " ".join(words)}]
     label = builders.artifact(tmp_path, "label", {"sft-train": builders.sft_rows(12), "sft-heldout": held})
-    found = []
+    losses = []
     for batch in (1, 2, 4):
         settings = builders.config(learning_rate=1e-9, max_steps=1, per_device_train_batch_size=batch, eval_steps=1)
         out = StageRun(tmp_path / f"sft{batch}", "sft", 0, Console())
         stage.run_next(SftSettings.of(settings), {"initial": initial.directory, "label": label}, out)
-        found += [row["eval_loss"] for row in builders.logged(out) if "eval_loss" in row][-1:]
+        losses += [row["eval_loss"] for row in builders.logged(out) if "eval_loss" in row][-1:]
     judge = ModelConfig(path=str(initial.path("model")))
     model, tokenizer = load_model(judge), load_tokenizer(judge)
     lost: list[float] = []
     for row in fitting(held, tokenizer, 256, "rows").data:
         with torch.no_grad():
-            said = model(input_ids=torch.tensor([row["input_ids"]])).logits[0].log_softmax(-1)
+            logprobs = model(input_ids=torch.tensor([row["input_ids"]])).logits[0].log_softmax(-1)
         where = [i for i, kept in enumerate(row["completion_mask"]) if kept]
-        lost += [-float(said[i - 1, row["input_ids"][i]]) for i in where]
-    assert found == pytest.approx([sum(lost) / len(lost)] * 3, abs=1e-4)
+        lost += [-float(logprobs[i - 1, row["input_ids"][i]]) for i in where]
+    assert losses == pytest.approx([sum(lost) / len(lost)] * 3, abs=1e-4)
 
 
 def test_the_supervised_term_of_dpo_is_the_mean_over_the_tokens_of_a_step(initial: StageRun, tmp_path: Path) -> None:
@@ -201,21 +203,21 @@ def test_the_supervised_term_of_dpo_is_the_mean_over_the_tokens_of_a_step(initia
         settings = builders.config(
             max_steps=2, per_device_train_batch_size=batch, global_accumulation_steps=8 // batch, sft_weight=1.0
         )
-        made = builders.run_dpo(tmp_path / str(batch), settings, initial.directory, data=pairs, heldout=[])
-        losses.append([row["loss"] for row in builders.logged(made) if "loss" in row])
+        dpo = builders.run_dpo(tmp_path / str(batch), settings, initial.directory, data=pairs, heldout=[])
+        losses.append([row["loss"] for row in builders.logged(dpo) if "loss" in row])
     assert losses[1:] == [pytest.approx(losses[0], abs=2e-4)] * 2
 
 
 def test_examples_longer_than_the_context_of_the_base_are_left_out(tmp_path: Path) -> None:
     base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
-    own = json.loads((base / "config.json").read_text())
-    (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": 64}))
+    base_config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(base_config | {"max_position_embeddings": 64}))
     rows, settings = builders.sft_rows(8), builders.config(max_steps=1)
     settings.train.base.path = str(base)
     for row in rows[:3]:
         row["prompt"][0]["content"] += " the cat reads a book for my sister" * 10
-    made = builders.run_initial(tmp_path, settings, rows)
-    assert made.totals()["counts"]["dropped"] == {"too_long": 3}
+    initial_run = builders.run_initial(tmp_path, settings, rows)
+    assert initial_run.totals()["counts"]["dropped"] == {"too_long": 3}
 
 
 @pytest.mark.parametrize(("kind", "experts"), [("mixtral", False), ("gpt_oss", True)])
@@ -224,9 +226,9 @@ def test_what_adapters_leave_as_it_is_is_said(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
     size = dict(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, head_dim=8)
-    own = dict(num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    moe_settings = dict(num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **size, **own))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **size, **moe_settings))
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     settings = builders.config(max_steps=1, lora=True)
@@ -279,7 +281,7 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     assert 0 < marked[-1] < STEPS
     assert builders.same(builders.weights(made(whole, stage)), builders.weights(made(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
-    assert max(whole for whole, _ in counts) == KEPT and max(there for _, there in counts) == KEPT + 1
+    assert max(whole for whole, _ in counts) == KEPT and max(count for _, count in counts) == KEPT + 1
     assert not (made(cut, stage) / "checkpoints").exists()
 
 

@@ -126,12 +126,12 @@ def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: s
 def test_an_end_that_is_put_is_said_and_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = config(num_train_epochs=40, max_steps=60, learning_rate=3e-3)
     settings.train.base.path = templated(tmp_path / "endless", WORLD_ENDLESS)
-    said = "the chat template ends no answer; <end> is put after each, for generation to stop"
+    sentence = "the chat template ends no answer; <end> is put after each, for generation to stop"
     rows = sft_rows(8)
     for row in rows:
         row["completion"][0]["content"] = "it gives a clear example"
     initial = run_initial(tmp_path, settings, rows)
-    assert capsys.readouterr().out.count(f"initial: {said}") == 1
+    assert capsys.readouterr().out.count(f"initial: {sentence}") == 1
     model = str(initial.path("model"))
     assert "<end>" not in load_tokenizer(ModelConfig(path=model)).chat_template
     engine = make_engine(TransformersEngineConfig(model=ModelConfig(path=model)), model_path=model)
@@ -157,14 +157,14 @@ class Made(list[int]):
 def test_the_table_on_disk_is_the_one_in_memory(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     here = fitting(rows, tokenizer, 256, "rows")
-    there = fitting(rows, tokenizer, 256, "rows", place=tmp_path / "rows.arrow")
-    assert there.data.to_list() == here.data.to_list() and there.lengths == here.lengths and len(here) == 30
-    assert not here.data.cache_files and there.data.cache_files == [{"filename": str(tmp_path / "rows.arrow")}]
+    on_disk = fitting(rows, tokenizer, 256, "rows", place=tmp_path / "rows.arrow")
+    assert on_disk.data.to_list() == here.data.to_list() and on_disk.lengths == here.lengths and len(here) == 30
+    assert not here.data.cache_files and on_disk.data.cache_files == [{"filename": str(tmp_path / "rows.arrow")}]
     order = [3, 3, 0, 29]
-    assert dataset(there, order).to_list() == [dataset(here, [i])[0] for i in order]
+    assert dataset(on_disk, order).to_list() == [dataset(here, [i])[0] for i in order]
     if "pair" in here.data.column_names:
         assert len(set(here.data["pair"])) == len({str(neutral(row, tokenizer)) for row in rows}), "one for equal ids"
-        assert "pair" not in dataset(there, order).column_names, "TRL's trainer gets what it reads"
+        assert "pair" not in dataset(on_disk, order).column_names, "TRL's trainer gets what it reads"
 
 
 def test_what_is_held_of_a_row_is_its_length(tmp_path: Path) -> None:

@@ -255,17 +255,19 @@ def by_hand(config: Config, model_path: Path, rows: list[dict[str, Any]]) -> lis
 
 
 def test_log_probabilities_are_those_of_the_reference_model(cached: Pipeline) -> None:
-    label, made = cached.plan("label").directory, cached.plan("reference").directory
+    label, reference_directory = cached.plan("label").directory, cached.plan("reference").directory
     rows = [*read_rows(label, "pairs-train")]
-    stored = [*read_rows(made, "train")]
+    stored = [*read_rows(reference_directory, "train")]
     fit = fitting(rows, load_tokenizer(ModelConfig(path=str(cached.plan("sft").directory / "model"))), 2048, "rows")
     assert [row["pair"] for row in stored] == [digest(row) for row in fit.data]
     expected = by_hand(cached.config, cached.plan("sft").directory / "model", rows[:5])
-    found = [(row["ref_chosen_logps"], row["ref_rejected_logps"]) for row in stored[:5]]
-    assert found == [pytest.approx(pair, abs=1e-3) for pair in expected]
+    stored_sums = [(row["ref_chosen_logps"], row["ref_rejected_logps"]) for row in stored[:5]]
+    assert stored_sums == [pytest.approx(pair, abs=1e-3) for pair in expected]
     manifest = cached.plan("reference").manifest or {}
     assert manifest["counts"] == {"in": PAIRS + 5, "out": PAIRS + 5, "dropped": {}}
-    assert not [path for path in made.iterdir() if path.is_dir()], "what TRL's trainer wants to have is no part of it"
+    assert not [path for path in reference_directory.iterdir() if path.is_dir()], (
+        "what TRL's trainer wants to have is no part of it"
+    )
 
 
 def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,13 +290,13 @@ def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
 
 def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "SHARD", 10)
-    here, there = (plant(composed(tmp_path / name)) for name in ("here", "there"))
+    here, elsewhere = (plant(composed(tmp_path / name)) for name in ("here", "there"))
     here.run("reference")
     executor = Elsewhere()
     monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: executor)
-    there.run("reference")
+    elsewhere.run("reference")
     assert len(executor.carried) == 2 and max(executor.carried) < 2**16, "how the model is loaded, and no pair"
-    assert len(shards_of(here)) == 6 and shards_of(there) == shards_of(here)
+    assert len(shards_of(here)) == 6 and shards_of(elsewhere) == shards_of(here)
 
 
 def test_other_pairs_are_no_silent_zero(cached: Pipeline) -> None:

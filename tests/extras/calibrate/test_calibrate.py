@@ -30,26 +30,26 @@ TRUTH = {"#1": 6.0, "#2": 1.5, "#3": 0.0}
 def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, float]], list[Verdict]]:
     rng = np.random.default_rng(seed)
     margins = [dict(zip(TRUTH, rng.uniform(-1, 1, 3).round(2).tolist(), strict=True)) for _ in range(n)]
-    chances = [1 / (1 + np.exp(-sum(TRUTH[k] * m for k, m in each.items()))) for each in margins]
+    chances = [1 / (1 + np.exp(-sum(TRUTH[k] * m for k, m in margin.items()))) for margin in margins]
     return margins, ["A" if rng.random() < p else "B" for p in chances]
 
 
 def fitted(margins: list[dict[str, float]], labels: list[Verdict], prompts: int | None = None) -> Fitted:
     """Return weights fitted to comparisons of so many prompts, by default one each; the plain mean knows no tie."""
-    asked = [(str(i % (prompts or len(margins))),) for i in range(len(margins))]
-    return fit(margins, labels, asked, [verdict_of(sum(each.values())) or "unreadable" for each in margins])
+    prompt_keys = [(str(i % (prompts or len(margins))),) for i in range(len(margins))]
+    return fit(margins, labels, prompt_keys, [verdict_of(sum(margin.values())) or "unreadable" for margin in margins])
 
 
 def test_weights_are_those_of_scikit_learn_where_none_of_them_is_below_0() -> None:
     margins, labels = drawn(400, 4)
-    found = fitted(margins, labels)
+    result = fitted(margins, labels)
     x = np.array([[m[name] for name in TRUTH] for m in margins])
     # All alike is one direction, with a ridge of 0.01 on the weights' mean: its feature is so many times as large.
     turned, _ = np.linalg.qr(np.column_stack([np.ones(3), [1, -1, 0], [1, 1, -2]]))
-    turned[:, 0] *= np.sqrt(3 * found.ridge / 0.01)
-    other = LogisticRegression(C=1 / found.ridge, fit_intercept=False, tol=1e-8)
+    turned[:, 0] *= np.sqrt(3 * result.ridge / 0.01)
+    other = LogisticRegression(C=1 / result.ridge, fit_intercept=False, tol=1e-8)
     other.fit(x @ turned, [v == "A" for v in labels])
-    assert [found.weights[name] for name in TRUTH] == pytest.approx(turned @ other.coef_[0], abs=5e-3)
+    assert [result.weights[name] for name in TRUTH] == pytest.approx(turned @ other.coef_[0], abs=5e-3)
 
 
 def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
@@ -73,15 +73,15 @@ def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_m
     errors, gains = [], []
     for seed in range(5):
         margins, labels = drawn(100, seed)
-        found = fitted(margins, labels)
-        assert all(weight >= 0 for weight in found.weights.values()) and found.weights["#1"] > found.weights["#3"]
+        result = fitted(margins, labels)
+        assert all(weight >= 0 for weight in result.weights.values()) and result.weights["#1"] > result.weights["#3"]
         fresh, right = drawn(2000, 100 + seed)
-        logits = [found.logit(m) or 0.0 for m in fresh]
+        logits = [result.logit(m) or 0.0 for m in fresh]
         targets = np.array([float(v == "A") for v in right])
         errors.append(calibration_error(1 / (1 + np.exp(-np.array(logits))), targets))
-        said = np.mean([found.verdict(x) == v for x, v in zip(logits, right, strict=True)])
+        agreement = np.mean([result.verdict(x) == v for x, v in zip(logits, right, strict=True)])
         mean = np.mean([(sum(m.values()) > 0) == (v == "A") for m, v in zip(fresh, right, strict=True)])
-        gains.append(said - mean)
+        gains.append(agreement - mean)
     assert np.mean(errors) < 0.05 and min(gains) > 0.05
 
 
@@ -94,25 +94,25 @@ def test_calibration_error_by_hand() -> None:
 def test_ties_have_a_width_and_exchanging_the_responses_exchanges_the_verdict() -> None:
     margins = [{"#1": m} for m in np.linspace(-1, 1, 101)]
     labels: list[Verdict] = ["tie" if abs(m["#1"]) < 0.3 else "A" if m["#1"] > 0 else "B" for m in margins]
-    found = fitted(margins, labels)
-    assert found.tie > 0 and found.after["agreement"] > 0.9 > found.before["agreement"]
+    result = fitted(margins, labels)
+    assert result.tie > 0 and result.after["agreement"] > 0.9 > result.before["agreement"]
     for m in (0.05, 0.6, 1.0):
-        one, other = (found.verdict(found.logit({"#1": sign * m})) for sign in (1, -1))
+        one, other = (result.verdict(result.logit({"#1": sign * m})) for sign in (1, -1))
         assert (one, other) in (("tie", "tie"), ("A", "B"))
-    assert found.verdict(found.logit({})) is None
+    assert result.verdict(result.logit({})) is None
 
 
 def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance is a third. Were a tie's width chosen on what it is measured on, it would be right in 40% of these."""
     monkeypatch.setattr(fitting, "FOLDS", 3)
     monkeypatch.setattr(fitting, "STRENGTHS", (1.0,))
-    found = []
+    agreements = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
         margins = [{"#1": m} for m in rng.uniform(-1, 1, 30).round(2).tolist()]
         labels: list[Verdict] = rng.choice(["A", "B", "tie"], 30).tolist()
-        found.append(fitted(margins, labels).after["agreement"])
-    assert abs(np.mean(found) - 1 / 3) < 0.026, "three standard errors"
+        agreements.append(fitted(margins, labels).after["agreement"])
+    assert abs(np.mean(agreements) - 1 / 3) < 0.026, "three standard errors"
 
 
 @pytest.mark.parametrize(("n", "prompts"), [(3, 3), (19, 19), (40, 1)])
@@ -133,20 +133,27 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
     source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}"
     words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base@2", source]
     directory = Pipeline(configured(*words), Console()).run("calibrate")
-    found = json.loads((directory / "fitted.json").read_text())
-    assert found["n"] == 60 and set(found["weights"]) == {"#1", "#2"} and found["after"]["agreement"] > 0.9
+    weights_file = json.loads((directory / "fitted.json").read_text())
+    assert (
+        weights_file["n"] == 60
+        and set(weights_file["weights"]) == {"#1", "#2"}
+        and weights_file["after"]["agreement"] > 0.9
+    )
     assert "fitted, held out: agreement" in capsys.readouterr().out
     (card,) = (tell(directory, "base") for tell in PARTS.values())
-    assert "on 60 labelled comparisons" in card and f"#1 {found['weights']['#1']:.2f}" in card
-    assert f"calibration error {found['before']['ece']:.3f}; " in card and f"{found['after']['ece']:.3f}. W" in card
+    assert "on 60 labelled comparisons" in card and f"#1 {weights_file['weights']['#1']:.2f}" in card
+    assert (
+        f"calibration error {weights_file['before']['ece']:.3f}; " in card
+        and f"{weights_file['after']['ece']:.3f}. W" in card
+    )
     assert [tell(tmp_path, "base") for tell in PARTS.values()] == [""], "another stage's artifact"
     with pytest.raises(ConfigError, match="branching judges alone"):
         Pipeline(configured(*words[:3], "verdicts.judge=longer", source), Console()).run("calibrate")
     used = judge_stage(
         tmp_path / "out", source, "judge.aggregation=fitted", f"judge.fitted={directory}/fitted.json", judge="base@2"
     )
-    told = [json.loads(line) for line in (used / "verdicts.jsonl").read_text().splitlines()]
-    assert sum(row["verdict"] == row["label"] for row in told) > 50
+    verdicts = [json.loads(line) for line in (used / "verdicts.jsonl").read_text().splitlines()]
+    assert sum(row["verdict"] == row["label"] for row in verdicts) > 50
 
 
 def unsure(request: Request, occurrence: int) -> str:

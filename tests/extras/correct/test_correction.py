@@ -66,16 +66,16 @@ def test_responses_below_the_threshold_are_rewritten() -> None:
     responses = [(c, side) for c in COMPARISONS for side in "AB"]
     assert [(c.comparison_id, c.side) for c in done.corrections] == [(c.id, side) for c, side in responses]
     rewritten = 0
-    for (item, side), found in zip(responses, done.corrections, strict=True):
+    for (item, side), correction in zip(responses, done.corrections, strict=True):
         response = item.response_a if side == "A" else item.response_b
-        assert (found.response, found.score) == (response, score(response))
+        assert (correction.response, correction.score) == (response, score(response))
         if score(response) >= 3:
-            assert (found.corrected, found.failure) == (None, None)
+            assert (correction.corrected, correction.failure) == (None, None)
             continue
-        assert found.corrected == f"{response.strip()}+"
+        assert correction.corrected == f"{response.strip()}+"
         rewritten += 1
-    asked = [r for r in engine.requests if r.step == "correction"]
-    assert len(asked) == rewritten == len(done.completions) > 4
+    rewrites = [r for r in engine.requests if r.step == "correction"]
+    assert len(rewrites) == rewritten == len(done.completions) > 4
     assert len(done.trees) == len(COMPARISONS)
     table = refinement(done.corrections)
     before = [score(r) for c in COMPARISONS for r in (c.response_a, c.response_b)]
@@ -87,10 +87,10 @@ def test_the_rewriter_sees_what_was_said_of_this_response_alone() -> None:
     engine = ScriptedEngine(by_length)
     item = comparison(1, "a", "the other")
     done = correct([item], engine)
-    asked = next(r for r in engine.requests if r.step == "correction")
-    text = asked.messages[-1]["content"]
-    assert (asked.slots["response"], asked.slots["query"]) == ("a 1", "query 1")
-    assert asked.slots["judgment"].count("Score: 2 of 5\nAnalysis: it says 'a 1'.") == BRANCHES
+    rewrite = next(r for r in engine.requests if r.step == "correction")
+    text = rewrite.messages[-1]["content"]
+    assert (rewrite.slots["response"], rewrite.slots["query"]) == ("a 1", "query 1")
+    assert rewrite.slots["judgment"].count("Score: 2 of 5\nAnalysis: it says 'a 1'.") == BRANCHES
     assert "c1: looks at 1" in text
     assert "the other" not in text
     # Of response B from the order that showed it first, in the words used of the first.

@@ -32,8 +32,8 @@ RATED = {(1, 1): 9, (1, 2): 1, (2, 1): 7, (2, 2): 5, (3, 1): -1, (3, 2): 8}
 def run(config: Config, inputs: dict[str, Path], directory: Path) -> list[dict[str, Any]]:
     check(config, "correlate")
     run_stage("correlate", config, inputs, directory)
-    found: list[dict[str, Any]] = json.loads((directory / "correlations.json").read_text())["correlations"]
-    return found
+    correlations: list[dict[str, Any]] = json.loads((directory / "correlations.json").read_text())["correlations"]
+    return correlations
 
 
 @pytest.fixture
@@ -89,21 +89,21 @@ def test_minus_one_stands_for_no_rating_unless_it_may_be_one(change: dict[str, A
         ColumnConfig(name=name, source=SourceConfig(path=path), benchmark="b") for name, path in files.items()
     )
     config = Config(correlate=CorrelateConfig(ratings=[replace(ours, keep_minus_one=kept)], scores=[theirs]))
-    [found] = run(config, {}, tmp_path / "out")
-    assert found["n"] == n
-    assert (found["pearson"] == pytest.approx(1)) is (n == 10)
+    [correlation] = run(config, {}, tmp_path / "out")
+    assert correlation["n"] == n
+    assert (correlation["pearson"] == pytest.approx(1)) is (n == 10)
 
 
 def test_raters_are_scores_to_each_other(stored: Config, tmp_path: Path) -> None:
     rows = [{"id": q, "benchmark": "mt", "model": "m", "turn": t, "value": 10 - s} for (q, t), s in RATED.items()]
     source = SourceConfig(path=write_rows(tmp_path / "autoj.jsonl", rows))
     stored.correlate.ratings.append(ColumnConfig(name="auto-j", source=source))
-    found = run(stored, {}, tmp_path / "out")
-    assert [(r["rating"], r["score"]) for r in found] == [
+    correlations = run(stored, {}, tmp_path / "out")
+    assert [(r["rating"], r["score"]) for r in correlations] == [
         *(("gpt-4", score) for score in ("sentprob", "turned", "auto-j")),
         *(("auto-j", score) for score in ("sentprob", "turned", "gpt-4")),
     ]
-    assert found[2]["pearson"] == pytest.approx(-1)
+    assert correlations[2]["pearson"] == pytest.approx(-1)
     stored.correlate.against = ["gpt-4"]
     assert {r["rating"] for r in run(stored, {}, tmp_path / "one")} == {"gpt-4"}
 
@@ -133,9 +133,13 @@ def selfeval(directory: Path, model: str, scores: dict[str, dict[str, float | st
     ]
     write_rows_atomic(directory / "scores.jsonl", rows)
     turns = [{"role": "user", "content": "first?"}, {"role": "assistant", "content": f"{model} mt:81#1"}]
-    asked = {"mt:81#1": turns[:1], "mt:81": [*turns, {"role": "user", "content": "second?"}]}
+    questions = {"mt:81#1": turns[:1], "mt:81": [*turns, {"role": "user", "content": "second?"}]}
     responses = [
-        {"dialogue_id": r["id"], "text": r["response"], **({"messages": asked[r["id"]]} if r["id"] in asked else {})}
+        {
+            "dialogue_id": r["id"],
+            "text": r["response"],
+            **({"messages": questions[r["id"]]} if r["id"] in questions else {}),
+        }
         for r in rows
     ]
     write_rows_atomic(directory / "responses-00000-of-00001.jsonl", responses)
@@ -174,10 +178,10 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
         server.reply = rate
         url = f"http://127.0.0.1:{server.server_port}/v1"
         config.evaluate.external = OpenAIEngineConfig(model="gpt", base_url=url, api_key_env="JUDGE_KEY")
-        found = run(config, inputs, tmp_path / "out")
+        correlations = run(config, inputs, tmp_path / "out")
     assert contexts == {i: i == "mt:81" for i in ids}, "a last answer stands in its conversation"
-    rows = {(r["model"], r["score"]): r for r in found}
-    assert {r["rating"] for r in found} == {"pointwise:external"} and set(rows) == {
+    rows = {(r["model"], r["score"]): r for r in correlations}
+    assert {r["rating"] for r in correlations} == {"pointwise:external"} and set(rows) == {
         (m, s) for m in ("ours", "theirs") for s in ("softmax_ent", "probdiff")
     }
     assert [rows["ours", s]["n"] for s in ("softmax_ent", "probdiff")] == [5, 5]
@@ -194,9 +198,9 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
 
 def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path, monkeypatch: Any) -> None:
     """Two runs of one model over the same prompts: neither overwrites the other, in whatever order they are named."""
-    said = {"cold": ["a", "b", "c", "d"], "hot": ["a", "x", "y", "z"]}
+    answers_of = {"cold": ["a", "b", "c", "d"], "hot": ["a", "x", "y", "z"]}
     score = {"cold": [1.0, 2.0, 3.0, 5.0], "hot": [4.0, 3.0, 7.0, 1.0]}
-    for run_, texts in said.items():
+    for run_, texts in answers_of.items():
         scores = {f"mt:{i}": {"softmax_ent": x, "probdiff": -x} for i, x in enumerate(score[run_])}
         selfeval(tmp_path / "runs" / run_, "m", scores)  # type: ignore[arg-type]
         rows = [json.loads(line) for line in (tmp_path / "runs" / run_ / "scores.jsonl").read_text().splitlines()]
@@ -207,13 +211,13 @@ def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path
         settings = {"scorer": {"model": {"path": "m"}}, "train.base": {"path": ""}, "selfeval": {"temperature": run_}}
         write_json_atomic(tmp_path / "runs" / run_ / "manifest.json", {"config": settings})
     rated = {"a": 9, "b": 7, "c": 5, "d": 1, "x": 2, "y": 3, "z": 8, "of no run": 4}
-    number = {text: i for texts in said.values() for i, text in enumerate(texts)} | {"of no run": 0}
-    given = [
+    number = {text: i for texts in answers_of.values() for i, text in enumerate(texts)} | {"of no run": 0}
+    rating_rows = [
         {"benchmark": "mt", "model": "m", "id": str(number[t]), "response": t, "value": v} for t, v in rated.items()
     ]
     config = Config(correlate=CorrelateConfig(runs=[str(tmp_path / "runs" / "*")]))
     config.correlate.ratings = [
-        ColumnConfig(name="people", source=SourceConfig(path=write_rows(tmp_path / "r.jsonl", given)))
+        ColumnConfig(name="people", source=SourceConfig(path=write_rows(tmp_path / "r.jsonl", rating_rows)))
     ]
     (tmp_path / "dialogues").mkdir()
     write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", [])
@@ -221,14 +225,14 @@ def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": tmp_path / "runs" / "cold"}
     both = {r["model"]: r for r in run(config, inputs, tmp_path / "both") if r["score"] == "softmax_ent"}
     assert list(both) == ["m (temperature=cold)", "m (temperature=hot)"]
-    for name, row in zip(said, both.values(), strict=True):
-        ratings = [rated[text] for text in said[name]]
+    for name, row in zip(answers_of, both.values(), strict=True):
+        ratings = [rated[text] for text in answers_of[name]]
         assert (row["n"], row["without"]) == (4, 0)
         assert row["pearson"] == pytest.approx(stats.pearsonr([-x for x in score[name]], ratings).statistic)
     config.correlate.runs = []
     (alone,) = [r for r in run(config, inputs, tmp_path / "one") if r["score"] == "softmax_ent"]
     assert (alone["model"], alone["pearson"]) == ("m", pytest.approx(both["m (temperature=cold)"]["pearson"]))
-    write_rows(tmp_path / "r.jsonl", [{k: v for k, v in row.items() if k != "response"} for row in given[:2]])
+    write_rows(tmp_path / "r.jsonl", [{k: v for k, v in row.items() if k != "response"} for row in rating_rows[:2]])
     run(config, inputs, tmp_path / "only")  # the only answer that there is
     config.correlate.runs = [str(tmp_path / "runs" / "*")]
     with pytest.raises(DataError, match=r"r\.jsonl:2: .*several runs: m \(temperature=cold\), m \(temperature=hot\)"):

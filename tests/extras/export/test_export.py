@@ -73,10 +73,10 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     place = exported(tmp_path, trained, "judge.reads=one")
-    found = eval_comparisons(WorldConfig(eval_comparisons=100), 3)
-    groups = [Candidates(c.id, c.dialogue, (c.response_a, c.response_b), RUBRIC) for c in found]
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=100), 3)
+    groups = [Candidates(c.id, c.dialogue, (c.response_a, c.response_b), RUBRIC) for c in comparisons]
     judge: Any = load_judge(trained, reads="one", retries=0)
-    own = [score.reasons[0].score_a for scores in judge.score_all(groups) for score in scores]
+    judge_scores = [score.reasons[0].score_a for scores in judge.score_all(groups) for score in scores]
     model: Any = AutoModelForSequenceClassification.from_pretrained(place)
     tokenizer: Any = AutoTokenizer.from_pretrained(place)
     template, (criterion,) = (place / "template.txt").read_text(), RUBRIC.criteria
@@ -85,30 +85,30 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     batch = tokenizer(shown, add_special_tokens=False, padding=True, return_tensors="pt")
     with torch.no_grad():
         levels = model(**batch).logits.softmax(-1).tolist()
-    assert len(own) == len(levels) == 200 and None not in own
+    assert len(judge_scores) == len(levels) == 200 and None not in judge_scores
     expected = [sum((i + 1) * p for i, p in enumerate(row)) for row in levels]
-    assert expected == pytest.approx(own, abs=1e-3)
-    assert len({round(score, 3) for score in own}) > 50, "they differ"
+    assert expected == pytest.approx(judge_scores, abs=1e-3)
+    assert len({round(score, 3) for score in judge_scores}) > 50, "they differ"
     assert list(model.config.id2label.values()) == ["1", "2", "3", "4", "5"]
     assert type(model).__name__ == "LlamaForSequenceClassification" and (place / "model.safetensors").is_file()
     alone: Any = AutoModelForSequenceClassification.from_pretrained(place.parent / "ranker", trust_remote_code=True)
     pairs = (place.parent / "ranker" / "score_template.jinja").read_text()
-    for group, text, score in zip(groups[:5], shown[::2], own[::2], strict=False):
-        asked = [{"content": group.dialogue.query}, {"content": group.responses[0]}]
-        assert jinja2.Template(pairs).render(messages=asked, **slots) == text
+    for group, text, score in zip(groups[:5], shown[::2], judge_scores[::2], strict=False):
+        messages = [{"content": group.dialogue.query}, {"content": group.responses[0]}]
+        assert jinja2.Template(pairs).render(messages=messages, **slots) == text
         with torch.no_grad():
             found_score = alone(**tokenizer(text, return_tensors="pt")).logits.item()
         assert 1 + 4 * found_score == pytest.approx(score, abs=1e-3)
 
 
 def test_what_cannot_be_exported_exactly_is_refused_by_name(trained: Path, tmp_path: Path) -> None:
-    for judge, how, told in (
+    for judge, how, message in (
         (trained, (), "a classifier scores one response.*judge.reads=one"),
         (trained, ("judge.reads=one", "judge.score=parsed"), "leave judge.score=auto"),
         ("pairwise:base", ("judge.reads=one",), "trained judges are exported"),
         ("base", ("judge.reads=one",), "trained judges are exported"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             exported(tmp_path, judge, *how)
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     analysis = replace(WORDING, frames={**WORDING.frames, "score": r"Analysis: [^\n]{1,{width}}\nScore: [1-5]"})
@@ -138,10 +138,10 @@ def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_pat
         patch.setattr(export, "load_model", capped)
         with pytest.raises(EngineError, match="the llama model does more after its head: its levels by"):
             export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", tmp_path / "ranker", "mine")
-    own = export.logits_at_end
+    at_end = export.logits_at_end
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            export, "logits_at_end", lambda m, ids: own(m, ids) * (float("nan") if m.config.num_labels == 1 else 1)
+            export, "logits_at_end", lambda m, ids: at_end(m, ids) * (float("nan") if m.config.num_labels == 1 else 1)
         )
         with pytest.raises(EngineError, match="its score by nan"):
             export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "nan", tmp_path / "nan-ranker", "mine")

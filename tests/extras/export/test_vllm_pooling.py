@@ -37,8 +37,8 @@ def asking(model: Path, *how: str) -> Iterator[Any]:
     with served([*command, "--enforce-eager"], log, f"http://127.0.0.1:{port}", **ENVIRONMENT) as server:
 
         def ask(path: str, **body: Any) -> Any:
-            said = httpx2.post(f"{server.url}{path}", json={"model": "judge", **body}, trust_env=False, timeout=300)
-            return said.raise_for_status().json()
+            response = httpx2.post(f"{server.url}{path}", json={"model": "judge", **body}, trust_env=False, timeout=300)
+            return response.raise_for_status().json()
 
         yield ask
         server.process.terminate()  # with the processes that it has started
@@ -48,13 +48,15 @@ def asking(model: Path, *how: str) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def rows(trained: Path) -> list[tuple[Candidates, list[float]]]:
     """20 queries with five responses each, and the judge's own scores of them."""
-    found = eval_comparisons(WorldConfig(eval_comparisons=50), 3)
-    texts = [text for c in found for text in (c.response_a, c.response_b)]
-    groups = [Candidates(c.id, c.dialogue, tuple(texts[5 * i : 5 * i + 5]), RUBRIC) for i, c in enumerate(found[:20])]
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=50), 3)
+    texts = [text for c in comparisons for text in (c.response_a, c.response_b)]
+    groups = [
+        Candidates(c.id, c.dialogue, tuple(texts[5 * i : 5 * i + 5]), RUBRIC) for i, c in enumerate(comparisons[:20])
+    ]
     judge: Any = load_judge(trained, reads="one", retries=0)
-    own = [[score.reasons[0].score_a for score in scores] for scores in judge.score_all(groups)]
-    assert len({round(score, 3) for scores in own for score in scores}) > 50, "they differ"
-    return list(zip(groups, own, strict=True))
+    judge_scores = [[score.reasons[0].score_a for score in scores] for scores in judge.score_all(groups)]
+    assert len({round(score, 3) for scores in judge_scores for score in scores}) > 50, "they differ"
+    return list(zip(groups, judge_scores, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +67,20 @@ def place(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
     template = (place / "template.txt").read_text()
     with asking(place) as ask:
-        for group, own in rows:
+        for group, judge_scores in rows:
             shown = [fill_slots(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
             answer = ask("/classify", input=shown, add_special_tokens=False)["data"]
-            found = [sum((i + 1) * p for i, p in enumerate(each["probs"])) for each in answer]
-            assert found == pytest.approx(own, abs=2e-3)
+            expected_scores = [sum((i + 1) * p for i, p in enumerate(label["probs"])) for label in answer]
+            assert expected_scores == pytest.approx(judge_scores, abs=2e-3)
 
 
 def test_score_and_rerank_give_its_scores_and_order(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
     ranker = place.parent / "ranker"
     with asking(ranker, *ALONE, "--chat-template", str(ranker / "score_template.jinja")) as ask:
-        for group, own in rows:
+        for group, judge_scores in rows:
             query, responses = group.dialogue.query, list(group.responses)
             answer = ask("/score", text_1=query, text_2=responses, chat_template_kwargs=SHOWN)["data"]
-            assert [1 + 4 * each["score"] for each in answer] == pytest.approx(own, abs=2e-3)
+            assert [1 + 4 * result["score"] for result in answer] == pytest.approx(judge_scores, abs=2e-3)
             ranked = ask("/rerank", query=query, documents=responses, chat_template_kwargs=SHOWN)["results"]
-            in_order = [own[each["index"]] for each in ranked]
-            assert in_order == pytest.approx(sorted(own, reverse=True), abs=2e-3)
+            in_order = [judge_scores[result["index"]] for result in ranked]
+            assert in_order == pytest.approx(sorted(judge_scores, reverse=True), abs=2e-3)

@@ -60,35 +60,35 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
 def test_as_good_is_shown_and_never_taken_for_granted() -> None:
     """Exact bounds where too few prompts differ: of n without a difference, 1 - 0.025 ** (1 / n) may speak against."""
     nine = benchmark(9)
-    [found] = checks(nine, [answers("dpo", 3, nine, 1), answers("sft", 3, nine, 9)], "dpo matches sft")
-    assert not found.passed
-    assert found.told.startswith("dpo@3 is not shown to be as good as sft@3 on b: -88.9 points")
+    [check] = checks(nine, [answers("dpo", 3, nine, 1), answers("sft", 3, nine, 9)], "dpo matches sft")
+    assert not check.passed
+    assert check.told.startswith("dpo@3 is not shown to be as good as sft@3 on b: -88.9 points")
     for n, passed in ((9, False), (60, False), (100, True), (300, True)):
         same = benchmark(n)
-        [found] = checks(same, [answers("dpo", 3, same, 5), answers("sft", 3, same, 5)], "dpo matches sft")
+        [check] = checks(same, [answers("dpo", 3, same, 5), answers("sft", 3, same, 5)], "dpo matches sft")
         least = -100 * (1 - 0.025 ** (1 / n))
-        assert (found.passed, f"{least:+.1f} at least" in found.told) == (passed, True), n
+        assert (check.passed, f"{least:+.1f} at least" in check.told) == (passed, True), n
     few = benchmark(300)
-    [found] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 103)], "dpo matches sft")
-    assert found.passed, "three of 300 are few"
-    [found] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 120)], "dpo matches sft")
-    assert not found.passed, "clearly behind, by the paired interval"
+    [check] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 103)], "dpo matches sft")
+    assert check.passed, "three of 300 are few"
+    [check] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 120)], "dpo matches sft")
+    assert not check.passed, "clearly behind, by the paired interval"
 
 
 def test_one_prompt_passes_nothing() -> None:
     one = benchmark(60, queries=1)
-    [found] = checks(one, [answers("dpo", 3, one, 45), answers("sft", 3, one, 15)], "dpo beats sft")
-    assert (found.passed, found.p) == (False, 1.0) and "one prompt shows nothing" in found.told
+    [check] = checks(one, [answers("dpo", 3, one, 45), answers("sft", 3, one, 15)], "dpo beats sft")
+    assert (check.passed, check.p) == (False, 1.0) and "one prompt shows nothing" in check.told
     several = benchmark(60, queries=30)
-    [found] = checks(several, [answers("dpo", 3, several, 45), answers("sft", 3, several, 15)], "dpo beats sft")
-    assert found.passed
+    [check] = checks(several, [answers("dpo", 3, several, 45), answers("sft", 3, several, 15)], "dpo beats sft")
+    assert check.passed
 
 
 def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
     whole = benchmark(60)
-    found = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft", "stored:x beats sft"])
-    assert not found["passed"] and failures(found) == "stored:x beats sft was tested on no benchmark"
-    (tmp_path / "gate.json").write_text(json.dumps(found))
+    row = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft", "stored:x beats sft"])
+    assert not row["passed"] and failures(row) == "stored:x beats sft was tested on no benchmark"
+    (tmp_path / "gate.json").write_text(json.dumps(row))
     with pytest.raises(GateError, match="stored:x beats sft was tested on no benchmark"):
         require_passed(tmp_path)
     fine = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft"])
@@ -141,9 +141,10 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
 
     assert run("longer beats first") == 0 and not alerts and pushes == ["evaluate"]
     assert run("random beats longer") == 2 and pushes == ["evaluate"], "what does not pass goes to no hub"
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        "guarantees.required: random is not better than longer on mine: " in told and "is finished all the same" in told
+        "guarantees.required: random is not better than longer on mine: " in errors
+        and "is finished all the same" in errors
     )
     [(title, text)] = alerts
     assert "did not pass its gate" in title and text.startswith("random is not better than longer")

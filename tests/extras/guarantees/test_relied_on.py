@@ -26,8 +26,8 @@ def test_predictions_on_partly_labelled_rows_are_what_ppi_python_takes(
     for i in range(1100):
         label = "A" if rng.random() < 0.7 else "B"
         row = {"id": i, "query": f"q{i}", "response_a": "1", "response_b": "2"}
-        said = label if rng.random() < 0.9 else "tie"
-        rows.append(row | {"label": label if i % 11 == 0 else None, "verdict_ab": said, "verdict_ba": said})
+        verdict = label if rng.random() < 0.9 else "tie"
+        rows.append(row | {"label": label if i % 11 == 0 else None, "verdict_ab": verdict, "verdict_ba": verdict})
     source = SourceConfig(name="mine", path=write_rows(tmp_path / "rows.jsonl", rows), format="comparison")
     stored = StoredConfig(name="judge", benchmark="mine", verdict_ba="verdict_ba", ba_mirrored=True)
     entry = BenchmarkConfig("mine", source, unlabelled=True)

@@ -64,16 +64,16 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
         paid("rubric:70:teacher", 0, 30, 800),
         paid("longer", 0, 20),
     ]
-    told = found(*results, inputs={"dpo": lineage(tmp_path)})
-    assert told is not None and told.pays
-    assert (told.judge, told.than, told.n, told.seconds, told.tokens) == ("dpo@10", "rubric:70:teacher", 60, 7.0, 0.25)
-    assert told.difference == 0.25
+    gain = found(*results, inputs={"dpo": lineage(tmp_path)})
+    assert gain is not None and gain.pays
+    assert (gain.judge, gain.than, gain.n, gain.seconds, gain.tokens) == ("dpo@10", "rubric:70:teacher", 60, 7.0, 0.25)
+    assert gain.difference == 0.25
     # the last fifteen of the first 45 items are the difference: an independent bootstrap of their share
     rng, gained = np.random.default_rng(5), np.array([0] * 30 + [1] * 15 + [0] * 15)
     ends = np.percentile(rng.choice(gained, (20_000, 60)).mean(axis=1), [2.5, 97.5])
-    assert told.difference_ci == pytest.approx(tuple(ends), abs=0.02)
-    low, high = (f"{100 * end:.1f}" for end in told.difference_ci or ())
-    assert told.told == (
+    assert gain.difference_ci == pytest.approx(tuple(ends), abs=0.02)
+    low, high = (f"{100 * end:.1f}" for end in gain.difference_ci or ())
+    assert gain.told == (
         f"dpo@10: training gains 25.0 points ({low} to {high}) over the best you could do without it "
         "(rubric:70:teacher, best of 2 here), for 7.0 s and 25% of its tokens a verdict"
     )
@@ -90,8 +90,8 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     ],
 )
 def test_where_it_does_not_pay_what_to_use_is_said(right: int, words: str) -> None:
-    told = found(paid("dpo", 3, right, 200), paid("longer", 0, 30))
-    assert told is not None and told.pays == (right == 45) and re.match(words, told.told)
+    gain = found(paid("dpo", 3, right, 200), paid("longer", 0, 30))
+    assert gain is not None and gain.pays == (right == 45) and re.match(words, gain.told)
 
 
 def test_the_best_is_what_one_could_do_without_training() -> None:
@@ -100,8 +100,8 @@ def test_the_best_is_what_one_could_do_without_training() -> None:
     results = [paid("sft", 3, 20), paid("dpo", 3, 40), *(paid(name, 0, 55) for name in others)]
     assert found(*results) is None
     for name in ("base", "prompted:external", "fewshot:70", "scorer:sentprob", "pairwise:teacher", "surface"):
-        told = found(*results, paid("random", 0, 5), paid(name, 0, 30))
-        assert told is not None and (told.judge, told.than) == ("dpo@3", name)
+        gain = found(*results, paid("random", 0, 5), paid(name, 0, 30))
+        assert gain is not None and (gain.judge, gain.than) == ("dpo@3", name)
     assert found(paid("longer", 0, 3)) is None
 
 
@@ -115,8 +115,8 @@ def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_
     for directory, counts in ((kept, False), (bare, False), (model, form != "{}")):
         method = Method.parse(form.format(directory))
         results = [paid("dpo", 3, 30), paid(method.name, 0, 55), paid("longer", 0, 20)]
-        told = found(*results, methods=("dpo", method.text, "longer"))
-        assert told is not None and told.than == (method.name if counts else "longer")
+        gain = found(*results, methods=("dpo", method.text, "longer"))
+        assert gain is not None and gain.than == (method.name if counts else "longer")
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_
     ],
 )
 def test_the_judge_is_the_last_one_trained_in_its_plain_form_or_the_first(methods: tuple[str, ...], name: str) -> None:
-    told = found(*(paid(method, 3, 40) for method in methods), paid("longer", 0, 30))
-    assert told is not None and told.judge == f"{name}@3"
+    gain = found(*(paid(method, 3, 40) for method in methods), paid("longer", 0, 30))
+    assert gain is not None and gain.judge == f"{name}@3"
 
 
 def test_the_judge_has_the_branches_that_were_asked_for() -> None:
     results = [paid("dpo", 1, 50), paid("dpo", 3, 45), paid("dpo", 10, 40), paid("longer", 0, 30)]
-    said = [found(*results), found(*results, required=("dpo@1 beats longer",))]
-    said += [found(*results, objective=f"b/{method}/agreement") for method in ("dpo@3", "longer")]
-    assert [told and told.judge for told in said] == ["dpo@10", "dpo@1", "dpo@3", "dpo@10"]
+    gains = [found(*results), found(*results, required=("dpo@1 beats longer",))]
+    gains += [found(*results, objective=f"b/{method}/agreement") for method in ("dpo@3", "longer")]
+    assert [gain and gain.judge for gain in gains] == ["dpo@10", "dpo@1", "dpo@3", "dpo@10"]
 
 
 def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
@@ -149,13 +149,13 @@ def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
     write_rows(tmp_path / "pairs.jsonl", rows)
     config.robustness, config.guarantees.required = UNATTACKED, ["sft beats untrained"]
     out = scripted(config, tmp_path)
-    (told,) = json.loads(out.joinpath("worth.json").read_text())
-    assert (told["pays"], told["difference"], told["than"]) == (True, 1.0, "longer")
-    assert f"evaluate: pairs: {told['told']}" in capsys.readouterr().out
-    assert f"evaluate: pairs: {told['told']}" in out.joinpath("printed.txt").read_text(), "and again when shown again"
+    (gain,) = json.loads(out.joinpath("worth.json").read_text())
+    assert (gain["pays"], gain["difference"], gain["than"]) == (True, 1.0, "longer")
+    assert f"evaluate: pairs: {gain['told']}" in capsys.readouterr().out
+    assert f"evaluate: pairs: {gain['told']}" in out.joinpath("printed.txt").read_text(), "and again when shown again"
     assert "### Worth training" in out.joinpath("report.md").read_text()
     assert "training gains 100.0 points" in out.joinpath("report.html").read_text()
-    assert PARTS["Worth training"](out, "sft") == f"- pairs (n = 30): {told['told']}" and not PARTS["Worth training"](
+    assert PARTS["Worth training"](out, "sft") == f"- pairs (n = 30): {gain['told']}" and not PARTS["Worth training"](
         out, "dpo"
     )
     require_passed(out)

@@ -70,8 +70,8 @@ def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> 
 
 def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tmp_path: Path) -> None:
     place = written(tmp_path / "d", mine=labelled(40))
-    said = here("init", str(place), "train.base.path=world").stdout
-    assert "the first 10 rows of mine.jsonl; 10 rows to learn from hold a query of it" in said
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "the first 10 rows of mine.jsonl; 10 rows to learn from hold a query of it" in printed
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={tmp_path / 'o'}", "track.tracker=none"])
     directory = Pipeline(config).run("dialogues")
     kept = [json.loads(line)["id"] for line in (directory / "dialogues.jsonl").read_text().splitlines()]
@@ -82,12 +82,12 @@ def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tm
 def test_a_file_with_few_labels_is_trained_on_whole(own: bool, tmp_path: Path) -> None:
     rows = [*pairs(20), *(row | {"query": f"{row['query']} Then?"} for row in labelled(3))]
     place = written(tmp_path / "d", mine=pairs(20) if own else rows, **({"test": rows} if own else {}))
-    said = here("init", str(place), "train.base.path=world").stdout
+    printed = here("init", str(place), "train.base.path=world").stdout
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
     if own:
         assert [b.unlabelled for b in config.evaluate.benchmarks] == [True]
     else:
-        assert config.evaluate.benchmarks == [] and "measures on nothing" in said
+        assert config.evaluate.benchmarks == [] and "measures on nothing" in printed
 
 
 def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) 
         writer = csv.writer(file)
         writer.writerow(["prompt", "response_1", "response_2", "winner", "note"])
         writer.writerows(["Why?", f"So {i}.", "Thus.", ("model_a", "model_b", "tie")[i % 3], "x"] for i in range(9))
-    found = look(tmp_path / "votes.csv", {})
-    assert found.fields == {"label": "winner"}
-    assert found.labels == {"model_a": "A", "model_b": "B", "tie": "tie"}
-    assert found.verdicts == {"A": 3, "B": 3, "tie": 3}
-    assert found.roles | {} == {
+    findings = look(tmp_path / "votes.csv", {})
+    assert findings.fields == {"label": "winner"}
+    assert findings.labels == {"model_a": "A", "model_b": "B", "tie": "tie"}
+    assert findings.verdicts == {"A": 3, "B": 3, "tie": 3}
+    assert findings.roles | {} == {
         "query": "prompt",
         "response_a": "response_1",
         "response_b": "response_2",
@@ -109,19 +109,21 @@ def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) 
 
 def test_labels_of_which_some_are_written_as_here_are_read_alike(tmp_path: Path) -> None:
     rows = [row | {"label": ("a", "b", "tie")[i % 3]} for i, row in enumerate(pairs(9))]
-    found = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
-    assert found.verdicts == {"A": 3, "B": 3, "tie": 3} and not found.unknown
-    assert any("(a is A, b is B, tie is tie)" in line for line in found.lines())
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert findings.verdicts == {"A": 3, "B": 3, "tie": 3} and not findings.unknown
+    assert any("(a is A, b is B, tie is tie)" in line for line in findings.lines())
 
 
 def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     train = labelled(12)
     train[3] |= {"label": "C", "note": "x"}
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
-    said = here("init", str(place), "train.base.path=world").stdout
-    assert "1 duplicates" in said and "1 labels are none of A, B, tie: C" in said and "from column note" in said
-    assert "; 3 rows to learn from hold a query of it, or nearly, and are left out" in said
-    assert "1 rows cannot be read" in said and "train.jsonl:14: expected text in field query" in said
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert (
+        "1 duplicates" in printed and "1 labels are none of A, B, tie: C" in printed and "from column note" in printed
+    )
+    assert "; 3 rows to learn from hold a query of it, or nearly, and are left out" in printed
+    assert "1 rows cannot be read" in printed and "train.jsonl:14: expected text in field query" in printed
 
 
 @pytest.mark.parametrize(

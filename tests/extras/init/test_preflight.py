@@ -18,9 +18,9 @@ from tests.builders.pipeline import configured, here
 
 
 def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
-    given = "recipe=pairs", f"data_dir={tmp_path}", "train.base.path=./no-model", "teacher=given"
+    words = "recipe=pairs", f"data_dir={tmp_path}", "train.base.path=./no-model", "teacher=given"
     for stage in ("preflight", "evaluate"):
-        done = here(f"stage={stage}", *given, "cluster.encoder=./no-encoder", f"output_dir={tmp_path / 'o'}")
+        done = here(f"stage={stage}", *words, "cluster.encoder=./no-encoder", f"output_dir={tmp_path / 'o'}")
         assert done.returncode == 2
         for key in ("dialogues.sources[0].path", "train.base.path=./no-model", "cluster.encoder=./no-encoder"):
             assert len(re.findall(re.escape(key), done.stderr)) == 1, done.stderr
@@ -41,10 +41,10 @@ def test_one_pretended_judge_judges_by_chance_and_one_is_sure() -> None:
     """The sure one says the same of either order; of two responses most of its criteria agree, as a rule."""
     share = []
     for n in range(40):
-        said = [reply(asked(0, str(i), f"x{n}", f"y{n}"), i, True).count("A is") for i in range(20)]
+        counts = [reply(asked(0, str(i), f"x{n}", f"y{n}"), i, True).count("A is") for i in range(20)]
         back = [reply(asked(0, str(i), f"y{n}", f"x{n}"), -i, True).count("A is") for i in range(20)]
-        assert [1 - each for each in back] == said
-        share.append(max(sum(said), sum(back)) / 20)
+        assert [1 - prompt for prompt in back] == counts
+        share.append(max(sum(counts), sum(back)) / 20)
     assert 0.65 < fmean(share) < 0.95
     assert 120 < sum(reply(asked(0, "one"), draw, False).count("A is") for draw in range(300)) < 180
 
@@ -68,12 +68,12 @@ class Timed:
             Completion(
                 text="?",
                 finish_reason="stop",
-                prompt_tokens=len(each.slots["criterion"]),
-                generated_tokens=each.sampling.max_new_tokens // 2,
+                prompt_tokens=len(request.slots["criterion"]),
+                generated_tokens=request.sampling.max_new_tokens // 2,
             )
-            for each in requests
+            for request in requests
         ]
-        self.now += cost([(each.prompt_tokens, each.generated_tokens) for each in done])
+        self.now += cost([(request.prompt_tokens, request.generated_tokens) for request in done])
         return done
 
 
@@ -81,25 +81,25 @@ class Timed:
 def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short prompts are asked first, for a few tokens; long prompts and answers are reckoned with."""
     engine, ledger = Timed(), Ledger("base", batch=8, lengths={"judgment": [5, 7]})
-    alike = [((*range(80), last), 4) for last in (1, 2, 2)]
-    assert ledger.sizes(alike) == [4, 82, 12], "what prompts begin with alike is read once"
+    prompts = [((*range(80), last), 4) for last in (1, 2, 2)]
+    assert ledger.sizes(prompts) == [4, 82, 12], "what prompts begin with alike is read once"
     ledger.engine = engine
     monkeypatch.setattr(rehearsal, "now", lambda: engine.now)
     texts = [(i % 7 + i * 9) * "x" for i in range(number)]
     fits = {i: (i,) * len(text) for i, text in enumerate(texts)}
     monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
     requests = [asked(i, text) for i, text in enumerate(texts)]
-    found = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(requests, 0)
+    completions = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(requests, 0)
     measured = len(ledger.answers["judgment", False])
     assert measured <= min(number, 24)
     sizes = [(len(text), min(5 + i % 2 * 2, 6 + i % 5 * 4)) for i, text in enumerate(texts)]
     few = number == 3  # two batches do not say what step, prompt token and new token take
     assert ledger.pending + engine.now == pytest.approx(cost(sizes), rel=0.1 if few else 1e-3)
     assert sum(ledger.cut.values()) == sum(i % 2 == 1 and i % 5 == 0 for i in range(number))
-    for each in found:
-        first, second = re.findall(r"Score: (\d)", each.text)
+    for completion in completions:
+        first, second = re.findall(r"Score: (\d)", completion.text)
         assert {first, second} == {"2", "4"}
-        assert [choice.probabilities.index(1.0) + 1 for choice in each.choices] == [int(first), int(second)]
+        assert [choice.probabilities.index(1.0) + 1 for choice in completion.choices] == [int(first), int(second)]
 
 
 PAID = "{type: openai, model: m, base_url: 'http://127.0.0.1:1/v1'}"
@@ -125,14 +125,18 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(
     until: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the time is over before a model was asked it is asked once, and all else is reckoned."""
-    given = "recipe=debug", "track.tracker=none", "evaluate.methods=[base,dpo]", f"output_dir={tmp_path / 'out'}"
-    config = configured(*given, "label.source=external", f"label.external.engine={PAID}")
+    words = "recipe=debug", "track.tracker=none", "evaluate.methods=[base,dpo]", f"output_dir={tmp_path / 'out'}"
+    config = configured(*words, "label.source=external", f"label.external.engine={PAID}")
     play = Play(config, "evaluate", tmp_path / "played", until)
     play.run()
     stages = ["dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"]
     assert [*play.seconds] == [*stages, "evaluate"]
-    assert all(len(each) == 1 + (stage in stages[5:]) for stage, each in play.seconds.items() if stage != "evaluate")
-    assert all(seconds >= 0 for each in play.seconds.values() for seconds in each)
+    assert all(
+        len(stage_seconds) == 1 + (stage in stages[5:])
+        for stage, stage_seconds in play.seconds.items()
+        if stage != "evaluate"
+    )
+    assert all(seconds >= 0 for stage_seconds in play.seconds.values() for seconds in stage_seconds)
     assert min(play.seconds["tree"]) > 0 and (len(play.ledger.seen) == 1) == play.ledger.late == (not until)
     assert play.of["label"] == "and what referee takes" and play.of["initial"].endswith("tokens each")
     assert (play.of["teacher"], play.of["tree"]) == ("24 comparisons", "16 trees")
@@ -141,6 +145,6 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(
     assert by_chance < sure
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(preflight, "lost", lambda: play._busy + 30)
-    told = "\n".join(map(str, play.lines(60)))
-    assert "50% of the time, which is not counted: if they go on, a run takes 2.0 times as long" in told
-    assert ("the time was over" in told) == (not until)
+    page_lines = "\n".join(map(str, play.lines(60)))
+    assert "50% of the time, which is not counted: if they go on, a run takes 2.0 times as long" in page_lines
+    assert ("the time was over" in page_lines) == (not until)

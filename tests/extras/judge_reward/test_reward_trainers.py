@@ -30,8 +30,8 @@ class Recording(LongerJudge):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.asked.append([*comparisons])
-        found = super().compare_all(comparisons, seed)
-        return found if self._readable else [replace(p, verdict_ab=None, verdict_ba=None) for p in found]
+        predictions = super().compare_all(comparisons, seed)
+        return predictions if self._readable else [replace(p, verdict_ab=None, verdict_ba=None) for p in predictions]
 
 
 def writer() -> tuple[Any, Any]:

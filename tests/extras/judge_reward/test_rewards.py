@@ -75,8 +75,8 @@ def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(group: list[s
 
 def test_what_cannot_be_read_has_no_reward() -> None:
     judge = Table(lambda a, b: (None, "A", 1.0) if "?" in (a, b) else longer(a, b))
-    found = of(judge, ["?", *EIGHT])
-    assert found[0] is None and None not in found[1:]
+    rewards = of(judge, ["?", *EIGHT])
+    assert rewards[0] is None and None not in rewards[1:]
     assert of(Table(lambda a, b: ("A", None, None)), EIGHT) == [None] * 8
 
 
@@ -98,9 +98,9 @@ def test_hard_shares_follow_the_strict_rule_and_soft_ones_the_margin() -> None:
 
 def test_all_groups_of_a_call_are_asked_about_at_once() -> None:
     judge = Table(longer)
-    found = JudgeReward(judge)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])
+    rewards = JudgeReward(judge)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])
     assert [len(call) for call in judge.calls] == [2 * 28]
-    assert found[::2] == found[1::2] == of(Table(longer), EIGHT)
+    assert rewards[::2] == rewards[1::2] == of(Table(longer), EIGHT)
     with pytest.raises(DataError, match="mode anchor compares responses with a reference answer, and a prompt has"):
         scalars([Group("p", ["a", "bb"], "r"), Group("q", ["a"])], judge.compare_all, "anchor")
     with pytest.raises(ConfigError, match="mode='none'"):
@@ -122,8 +122,8 @@ def test_conversations_and_strings_are_rewarded_alike() -> None:
     assert JudgeReward(judge)([chat] * 3, [said("a"), parts, said("ccc")]) == [0.0, 1.0, 0.5], (
         "what a tool answered is named"
     )
-    asked = judge.calls[0][0].dialogue
-    assert (asked.query, asked.context) == ("q", "System: Be brief.")
+    dialogue = judge.calls[0][0].dialogue
+    assert (dialogue.query, dialogue.context) == ("q", "System: Be brief.")
     begun = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Well, "}]
     JudgeReward(judge)([begun] * 2, [said("a"), said("bb")])
     last = judge.calls[-1][0]
@@ -140,8 +140,8 @@ def test_conversations_and_strings_are_rewarded_alike() -> None:
 def test_references_stand_in_a_column() -> None:
     judge = Table(longer)
     reward = JudgeReward(judge, "anchor", reference="chosen")
-    found = reward(["q"] * 4, ["a", "ccc", "bb", "dd"], chosen=["bb", said("bb"), "bb", None])
-    assert found == [pytest.approx(0.269, abs=1e-3), pytest.approx(0.731, abs=1e-3), 0.5, None]
+    rewards = reward(["q"] * 4, ["a", "ccc", "bb", "dd"], chosen=["bb", said("bb"), "bb", None])
+    assert rewards == [pytest.approx(0.269, abs=1e-3), pytest.approx(0.731, abs=1e-3), 0.5, None]
     assert [len(call) for call in judge.calls] == [2], "what equals its reference is as good as that, unasked"
     with pytest.raises(DataError, match="'chosen': no such column in the data, only kind"):
         reward(["q"], ["a"], kind=[1])
@@ -162,9 +162,9 @@ def test_equal_calls_have_equal_seeds_whatever_their_order() -> None:
 
 
 def test_the_trainer_is_told_how_much_was_asked_and_could_not_be_used() -> None:
-    told: dict[str, float] = {}
-    JudgeReward(Table(hand))(["q"] * 3, ["x", "y", "z"], log_metric=told.__setitem__)
-    assert told == {"judge/comparisons": 3, "judge/unreadable": 1 / 3, "judge/inconsistent": 1 / 3}
+    logged_means: dict[str, float] = {}
+    JudgeReward(Table(hand))(["q"] * 3, ["x", "y", "z"], log_metric=logged_means.__setitem__)
+    assert logged_means == {"judge/comparisons": 3, "judge/unreadable": 1 / 3, "judge/inconsistent": 1 / 3}
     JudgeReward(Table(hand))(["q"], ["x"], log_metric=(none := dict[str, float]()).__setitem__)
     assert none == {"judge/comparisons": 0}
 
@@ -187,8 +187,8 @@ def test_best_of_n_is_the_first_of_the_best() -> None:
     assert best_of_n(LongerJudge(), "q", EIGHT).index == 1
     assert best_of_n(LongerJudge(), "q", ["a"]).index == 0 == best_of_n("longer", "q", ["a", "a"]).index
     assert best_of_n(LongerJudge(), [Message("user", "q")], EIGHT).index == 1
-    found = best_of_n("longer", "q", ["a", "cc", "bb"])
-    assert (found.index, found.scores) == (1, (0.0, 0.75, 0.75))
+    best = best_of_n("longer", "q", ["a", "cc", "bb"])
+    assert (best.index, best.scores) == (1, (0.0, 0.75, 0.75))
     assert best_of_n(Table(lambda a, b: (None, None, None)), "q", ["a", "b"]).index is None
     with pytest.raises(DataError, match="at least one response"):
         best_of_n("longer", "q", [])
@@ -196,8 +196,8 @@ def test_best_of_n_is_the_first_of_the_best() -> None:
 
 def test_what_holds_no_text_loses_without_being_asked_about() -> None:
     judge = Table(lambda a, b: ("tie", "tie", 0.0))
-    found = best_of_n(judge, "q", ["", "a", " \n", "b"])
-    assert found.index in (1, 3)
+    best = best_of_n(judge, "q", ["", "a", " \n", "b"])
+    assert best.index in (1, 3)
     texts = [(c.response_a, c.response_b) for call in judge.calls for c in call]
     assert all(a.strip() and b.strip() for a, b in texts)
     (empty, some) = JudgeReward(judge)(["q", "q"], ["", "a"])

@@ -14,21 +14,23 @@ GOOD, BAD = 3.25 / 4, 0.75 / 4
 
 
 def test_a_group_of_eight_takes_eight_judgments_a_criterion() -> None:
-    found, told = judge(), dict[str, float]()
+    scored_judge, logged_means = judge(), dict[str, float]()
     completions = [f"{'good' if i % 2 else 'bad'} {i}" for i in range(7)] + [" "]
-    rewards = JudgeReward(found, "score", criteria=RUBRIC)(["q"] * 8, completions, log_metric=told.__setitem__)
+    rewards = JudgeReward(scored_judge, "score", criteria=RUBRIC)(
+        ["q"] * 8, completions, log_metric=logged_means.__setitem__
+    )
     assert rewards == pytest.approx([BAD, GOOD, BAD, GOOD, BAD, GOOD, BAD, 0.0])
-    assert asked(found).count("score") == 7 * 3, "what is empty is worth nothing, and is not asked about"
-    assert told == {"judge/judgments": 21.0, "judge/unreadable": 0.0}
+    assert asked(scored_judge).count("score") == 7 * 3, "what is empty is worth nothing, and is not asked about"
+    assert logged_means == {"judge/judgments": 21.0, "judge/unreadable": 0.0}
 
 
 def test_equal_completions_are_judged_once_and_rows_bring_their_own_criteria_and_references() -> None:
-    found = judge()
-    reward = JudgeReward(found, "score", rubrics="criteria", reference="gold")
+    scored_judge = judge()
+    reward = JudgeReward(scored_judge, "score", rubrics="criteria", reference="gold")
     columns = {"criteria": [["Facts: x"], ["Facts: x"], None], "gold": ["yes", "yes", None]}
     rewards = reward(["q", "q", "q"], ["good", "good", "one two three"], **columns)
     assert rewards == pytest.approx([1.0, 1.0, 0.5]), "facts are worth 5; three words are 3 of 5"
-    requests = [r for r in found.engine.requests if r.step == "score"]  # type: ignore[attr-defined]
+    requests = [r for r in scored_judge.engine.requests if r.step == "score"]  # type: ignore[attr-defined]
     assert ["Reference: yes" in r.messages[-1]["content"] for r in requests] == [True, False]
 
 

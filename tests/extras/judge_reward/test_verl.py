@@ -24,28 +24,28 @@ INFO = {"prompt": "Why?", "index": 3}
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Yield the names and options by which judges are loaded; each is ``longer``, which cannot read a ``?``."""
-    found: list[Any] = []
+    loaded_judges: list[Any] = []
 
     class Half(LongerJudge):
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            found.append(len(comparisons))
-            said = zip(comparisons, super().compare_all(comparisons), strict=True)
-            return [replace(p, verdict_ab=None) if "?" in (c.response_a, c.response_b) else p for c, p in said]
+            loaded_judges.append(len(comparisons))
+            judged_pairs = zip(comparisons, super().compare_all(comparisons), strict=True)
+            return [replace(p, verdict_ab=None) if "?" in (c.response_a, c.response_b) else p for c, p in judged_pairs]
 
     def load(name: str, **asked: Any) -> Half:
-        found.append((name, asked))
+        loaded_judges.append((name, asked))
         return Half()
 
     monkeypatch.setattr(judgetrain.judges, "load_judge", load, raising=False)
     verl._reward.cache_clear()
-    yield found
+    yield loaded_judges
     verl._reward.cache_clear()
 
 
 def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:
-    for said, score in (("longer", 1.0), ("no", 0.0), ("same", 0.5), ("five", 0.5)):
+    for response, score in (("longer", 1.0), ("no", 0.0), ("same", 0.5), ("five", 0.5)):
         expected = {"score": score, "unreadable": 0.0}
-        assert compute_score("mine", said, "same", INFO, judge="./my-judge", branches=3) == expected
+        assert compute_score("mine", response, "same", INFO, judge="./my-judge", branches=3) == expected
     assert compute_score("mine", "?", "same", INFO, judge="./my-judge", branches=3) == {"score": 0.5, "unreadable": 1.0}
     assert loads == [("./my-judge", {"branches": 3}), 1, 1, 1, 1], "loaded once; what equals the reference is not asked"
 
@@ -53,8 +53,8 @@ def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:
 def test_a_batch_is_asked_about_at_once(loads: list[Any]) -> None:
     chat = np.array([{"role": "user", "content": "Why?"}], dtype=object)  # as Parquet gives it
     infos = [{"question": "Why?"}, {"prompt": chat, "reference": "same"}, {"prompt": "Why?"}]
-    found = compute_scores(["a", "b", "c"], ["longer", "no", "?"], ["same", None, "same"], infos, "./my-judge")
-    assert [(each["score"], each["unreadable"]) for each in found] == [(1.0, 0.0), (0.0, 0.0), (0.5, 1.0)]
+    scores = compute_scores(["a", "b", "c"], ["longer", "no", "?"], ["same", None, "same"], infos, "./my-judge")
+    assert [(score["score"], score["unreadable"]) for score in scores] == [(1.0, 0.0), (0.0, 0.0), (0.5, 1.0)]
     assert loads == [("./my-judge", {}), 3]
 
 

@@ -46,14 +46,14 @@ def by_evalica(battles: Sequence[Battle], weights: list[float] | None = None) ->
 
 def battles(record: str) -> list[Battle]:
     """Comparisons written ``x>y*3 x=y``: x beats y three times, then a tie; every one on a prompt of its own."""
-    found = []
-    for each in record.split():
-        pair, _, times = each.partition("*")
+    rows = []
+    for result in record.split():
+        pair, _, times = result.partition("*")
         a, b = pair[0], pair[2]
         for k in range(int(times or 1)):
             outcome = "tie" if pair[1] == "=" else "A" if k % 2 else "B"  # either side first, by turns
-            found.append(battle(*((a, b) if outcome != "B" else (b, a)), outcome))
-    return found
+            rows.append(battle(*((a, b) if outcome != "B" else (b, a)), outcome))
+    return rows
 
 
 def rated(board: Leaderboard) -> dict[str, float]:
@@ -68,13 +68,13 @@ def standing(board: Leaderboard, name: str) -> Standing:
 def many() -> list[Battle]:
     """Five systems of known strength on 120 prompts, with ties."""
     rng, strength = np.random.default_rng(3), dict(zip("abcde", (1.0, 0.5, 0.0, -0.4, -1.1), strict=True))
-    found = []
+    rows = []
     for prompt in range(120):
         for _ in range(4):
             a, b = rng.choice(list(strength), 2, replace=False)
             won = rng.random() < 1 / (1 + math.exp(strength[b] - strength[a]))
-            found.append(battle(str(a), str(b), "tie" if rng.random() < 0.2 else "A" if won else "B", prompt))
-    return found
+            rows.append(battle(str(a), str(b), "tie" if rng.random() < 0.2 else "A" if won else "B", prompt))
+    return rows
 
 
 @pytest.mark.parametrize(("record", "apart"), [("x=y*23 x>y", False), ("x=y*20 x>y*2", False), ("x=y*12 x>y*12", True)])
@@ -103,11 +103,11 @@ def test_ratings_and_win_rates_are_evalicas_to_a_millionth(many: list[Battle]) -
 def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle]) -> None:
     """One resample, made again row by row: each row weighs what its prompt does."""
     games = Battles(many).games
-    found, rng = fit(games, 3, seed=5), np.random.default_rng(5)
+    result, rng = fit(games, 3, seed=5), np.random.default_rng(5)
     for k in range(3):
         weights = np.maximum(rng.multinomial(120, np.full(120, 1 / 120)), 1e-3)
         expected = by_evalica(many, [float(weights[p]) for p in games.prompt.tolist()])
-        assert found.ratings[1 + k] == pytest.approx(expected, abs=1e-6)
+        assert result.ratings[1 + k] == pytest.approx(expected, abs=1e-6)
 
 
 def test_unreadable_verdicts_are_counted_and_nothing_else(many: list[Battle]) -> None:
@@ -136,8 +136,8 @@ def test_a_system_that_always_wins_has_a_finite_rating_which_is_said_to_be_bound
     assert top.win_rate.interval == pytest.approx((0.025 ** (1 / 20), 1.0))
     one = leaderboard([battle("x", "y", "A")], 0)
     assert rated(one)["x"] - rated(one)["y"] == pytest.approx(400 * math.log10(1.5 / 0.5), abs=1e-6)
-    for each in (board, one):
-        json.dumps(asdict(each), allow_nan=False)
+    for one_board in (board, one):
+        json.dumps(asdict(one_board), allow_nan=False)
 
 
 @pytest.mark.parametrize("outcome", ["tie", "inconsistent"])
@@ -165,7 +165,7 @@ def test_below_ten_prompts_there_is_no_interval_and_nothing_is_told_apart(rows: 
     )
     assert {s.rating and s.rating.interval for s in board.systems} == {None}
     assert [s.ranks for s in board.systems] == [(1, 2)] * 2
-    assert any(said.startswith("Fewer than 10 prompts") for said in remarks(board))
+    assert any(remark.startswith("Fewer than 10 prompts") for remark in remarks(board))
     assert page(board, "few") and console(board)
 
 

@@ -35,8 +35,8 @@ def ranked(home: Path, *overrides: str) -> Path:
 def board(directory: Path) -> dict[str, Any]:
     """Return what leaderboard.json holds; NaN would be an error."""
     text = (directory / "leaderboard.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in leaderboard.json"))
-    return found
+    content: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in leaderboard.json"))
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three writers' answers to 15 queries, as alpaca_eval's outputs."""
     place, rng = tmp_path_factory.mktemp("answers"), random.Random(0)
     world = load_world(RULE)
-    asked = rng.sample(queries("heldout"), 15)
+    questions = rng.sample(queries("heldout"), 15)
     for skill in SKILLS:
         rows = [
-            {"instruction": q, "output": world.respond(q, skill, rng), "generator": f"writer {skill}"} for q in asked
+            {"instruction": q, "output": world.respond(q, skill, rng), "generator": f"writer {skill}"}
+            for q in questions
         ]
         (place / f"{skill}.json").write_text(json.dumps(rows), encoding="utf-8")
     return f"verdicts.systems=[{place}/*.json]"
@@ -59,9 +60,9 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
         for n, winner in enumerate(["model_a", "model_b", "tie (bothbad)", "x", None, "A", "model_a"])
     ]
     directory = ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'b.jsonl', rows)}]")
-    found = board(directory)
-    assert found["outcomes"] == {"A": 4, "B": 1, "missing": 1, "tie": 1} and found["counted"] == 6
-    first, second = found["systems"]
+    content = board(directory)
+    assert content["outcomes"] == {"A": 4, "B": 1, "missing": 1, "tie": 1} and content["counted"] == 6
+    first, second = content["systems"]
     assert (first["system"], second["system"]) == ("x", "<b>y</b>")
     assert (first["wins"], first["losses"], first["missing"]) == (4, 1, 1)
     page = parse((directory / "leaderboard.html").read_text(encoding="utf-8"))
@@ -77,12 +78,12 @@ def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> 
     referee = f"evaluate.external={{type: world, error_rate: 0.0, rule: {RULE}}}"
     judge = ("verdicts.judge=pairwise:external", referee)
     directory = ranked(tmp_path, answers, *judge)
-    found = board(directory)
-    assert [s["system"] for s in found["systems"]] == [f"writer {skill}" for skill in SKILLS[::-1]]
-    assert found["comparisons"] == 45 and found["prompts"] == 15
+    content = board(directory)
+    assert [s["system"] for s in content["systems"]] == [f"writer {skill}" for skill in SKILLS[::-1]]
+    assert content["comparisons"] == 45 and content["prompts"] == 15
     # The same verdicts, from the directory of stage judge.
     [place] = (tmp_path / "artifacts" / "judge").iterdir()
-    assert board(ranked(tmp_path, f"leaderboard.files=[{place}]"))["pairs"] == found["pairs"]
+    assert board(ranked(tmp_path, f"leaderboard.files=[{place}]"))["pairs"] == content["pairs"]
 
 
 def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
@@ -146,9 +147,14 @@ def test_a_column_of_prompts_may_be_named_and_none_is_told(tmp_path: Path) -> No
     base = {"model_a": "x", "model_b": "y"}
     rows = [{**base, "winner": "A" if n % 20 < 13 else "B", "item": n % 20} for n in range(600)]
     files = f"leaderboard.files=[{lines(tmp_path / 'b.jsonl', rows)}]"
-    told, named = (board(ranked(tmp_path, files, *more)) for more in ((), ("leaderboard.prompt=item",)))
-    assert (told["prompts"], told["unnamed"], named["prompts"], named["unnamed"]) == (600, 600, 20, 0)
-    widths = [f["pairs"][0]["interval"][1] - f["pairs"][0]["interval"][0] for f in (told, named)]
+    without_column, named = (board(ranked(tmp_path, files, *more)) for more in ((), ("leaderboard.prompt=item",)))
+    assert (without_column["prompts"], without_column["unnamed"], named["prompts"], named["unnamed"]) == (
+        600,
+        600,
+        20,
+        0,
+    )
+    widths = [f["pairs"][0]["interval"][1] - f["pairs"][0]["interval"][0] for f in (without_column, named)]
     assert widths[1] > 2 * widths[0]
 
 
@@ -158,11 +164,11 @@ def test_an_empty_answer_loses_and_stands_in_its_own_system_s_record(tmp_path: P
     for name, answers in texts.items():
         rows = [{"uid": n, "prompt": f"q{n}", "output": text, "model": name} for n, text in enumerate(answers)]
         lines(tmp_path / f"{name}.jsonl", rows)
-    found = board(ranked(tmp_path, f"verdicts.systems=[{tmp_path}/*.jsonl]", "verdicts.judge=longer"))
-    assert {s["system"]: (s["wins"], s["losses"], s["missing"]) for s in found["systems"]} == {
+    content = board(ranked(tmp_path, f"verdicts.systems=[{tmp_path}/*.jsonl]", "verdicts.judge=longer"))
+    assert {s["system"]: (s["wins"], s["losses"], s["missing"]) for s in content["systems"]} == {
         "steady": (18, 2, 0), "brief": (8, 12, 0), "quitter": (4, 16, 0),
     }  # fmt: skip
-    assert [s["system"] for s in found["systems"]] == ["steady", "brief", "quitter"]
+    assert [s["system"] for s in content["systems"]] == ["steady", "brief", "quitter"]
 
 
 def test_a_row_that_stage_judge_could_not_read_is_counted_and_no_system_without_a_name_is_ranked(
@@ -177,7 +183,7 @@ def test_a_row_that_stage_judge_could_not_read_is_counted_and_no_system_without_
     ]
     rows = [{"model_a": "x", "model_b": "y", "verdict": "A"}, {"verdict": "unreadable", "failure": "no_text"}]
     rows += [row | {"failure": "not_json: line 3"} for row in unread]
-    found = board(ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'v.jsonl', rows)}]"))
-    assert found["comparisons"] == 7 and found["outcomes"] == {"A": 1, "missing": 5, "unreadable": 1}
-    systems = [(s["system"], s["wins"], s["losses"], s["missing"]) for s in found["systems"]]
+    content = board(ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'v.jsonl', rows)}]"))
+    assert content["comparisons"] == 7 and content["outcomes"] == {"A": 1, "missing": 5, "unreadable": 1}
+    systems = [(s["system"], s["wins"], s["losses"], s["missing"]) for s in content["systems"]]
     assert systems == [("x", 1, 0, 2), ("y", 0, 1, 0)]

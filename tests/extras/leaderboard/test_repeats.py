@@ -30,10 +30,10 @@ FIRST = [row(i, "A" if i < 12 else "B") for i in range(20)]
 
 def test_the_last_verdict_of_a_judge_on_a_comparison_counts(tmp_path: Path) -> None:
     repaired = [row(i, "A") for i in range(10, 20)]
-    found = board([*FIRST, *repaired], folder=tmp_path)
-    assert (found.counted, found.comparisons, found.outcomes) == (20, 20, {"A": 20})
-    assert (found.repeated, found.changed) == (10, 8)
-    assert "10 verdicts repeat a comparison" in " ".join(remarks(found))
+    content = board([*FIRST, *repaired], folder=tmp_path)
+    assert (content.counted, content.comparisons, content.outcomes) == (20, 20, {"A": 20})
+    assert (content.repeated, content.changed) == (10, 8)
+    assert "10 verdicts repeat a comparison" in " ".join(remarks(content))
     twice = board(FIRST, FIRST, folder=tmp_path)
     assert (twice.outcomes, twice.repeated, twice.changed) == ({"A": 12, "B": 8}, 20, 0)
     assert twice.systems == board(FIRST, folder=tmp_path).systems
@@ -41,9 +41,9 @@ def test_the_last_verdict_of_a_judge_on_a_comparison_counts(tmp_path: Path) -> N
 
 def test_a_later_row_without_a_verdict_replaces_none(tmp_path: Path) -> None:
     lost: list[dict[str, Any]] = [row(0, None, failure="too_long: x"), row(1, "unreadable"), row(2, "B"), row(2, None)]
-    found = board([*FIRST, *lost], folder=tmp_path)
-    assert found.outcomes == {"A": 11, "B": 9}
-    assert (found.repeated, found.changed) == (4, 1)
+    content = board([*FIRST, *lost], folder=tmp_path)
+    assert content.outcomes == {"A": 11, "B": 9}
+    assert (content.repeated, content.changed) == (4, 1)
     # The other way round the verdict that came later counts.
     repaired = board([row(0, None), row(1, "A"), row(0, "B")], folder=tmp_path)
     assert repaired.outcomes == {"A": 1, "B": 1}
@@ -51,10 +51,10 @@ def test_a_later_row_without_a_verdict_replaces_none(tmp_path: Path) -> None:
 
 def test_several_judges_are_named_with_how_often_they_agree(tmp_path: Path) -> None:
     second = [row(i, "A", judge="second") for i in range(15)]
-    found = board(FIRST, second, folder=tmp_path)
-    assert (found.judges, found.counted, found.repeated) == (["first", "second"], 35, 0)
-    assert (found.shared, found.agreed) == (15, 12)
-    (sentence,) = [line for line in remarks(found) if "judges are mixed" in line]
+    content = board(FIRST, second, folder=tmp_path)
+    assert (content.judges, content.counted, content.repeated) == (["first", "second"], 35, 0)
+    assert (content.shared, content.agreed) == (15, 12)
+    (sentence,) = [line for line in remarks(content) if "judges are mixed" in line]
     assert "first, second; they agree on 12 of the 15 comparisons" in sentence
     assert not any("mixed" in line for line in remarks(board(FIRST, folder=tmp_path)))
 
@@ -70,10 +70,10 @@ def test_what_differs_in_content_is_another_comparison(other: dict[str, Any]) ->
 
 def test_an_id_that_is_written_otherwise_is_the_same(tmp_path: Path) -> None:
     spellings = [row(0, "A", id=3, question_id=3), row(0, "A", id=3.0, question_id="3")]
-    found = Battles(map(battle_of, spellings))
-    assert (found.repeats.repeated, found.games.prompts) == (1, 1)
+    battles = Battles(map(battle_of, spellings))
+    assert (battles.repeats.repeated, battles.games.prompts) == (1, 1)
 
 
 def test_rows_without_an_id_all_count(tmp_path: Path) -> None:
-    found = Battles(battle_of({"model_a": "x", "model_b": "y", "winner": "A", "question_id": 1}) for _ in range(5))
-    assert (found.repeats.repeated, len(found.games.share), found.unnamed) == (0, 5, 0)
+    battles = Battles(battle_of({"model_a": "x", "model_b": "y", "winner": "A", "question_id": 1}) for _ in range(5))
+    assert (battles.repeats.repeated, len(battles.games.share), battles.unnamed) == (0, 5, 0)

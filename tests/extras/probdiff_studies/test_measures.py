@@ -55,8 +55,8 @@ def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first()
     assert [m["role"] for m in last] == ["user", "assistant", "user", "assistant", "user"]
     assert last[3]["content"] == "the cat 2" and last[4]["content"] == load_scorer_prompts().again
     vectors = {"the cat 1": [2, 0], "the cat 2": [1, 1], "the cat 3": [0, 3], "list a dog 0": [5, 5]}
-    found = measures.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
-    assert found == [
+    report = measures.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
+    assert report == [
         {"repetition": 1, "similarity": pytest.approx((math.sqrt(0.5) + 1) / 2), "exact_match": 0.5, "n": 2},
         {"repetition": 2, "similarity": pytest.approx((0 + 1) / 2), "exact_match": 0.5, "n": 2},
     ]
@@ -67,15 +67,15 @@ def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first()
 
 def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) -> None:
     sampling = Sampling(max_new_tokens=6)
-    found = measures.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
+    spread = measures.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
     requests = [Request(messages=p, sampling=sampling) for p in PROMPTS[:2] for _ in range(5)]
     texts = [c.text.strip() for c in scorer.engine.generate(requests, derive_seed(2, "spread"))]
-    told = measures.deviations([*found, []])
-    assert told["answers"] == [*map(len, found), 0] and told["deviations"][2] is None
-    assert told["deviation"] == pytest.approx(np.mean(told["deviations"][:2]))
-    for i, logprobs in enumerate(found):
-        own = [Sample(PROMPTS[i], text) for text in texts[5 * i : 5 * i + 5] if text]
-        expected = [r.mean_logprob for r in scorer.statistics(own)]  # type: ignore[union-attr]
+    deviations = measures.deviations([*spread, []])
+    assert deviations["answers"] == [*map(len, spread), 0] and deviations["deviations"][2] is None
+    assert deviations["deviation"] == pytest.approx(np.mean(deviations["deviations"][:2]))
+    for i, logprobs in enumerate(spread):
+        samples = [Sample(PROMPTS[i], text) for text in texts[5 * i : 5 * i + 5] if text]
+        expected = [r.mean_logprob for r in scorer.statistics(samples)]  # type: ignore[union-attr]
         assert logprobs == pytest.approx(expected, abs=1e-5)
         deviation = math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2))
-        assert told["deviations"][i] == pytest.approx(deviation, abs=1e-6)
+        assert deviations["deviations"][i] == pytest.approx(deviation, abs=1e-6)

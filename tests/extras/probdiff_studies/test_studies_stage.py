@@ -73,8 +73,8 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
 def run(config: Config, inputs: dict[str, Path], directory: Path) -> dict[str, Any]:
     check(config, "studies")
     run_stage("studies", config, inputs, directory, 5)
-    found: dict[str, Any] = json.loads((directory / "studies.json").read_text())
-    return found
+    studies: dict[str, Any] = json.loads((directory / "studies.json").read_text())
+    return studies
 
 
 def test_hypothesis_studies_equal_a_recount_of_their_shards(
@@ -82,18 +82,18 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
 ) -> None:
     config, inputs = prepared
     config.studies.prompts, config.studies.spread_prompts = 3, 2
-    found = run(config, inputs, tmp_path / "out")
+    studies = run(config, inputs, tmp_path / "out")
     answers = list(read_rows(tmp_path / "out", "answers"))
     assert len(answers) == 3 and {a["id"] for a in answers} <= set(D) and all(len(a["answers"]) == 2 for a in answers)
-    (row,) = found["repetition"]
+    (row,) = studies["repetition"]
     both = [a["answers"] for a in answers if all(a["answers"])]
     assert row["exact_match"] == np.mean([x == y for x, y in both])
     assert row["n"] == len(both) and -1 <= row["similarity"] <= 1
     spread = [r["logprobs"] for r in read_rows(tmp_path / "out", "spread")]
-    assert [len(s) for s in spread] == found["spread"]["answers"] and len(spread) == 2
-    assert found["spread"]["deviation"] == pytest.approx(np.mean([np.std(s) for s in spread if s]))
+    assert [len(s) for s in spread] == studies["spread"]["answers"] and len(spread) == 2
+    assert studies["spread"]["deviation"] == pytest.approx(np.mean([np.std(s) for s in spread if s]))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert f"own model: mean standard deviation {found['spread']['deviation']:.3f}" in page
+    assert f"own model: mean standard deviation {studies['spread']['deviation']:.3f}" in page
     charts = [part[: part.index("</figure>")] for part in page.split("<figure>")[1:]]
     assert [chart.count("<polyline") for chart in charts] == [sum(map(bool, spread))]
     report = (tmp_path / "out" / "report.md").read_text()
@@ -103,7 +103,7 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
         raise AssertionError("the model is loaded again")
 
     monkeypatch.setattr(TokenScorer, "from_pretrained", refused)
-    assert run(config, inputs, tmp_path / "out") == found, "a second run repeats no pass"
+    assert run(config, inputs, tmp_path / "out") == studies, "a second run repeats no pass"
 
 
 def test_models_are_compared_over_the_prompts_that_all_of_them_have(
@@ -113,12 +113,12 @@ def test_models_are_compared_over_the_prompts_that_all_of_them_have(
     monkeypatch.setattr(comparing, "THRESHOLDS", (0.0, 0.25))
     other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:9": 9.0}
     config.studies.against = [str(selfeval(tmp_path / "other", "other model", other))]
-    found = run(config, inputs, tmp_path / "out")
-    assert found["repetition"] == [] and found["spread"]["deviation"] is None
-    places = {r["model"]: (r["place"], r["n"], r["confidence"]) for r in found["ranking"]}
+    studies = run(config, inputs, tmp_path / "out")
+    assert studies["repetition"] == [] and studies["spread"]["deviation"] is None
+    places = {r["model"]: (r["place"], r["n"], r["confidence"]) for r in studies["ranking"]}
     assert places == {"own model": (2, 3, 2 / 3), "other model": (1, 4, 3 / 4)}
-    assert found["sweep"]["own model"] == {"0": 1 / 3, "-0.05": 2 / 3, "-0.1": 2 / 3}
-    shares = [(o["threshold"], o["win"], o["tie"], o["lose"], o["n"]) for o in found["outcomes"]]
+    assert studies["sweep"]["own model"] == {"0": 1 / 3, "-0.05": 2 / 3, "-0.1": 2 / 3}
+    shares = [(o["threshold"], o["win"], o["tie"], o["lose"], o["n"]) for o in studies["outcomes"]]
     assert shares == [(0.0, 2 / 3, 0.0, 1 / 3, 3), (0.25, 0.0, 2 / 3, 1 / 3, 3)]
     selfeval(tmp_path / "strange", "strange", {f"other:{i}": 0.1 for i in range(5)})
     config.studies.against = [str(tmp_path / "strange")]
@@ -132,11 +132,11 @@ def test_conflicts_with_a_judge_and_with_people(
     config, inputs = prepared
     config.evaluate.external = WorldEngineConfig(name="referee")
     config.studies.judge = "external"
-    asked: list[str] = []
+    prompts_judged: list[str] = []
 
     class Scripted:
         def compare_all(self, comparisons: Any, seed: int) -> list[Prediction]:
-            asked.extend(c.id for c in comparisons)
+            prompts_judged.extend(c.id for c in comparisons)
             assert all(c.response_b == f"better {c.id}" for c in comparisons)
             says = {"world:0": ("A", "A"), "world:1": ("A", "A"), "world:3": ("B", "tie")}
             return [
@@ -152,11 +152,11 @@ def test_conflicts_with_a_judge_and_with_people(
     people = tmp_path / "people.jsonl"
     write_rows_atomic(people, [{"id": "world:1", "verdict": 1}, {"id": "world:0", "verdict": 0}])
     config.studies.verdicts = str(people)
-    found = run(config, inputs, tmp_path / "out")["conflicts"]
-    assert asked == ["world:0", "world:1", "world:3"], "a revision that changes nothing is not asked about"
+    conflicts = run(config, inputs, tmp_path / "out")["conflicts"]
+    assert prompts_judged == ["world:0", "world:1", "world:3"], "a revision that changes nothing is not asked about"
     # The judge: better d but worse text (conflict), both worse, no verdict, unchanged. People: a conflict, unchanged.
-    assert found["external"] == {"degree": 1 / 3, "n": 3, "without": 1}
-    assert found["file"] == {"degree": 1 / 2, "n": 2, "without": 2}
+    assert conflicts["external"] == {"degree": 1 / 3, "n": 3, "without": 1}
+    assert conflicts["file"] == {"degree": 1 / 2, "n": 2, "without": 2}
     for rows, expected in (
         ([{"id": "world:0", "verdict": 2}], "people.jsonl:1: expected an object with id and verdict"),
         ([{"id": "nobody", "verdict": 1}], "people.jsonl:1: no prompt of this run"),
@@ -179,8 +179,8 @@ def test_repeated_answers_of_a_model_behind_an_endpoint_take_no_log_probabilitie
         url = f"http://127.0.0.1:{server.server_port}/v1"
         config.studies.engine = OpenAIEngineConfig(model="m", base_url=url, concurrency=1, extra_body=more)
         assert list(Pipeline(config).needed("studies")) == ["dialogues", "studies"]
-        found = run(config, {"dialogues": inputs["dialogues"]}, tmp_path / "out")
-    (row,) = found["repetition"]
+        studies = run(config, {"dialogues": inputs["dialogues"]}, tmp_path / "out")
+    (row,) = studies["repetition"]
     answers = [r["answers"] for r in read_rows(tmp_path / "out", "answers")]
     assert (row["n"], row["exact_match"]) == (3, np.mean([x == y for x, y in answers]))
     assert len(server.bodies) == 2 * 3 and {body["reasoning_effort"] for body in server.bodies} == {"low"}
@@ -203,8 +203,8 @@ def test_an_official_score_of_a_source_is_set_beside_the_confidence_over_its_pro
     inputs["selfeval"] = selfeval(tmp_path / "ours", "ours", dict(ours))
     config.studies.against = [str(selfeval(tmp_path / "theirs", "theirs", dict(theirs)))]
     config.studies.official = {name: {"ours": 2.0, "theirs": 1.0} for name in ("mt", "arena", "Elo")}
-    found = run(config, inputs, tmp_path / "out")["official"]
-    assert [(o["score"], o["prompts"], o["spearman"]) for o in found] == [
+    official = run(config, inputs, tmp_path / "out")["official"]
+    assert [(o["score"], o["prompts"], o["spearman"]) for o in official] == [
         ("mt", "mt", pytest.approx(1)),
         ("arena", "arena", pytest.approx(-1)),
         ("Elo", "all", pytest.approx(-1)),
@@ -225,15 +225,17 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
-    given = {"ann": [1, 1, -1], "bob": [1, -1, -1], "cy": [1, 1, 1]}
+    verdicts_of = {"ann": [1, 1, -1], "bob": [1, -1, -1], "cy": [1, 1, 1]}
     rows = [
-        {"id": f"world:{i}", "verdict": v, "annotator": who} for who, each in given.items() for i, v in enumerate(each)
+        {"id": f"world:{i}", "verdict": v, "annotator": who}
+        for who, verdicts in verdicts_of.items()
+        for i, v in enumerate(verdicts)
     ]
     config.studies.verdicts = str(tmp_path / "people.jsonl")
     write_rows_atomic(tmp_path / "people.jsonl", rows)
-    found = run(config, inputs, tmp_path / "out")
-    assert {who: c["degree"] for who, c in found["conflicts"].items()} == {"ann": 1 / 2, "bob": 0, "cy": 1 / 2}
-    kappa = {tuple(k["of"]): k["kappa"] for k in found["kappas"]}
+    studies = run(config, inputs, tmp_path / "out")
+    assert {who: c["degree"] for who, c in studies["conflicts"].items()} == {"ann": 1 / 2, "bob": 0, "cy": 1 / 2}
+    kappa = {tuple(k["of"]): k["kappa"] for k in studies["kappas"]}
     # By hand: ann and bob agree on 2 of 3; by chance on (2/3)(1/3) + (1/3)(2/3) = 4/9; cy's verdicts are all the same.
     assert kappa["ann", "bob"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9))
     assert kappa["ann", "cy"] == kappa["bob", "cy"] == 0
@@ -266,9 +268,9 @@ def test_answers_are_judged_against_each_other_beside_confidence_by_group(prepar
         server.reply = better
         url = f"http://127.0.0.1:{server.server_port}/v1"
         config.evaluate.external = OpenAIEngineConfig(model="m", base_url=url, concurrency=1)
-        found = run(config, inputs, tmp_path / "out")
+        studies = run(config, inputs, tmp_path / "out")
         assert len(server.billed) == 2 * 4, "equal answers are not asked about"
-    duels = {d["group"]: d for d in found["duels"]}
+    duels = {d["group"]: d for d in studies["duels"]}
     shares = {g: (d["win"], d["tie"], d["lose"], d["n"], d["without"]) for g, d in duels.items()}
     assert shares == {
         "all": (1 / 4, 1 / 4, 2 / 4, 4, 1),
@@ -276,9 +278,9 @@ def test_answers_are_judged_against_each_other_beside_confidence_by_group(prepar
         "writing": (0, 1 / 2, 1 / 2, 2, 1),
     }
     assert (duels["math"]["confidence"], duels["math"]["other_confidence"]) == (1 / 2, 1)
-    by = {(r["model"], r["group"], r["delta"]): r["confidence"] for r in found["by_group"]}
+    by = {(r["model"], r["group"], r["delta"]): r["confidence"] for r in studies["by_group"]}
     assert by["own model", "writing", -0.05] == 1 and by["other model", "writing", -0.05] == 2 / 3
-    assert {r["model"] for r in found["ranking"]} == {"own model", "other model"}, "other prompts are left out"
-    assert [(o["score"], o["models"], o["spearman"]) for o in found["official"]] == [("Arena", 2, pytest.approx(1))]
+    assert {r["model"] for r in studies["ranking"]} == {"own model", "other model"}, "other prompts are left out"
+    assert [(o["score"], o["models"], o["spearman"]) for o in studies["official"]] == [("Arena", 2, pytest.approx(1))]
     report = (tmp_path / "out" / "report.md").read_text()
     assert "### Confidence by group" in report and "all (4) %" in report

@@ -42,24 +42,24 @@ def test_as_many_workers_as_fit_on_a_node(gpus: int, cpus: int, need: int, expec
 
 @pytest.fixture
 def workers() -> Iterator[Callable[[int], Executor]]:
-    made: list[Executor] = []
+    executors: list[Executor] = []
 
     def executor(number: int) -> Executor:
-        made.append(make_executor(ExecutorConfig(type="ray", workers=number)))
-        return made[-1]
+        executors.append(make_executor(ExecutorConfig(type="ray", workers=number)))
+        return executors[-1]
 
     yield executor
-    for each in made:
-        each.close()
+    for spread_executor in executors:
+        spread_executor.close()
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize("number", [1, 2])
 def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[int], Executor], number: int) -> None:
-    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", workers(number))
+    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", workers(number))
     fill(here, tmp_path / "log")
-    fill(there, tmp_path / "ray")
-    assert kept(there) == kept(here)
+    fill(elsewhere, tmp_path / "ray")
+    assert kept(elsewhere) == kept(here)
     loaded = (tmp_path / "ray").read_text().split()
     assert len(loaded) == len({*loaded}) <= number and str(os.getpid()) not in loaded, "once in each worker"
 
@@ -79,17 +79,17 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
             self.inner.close()
 
         def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
-            for number, each in enumerate(self.inner.run(work, shards)):
-                yield each
+            for number, shard in enumerate(self.inner.run(work, shards)):
+                yield shard
                 pid = int(log.read_text().split()[-1])
                 if number % 2 and pid not in killed:
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
-    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", Killing(workers(2)))
+    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", Killing(workers(2)))
     fill(here, tmp_path / "log", rows=rows)
-    fill(there, log, pause=0.2, rows=rows)
-    assert kept(there) == kept(here) and len(killed) >= effort(1, 20)
+    fill(elsewhere, log, pause=0.2, rows=rows)
+    assert kept(elsewhere) == kept(here) and len(killed) >= effort(1, 20)
 
 
 @pytest.mark.ray
@@ -117,9 +117,9 @@ def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
     log, executor = tmp_path / "ray", workers(2)
     fill(stage(tmp_path, executor), log, pause=0.1)
     executor.close()
-    said = log.read_text().split()
-    pids = [int(word) for word in said if word != "closed"]
-    assert pids and said.count("closed") == len(pids), "a model is closed before its process ends"
+    loads = log.read_text().split()
+    pids = [int(word) for word in loads if word != "closed"]
+    assert pids and loads.count("closed") == len(pids), "a model is closed before its process ends"
     assert not [pid for pid in pids if is_alive(pid)]
 
 
@@ -130,16 +130,16 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    found = Cluster()
+    two_nodes = Cluster()
     for _ in range(2):
-        found.add_node(num_cpus=2, num_gpus=2, include_dashboard=False)
+        two_nodes.add_node(num_cpus=2, num_gpus=2, include_dashboard=False)
     with pytest.MonkeyPatch.context() as patch:  # the nodes run without these
-        patch.setenv("RAY_ADDRESS", found.address)
+        patch.setenv("RAY_ADDRESS", two_nodes.address)
         patch.setenv("HF_HUB_ETAG_TIMEOUT", "7")
         patch.setenv("HF_TOKEN", "secret")
-        yield found
+        yield two_nodes
     ray.shutdown()
-    found.shutdown()
+    two_nodes.shutdown()
 
 
 Pool = Callable[..., ray_executor.RayExecutor]
@@ -147,15 +147,15 @@ Pool = Callable[..., ray_executor.RayExecutor]
 
 @pytest.fixture
 def pool(cluster: Any) -> Iterator[Pool]:
-    made = []
+    pools = []
 
     def executor(gpus: int = 1, say: Callable[[str], object] = print, **config: Any) -> ray_executor.RayExecutor:
-        made.append(ray_executor.RayExecutor(ExecutorConfig(type="ray", **config), gpus, say))
-        return made[-1]
+        pools.append(ray_executor.RayExecutor(ExecutorConfig(type="ray", **config), gpus, say))
+        return pools[-1]
 
     yield executor
-    for each in made:
-        each.close()
+    for running_executor in pools:
+        running_executor.close()
 
 
 def shards(count: int) -> Iterator[tuple[int, int]]:
@@ -165,7 +165,7 @@ def shards(count: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.ray
 def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(pool: Pool, tmp_path: Path) -> None:
     mine, pids = pool(gpus=2), list[set[int]]()
-    for turn, (asked, gpus, number) in enumerate(((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4))):
+    for turn, (gpus_asked_for, gpus, number) in enumerate(((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4))):
         (place := tmp_path / str(turn)).mkdir()
 
         def process(index: int, item: int, place: Path = place, number: int = number) -> tuple[Any, ...]:
@@ -176,9 +176,11 @@ def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(p
                 time.sleep(0.05)
             return os.getpid(), len(ray.get_gpu_ids()), "HF_TOKEN" in os.environ, os.environ.get("HF_HUB_ETAG_TIMEOUT")
 
-        found: list[Any] = [each.result for each in mine.run(Work(process=process, gpus=asked), shards(12))]
-        pids.append({each[0] for each in found})
-        assert len(pids[-1]) == number and {each[1:] for each in found} == {(gpus, False, "7")}
+        results: list[Any] = [
+            shard.result for shard in mine.run(Work(process=process, gpus=gpus_asked_for), shards(12))
+        ]
+        pids.append({shard[0] for shard in results})
+        assert len(pids[-1]) == number and {shard[1:] for shard in results} == {(gpus, False, "7")}
     assert pids[0] == pids[1] and not (pids[0] & pids[2] or pids[2] & pids[3])
 
 
@@ -221,7 +223,7 @@ def test_a_shard_that_kills_waits_for_the_others_and_ends_the_run(pool: Pool, mo
     finished: list[Any] = []
     with pytest.raises(EngineError, match="workers died .* the last over shard 0"):
         finished.extend(pool(workers=2).run(Work(process=process), shards(9)))
-    assert sorted(each.index for each in finished) == [*range(1, 9)]
+    assert sorted(shard.index for shard in finished) == [*range(1, 9)]
 
 
 @pytest.mark.ray
@@ -241,9 +243,9 @@ def test_workers_that_cannot_start_are_left_out_and_without_any_the_run_ends(
 
     monkeypatch.setattr(ray_executor, "Worker", First)
     monkeypatch.setattr(ray_executor, "DEATHS", 1)
-    said: list[str] = []
-    assert len([*pool(workers=2, say=said.append).run(Work(process=process), shards(4))]) == 4
-    assert [re.sub(r" \(.*", "", line) for line in said] == [
+    lines: list[str] = []
+    assert len([*pool(workers=2, say=lines.append).run(Work(process=process), shards(4))]) == 4
+    assert [re.sub(r" \(.*", "", line) for line in lines] == [
         "executor=ray: a worker could not start, 3 times in a row, and is left out: 1 go on"
     ]
     with pytest.raises(EngineError, match="the last before it was ready .*: most often a node lacks"):
@@ -253,18 +255,18 @@ def test_workers_that_cannot_start_are_left_out_and_without_any_the_run_ends(
 @pytest.mark.ray
 def test_a_lost_node_costs_its_shards_and_the_others_go_on(cluster: Any, pool: Pool) -> None:
     """Shards are taken when there is room for them; an error of ours is no death, and ends the run."""
-    taken, came, mine = [], [], pool()
+    shards_read, came, mine = [], [], pool()
 
     def items() -> Iterator[tuple[int, int]]:
         for index in range(40):
-            taken.append(index)
+            shards_read.append(index)
             yield index, index
 
     for done in mine.run(Work(process=lambda i, x: time.sleep(0.2)), items()):
         came.append(done.index)
         if len(came) == 5:
             cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
-        assert len(taken) <= len(came) + 4 + 2
+        assert len(shards_read) <= len(came) + 4 + 2
     assert sorted(came) == [*range(40)]
     with pytest.raises(Exception, match="division"):
         list(mine.run(Work(process=lambda i, x: 1 // x), shards(1)))

@@ -25,12 +25,12 @@ def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole:
     dpo = manifest(root, "dpo", f"d{mark}", {})
     directory = manifest(root, "evaluate", mark, {"dpo": f"d{mark}"})
     for path, config in ((dpo, {"train.dpo": {"beta": beta}}), (directory, {"evaluate": {"methods": [mark]}})):
-        found = json.loads((path / "manifest.json").read_text()) | {
+        new_manifest = json.loads((path / "manifest.json").read_text()) | {
             "seed": seed,
             "config": config,
             "versions": {"x": "1"},
         }
-        (path / "manifest.json").write_text(json.dumps(found))
+        (path / "manifest.json").write_text(json.dumps(new_manifest))
     rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
     rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
     (directory / "metrics.json").write_text(json.dumps([row.to_row() for row in rows]))
@@ -65,8 +65,8 @@ def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Pat
 
 def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
     merge(reporting(tmp_path, name="seeds"))
-    found = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
-    of = {r["method"]: r for r in found}
+    summary = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
+    of = {r["method"]: r for r in summary}
     for label, agreements in (("beta=0.1", [4 / 12, 8 / 12]), ("beta=0.5", [5 / 12, 6 / 12])):
         row = of[f"dpo ({label})"]
         assert row["seeds"] == 2
@@ -99,8 +99,10 @@ def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs:
 
 
 def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
-    found = run_labels([{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}])
-    assert found == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
+    labels = run_labels(
+        [{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}]
+    )
+    assert labels == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
     assert run_labels([{"a": "1"}]) == [""]
     assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
     assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]

@@ -95,29 +95,29 @@ def rollouts(model: Any, **changes: Any) -> Rollouts:
 def batch(
     model: Any, tokenizer: Any, ids: list[str], process: int = 0, step: int = 0, **changes: Any
 ) -> dict[str, Any]:
-    made = rollouts(model, **changes)
-    prompts = [[{"role": "user", "content": i}] for i in ids for _ in range(PARTS * made.config.num_generations)]
+    sampler = rollouts(model, **changes)
+    prompts = [[{"role": "user", "content": i}] for i in ids for _ in range(PARTS * sampler.config.num_generations)]
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(process_index=process),
         processing_class=tokenizer,
         state=SimpleNamespace(global_step=step),
     )
-    return made(prompts, trainer)
+    return sampler(prompts, trainer)
 
 
 def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any]) -> None:
     model, tokenizer = world
-    made = rollouts(model)
+    sampler = rollouts(model)
     ids = [c.id for c in COMPARISONS[:2]]
-    found = batch(model, tokenizer, ids)
+    rows = batch(model, tokenizer, ids)
     generations, parts = 3, 4
-    assert {len(column) for name, column in found.items() if name != "logprobs"} == {2 * generations * parts}
+    assert {len(column) for name, column in rows.items() if name != "logprobs"} == {2 * generations * parts}
     # The same trees, grown by themselves, say which text each row must hold.
     from judgetrain.artifacts.stage_run import derive_seed
 
     engine = RecordingEngine(model, tokenizer)
     copies = [c for c in COMPARISONS[:2] for _ in range(generations)]
-    trees = made.grow(copies, engine, derive_seed(11, "rollout", 0))
+    trees = sampler.grow(copies, engine, derive_seed(11, "rollout", 0))
     for number, tree in enumerate(trees):
         comparison, generation = divmod(number, generations)
         first = comparison * generations * parts + generation
@@ -127,15 +127,15 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
         assert len(texts) == parts, "the base lists criteria here, and writes a guideline for the first"
         for part, text in enumerate(texts):
             row = first + part * generations
-            said = tokenizer.decode(found["completion_ids"][row], skip_special_tokens=True)
+            completion = tokenizer.decode(rows["completion_ids"][row], skip_special_tokens=True)
             # The list was stopped where its second criterion would begin, whose number has been generated.
-            assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
-            assert set(found["env_mask"][row]) == {1}
+            assert completion.startswith(text) and (part == 0 or completion.strip() == text.strip())
+            assert set(rows["env_mask"][row]) == {1}
         (criterion,) = tree.criteria
         margins = [judgment.margin for judgment in criterion.judgments]
         value = rewards_of(COMPARISONS[comparison].label or "tie", margins)["both_orders"]
-        assert {found["rewards"][first + part * generations]["both_orders"] for part in range(parts)} == {value}
-    rewards = [row["both_orders"] for row in found["rewards"]]
+        assert {rows["rewards"][first + part * generations]["both_orders"] for part in range(parts)} == {value}
+    rewards = [row["both_orders"] for row in rows["rewards"]]
     assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
 
 
@@ -150,38 +150,38 @@ def test_branches_do_not_depend_on_how_many_processes_share_them(world: tuple[An
 
 def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tuple[Any, Any]) -> None:
     model, tokenizer = world
-    made = rollouts(model)
+    sampler = rollouts(model)
     short = Rollouts(
-        made.labelled,
-        made.prompts,
+        sampler.labelled,
+        sampler.prompts,
         StepsConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
-        made.config,
+        sampler.config,
         11,
-        made.engine,
+        sampler.engine,
     )
     prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 12
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(process_index=0), processing_class=tokenizer, state=SimpleNamespace(global_step=0)
     )
-    found = short(prompts, trainer)
-    assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in found["rewards"])
-    assert [set(mask) for mask in found["env_mask"]] == [{1}] * 3 + [{0}] * 9
+    rows = short(prompts, trainer)
+    assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in rows["rewards"])
+    assert [set(mask) for mask in rows["env_mask"]] == [{1}] * 3 + [{0}] * 9
 
 
 def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
-    found = batch(*world, [COMPARISONS[0].id], credit="level")
-    given = both_orders(found["rewards"])
-    assert None not in given[:6] and given[6:] == [None] * 6
-    assert None not in unreadable(found["rewards"])
+    rows = batch(*world, [COMPARISONS[0].id], credit="level")
+    rewards = both_orders(rows["rewards"])
+    assert None not in rewards[:6] and rewards[6:] == [None] * 6
+    assert None not in unreadable(rows["rewards"])
 
 
 def test_credit_by_criterion_rewards_lists_for_their_judgments_and_each_of_these_for_its_own(
     world: tuple[Any, Any],
 ) -> None:
-    found = batch(*world, [c.id for c in COMPARISONS], credit="criterion")
+    rows = batch(*world, [c.id for c in COMPARISONS], credit="criterion")
     whole = batch(*world, [c.id for c in COMPARISONS])
-    assert found["completion_ids"] == whole["completion_ids"]
-    rewards = [row["both_orders"] for row in found["rewards"]]
+    assert rows["completion_ids"] == whole["completion_ids"]
+    rewards = [row["both_orders"] for row in rows["rewards"]]
     lone = 0
     for first in range(0, len(rewards), 12):
         for lists, guidelines, ab, ba in zip(*(rewards[first + i : first + i + 3] for i in (0, 3, 6, 9)), strict=True):
@@ -213,10 +213,10 @@ def test_judgments_of_one_response_are_sampled_and_rewarded_together(
     engine.tokens, engine.tokenizer = defaultdict(lambda: ((1,), (2,))), SimpleNamespace(eos_token_id=2)
     labelled = {c.id: Labelled(c, "A") for c in [comparison(i, "good", "poor") for i in range(2)]}
     config = RlConfig(num_generations=3, credit=credit)
-    made = Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lambda t: nullcontext(engine), "one")
+    sampler = Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lambda t: nullcontext(engine), "one")
     prompts = [[{"role": "user", "content": i}] for i in labelled for _ in range(PARTS * 3)]
     trainer = SimpleNamespace(accelerator=SimpleNamespace(process_index=0), state=SimpleNamespace(global_step=0))
-    rows = [tuple(row.values()) for row in made(prompts, trainer)["rewards"]]
+    rows = [tuple(row.values()) for row in sampler(prompts, trainer)["rewards"]]
     assert {request.step for request in engine.requests} == {"criteria", "guideline", "score"}
     assert set(rows[6:9]) == {first} and set(rows[9:12]) == {second} and rows[:12] == rows[12:]
 
@@ -230,8 +230,8 @@ def test_held_out_comparisons_are_asked_in_both_orders(wrong: bool, agreement: f
 
     held_out = [Labelled(comparison(i, "good", "poor"), "A") for i in range(4)]
     rollouts = Rollouts({}, load_prompt_set("compact"), StepsConfig(criteria=3), RlConfig(), 11, lambda trainer: None)
-    found = held_out_figures(ScriptedEngine(says), held_out, rollouts)
-    assert found == {AGREEMENT: agreement, "eval_consistency": 1.0, "eval_unreadable": 0.0}
+    figures = held_out_figures(ScriptedEngine(says), held_out, rollouts)
+    assert figures == {AGREEMENT: agreement, "eval_consistency": 1.0, "eval_unreadable": 0.0}
 
 
 def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
@@ -301,7 +301,7 @@ def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> 
     settings = RlSettings.of(config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, None)
     assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
-    assert not taught & {each.comparison.id for each in held_out}
+    assert not taught & {held_item.comparison.id for held_item in held_out}
 
 
 def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
@@ -334,20 +334,25 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
-    own = [*RL, "rl.labels=start", "judge.aggregation=mean"]
-    few = plant(composed(tmp_path / "few", *own, "rl.max_comparisons=3"))
+    overrides = [*RL, "rl.labels=start", "judge.aggregation=mean"]
+    few = plant(composed(tmp_path / "few", *overrides, "rl.max_comparisons=3"))
     drawn = _comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda i: i.endswith("1"))
     everyone = [row["id"] for row in read_rows(few.plan("responses").directory, "comparisons")]
-    wanted = {i for i in everyone if i.endswith("1")}
-    assert wanted and wanted <= {c.id for c in drawn}, "what a checkpoint is chosen by is labelled whatever the limit"
-    assert 3 <= len(drawn) <= 3 + len(wanted) and {c.id for c in drawn} - wanted != {*everyone[:3]} - wanted
-    pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
+    expected_ids = {i for i in everyone if i.endswith("1")}
+    assert expected_ids and expected_ids <= {c.id for c in drawn}, (
+        "what a checkpoint is chosen by is labelled whatever the limit"
+    )
+    assert (
+        3 <= len(drawn) <= 3 + len(expected_ids)
+        and {c.id for c in drawn} - expected_ids != {*everyone[:3]} - expected_ids
+    )
+    pipeline = plant(composed(tmp_path, *overrides, "rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
     assert sorted(manifest["upstream"]) == ["responses", "sft", "teacher"]
-    left = {row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")}
+    remaining_ids = {row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")}
     chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
-    assert chosen_by and chosen_by <= left, "the Initial judge was trained on what the teacher had"
+    assert chosen_by and chosen_by <= remaining_ids, "the Initial judge was trained on what the teacher had"
     rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
     agreed = {row["comparison_id"]: row["verdict_ab"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
     counts = manifest["counts"]
@@ -356,5 +361,5 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
         pipeline.plan("sft").directory / "model", 4, aggregation="mean", criteria_tokens=120
     )
     everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
-    said = start_.compare_all(everyone)
-    assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
+    verdicts = start_.compare_all(everyone)
+    assert {p.comparison_id: p.verdict_ab for p in verdicts if p.consistent} == agreed

@@ -84,8 +84,8 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
 
 def test_stage_rl_trains_on_what_vllm_samples(tmp_path: Path) -> None:
     few = "rl={max_steps: 2, eval_steps: 1, credit: criterion}"
-    own = "engine.vllm={enforce_eager: true, kv_cache_memory_bytes: 536870912}"
-    plant(composed(tmp_path, *RL, few, "engine=vllm", "~engine.batch_size", own)).run("rl")
+    vllm_override = "engine.vllm={enforce_eager: true, kv_cache_memory_bytes: 536870912}"
+    plant(composed(tmp_path, *RL, few, "engine=vllm", "~engine.batch_size", vllm_override)).run("rl")
     directory = artifact(tmp_path)
     manifest = json.loads((directory / "manifest.json").read_text())
     rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]

@@ -66,10 +66,10 @@ def test_what_an_attack_adds_stands_beside_what_was_there(response: str, other: 
     assert attacked.label == "B" and after[2] == before[2]
     place = 0 if attack.place == "query" else 1
     assert after[1 - place] == before[1 - place]
-    left = (
+    remainder = (
         after[place].replace(attack.bullet, "").removeprefix(attack.text) if attack.how == "markdown" else after[place]
     )
-    assert before[place] in left
+    assert before[place] in remainder
 
 
 def test_the_worse_response_is_put_first() -> None:
@@ -107,8 +107,8 @@ def test_the_world_s_judge_knows_every_word_of_its_wording() -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(WORLD_BASE)
     for attack in ALL["world"]:
         if attack.kind != "forgery" and attack.how != "swap":
-            said = " ".join((attack.text, attack.join, attack.bullet if attack.how == "markdown" else ""))
-            assert tokenizer.unk_token_id not in tokenizer(" ".join(["a", *said.split()]))["input_ids"], attack.name
+            wording = " ".join((attack.text, attack.join, attack.bullet if attack.how == "markdown" else ""))
+            assert tokenizer.unk_token_id not in tokenizer(" ".join(["a", *wording.split()]))["input_ids"], attack.name
 
 
 def test_attacks_are_chosen_by_kind_and_by_name() -> None:

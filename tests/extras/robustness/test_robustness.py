@@ -63,11 +63,11 @@ def test_the_suite_attacks_the_worse_response_of_decided_comparisons() -> None:
     for case in tried.cases:
         assert case.plain.label == "B"
         assert case.swapped == (labels[case.plain.id] == "A")
-    asked = tried.benchmark
-    assert asked.name == "b-attacks"
-    assert len({c.id for c in asked.comparisons}) == len(asked.comparisons)
-    assert sum(c.id.endswith("+rerun") for c in asked.comparisons) == 12
-    assert not any("+position" in c.id for c in asked.comparisons), "the two orders are known without asking"
+    attacked = tried.benchmark
+    assert attacked.name == "b-attacks"
+    assert len({c.id for c in attacked.comparisons}) == len(attacked.comparisons)
+    assert sum(c.id.endswith("+rerun") for c in attacked.comparisons) == 12
+    assert not any("+position" in c.id for c in attacked.comparisons), "the two orders are known without asking"
     assert attack_suite(benchmark(18), dataclasses.replace(WHOLE, sample=0), 5) is None
 
 
@@ -121,8 +121,8 @@ def test_shares_equal_a_recount() -> None:
     assert rows["colon", "empty"].robustness is None
     names = {case.plain.id for case in tried.cases}
     position = rows["position", "edit"]
-    known = [seen(name) for name in names if None not in seen(name)]
-    assert position.robustness == sum(before[0] == before[1] for before in known) / len(known)
+    both_known = [seen(name) for name in names if None not in seen(name)]
+    assert position.robustness == sum(before[0] == before[1] for before in both_known) / len(both_known)
     all_edits = [r for (name, kind), r in rows.items() if kind == "edit" and name]
     whole = rows["", "edit"]
     assert whole.n == sum(r.n for r in all_edits) and whole.unreadable == sum(r.unreadable or 0 for r in all_edits)

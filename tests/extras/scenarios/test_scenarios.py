@@ -39,9 +39,9 @@ def test_accuracy_is_that_of_unseen_queries() -> None:
     # Labels that say nothing about the words: a classifier that was measured on its own training data would shine.
     drawn = [rng.choice(scenarios) for _ in scenarios]
     texts = [f"{query(s, rng)} unique{i}" for i, s in enumerate(scenarios)]
-    found = train_classifier(list(zip(texts, drawn, strict=True)), 0)
-    assert abs(found.accuracy - 0.5) < 0.2
-    assert found.most_common == max(drawn.count(s) for s in WORDS) / 80
+    classifier = train_classifier(list(zip(texts, drawn, strict=True)), 0)
+    assert abs(classifier.accuracy - 0.5) < 0.2
+    assert classifier.most_common == max(drawn.count(s) for s in WORDS) / 80
 
 
 def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
 
 def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     rng = random.Random(4)
-    asked = [query("code" if i % 4 else "cooking", rng) for i in range(20)]
-    rows = [Dialogue(f"d:{i}", "d", (Message("user", text),)).to_row() for i, text in enumerate(asked)]
+    queries = [query("code" if i % 4 else "cooking", rng) for i in range(20)]
+    rows = [Dialogue(f"d:{i}", "d", (Message("user", text),)).to_row() for i, text in enumerate(queries)]
     write_rows_atomic(tmp_path / "cluster" / "sample.jsonl", rows)
     compared = [
         {"query": query("code", rng), "response_a": "a", "response_b": "b", "label": "A", "group": "cooking"},
@@ -69,9 +69,9 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
         config.scenarios.runs = [str(tmp_path / "one")] if name == "two" else []
         SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
         write_json_atomic(tmp_path / name / "manifest.json", {"config": {}})
-    found = {s["name"]: s["domains"] for s in json.loads((tmp_path / "two" / "metrics.json").read_text())["sets"]}
+    domains_of = {s["name"]: s["domains"] for s in json.loads((tmp_path / "two" / "metrics.json").read_text())["sets"]}
     training = {"code": 15, "cooking": 5}
-    assert found == {"training: two": training, "training: one": training, "mine": {"cooking": 2, "code": 1}}
+    assert domains_of == {"training: two": training, "training: one": training, "mine": {"cooking": 2, "code": 1}}
     page = (tmp_path / "two" / "report.html").read_text()
     assert "Share of queries by scenario" in page and page.count("<polyline") == 3
     config.scenarios.queries = SourceConfig()
@@ -84,8 +84,8 @@ def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path:
     rng = random.Random(5)
     scenarios = {"code_generation": "code", "peer_review": "cooking"}
     taught = [{"instruction": query(word, rng), "category": s} for s, word in scenarios.items() for _ in range(30)]
-    asked = [Dialogue(f"d:{i}", "d", (Message("user", query("cooking", rng)),)).to_row() for i in range(3)]
-    write_rows_atomic(tmp_path / "cluster" / "sample.jsonl", asked)
+    rows = [Dialogue(f"d:{i}", "d", (Message("user", query("cooking", rng)),)).to_row() for i in range(3)]
+    write_rows_atomic(tmp_path / "cluster" / "sample.jsonl", rows)
     eval_p = [
         {"prompt": query("code", rng), "response 1": "a", "response 2": "b", "label": 0, "scenario": "chitchat"},
         {"prompt": query("code", rng), "response 1": "a", "response 2": "b", "label": 0, "scenario": "code_generation"},

@@ -118,10 +118,10 @@ def test_limit_temperatures_and_answers_without_a_score(
     config.selfeval.limit, config.selfeval.methods = 5, ["sentprob", "probdiff"]
     hot = dialogues[3].category or ""
     config.selfeval.temperatures = {hot: 0.25}
-    asked: list[Request] = []
+    model_requests: list[Request] = []
 
     def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
-        asked.extend(requests)
+        model_requests.extend(requests)
         return [
             Completion(text="" if i == 0 else "good , it is", prompt_tokens=3, generated_tokens=2, finish_reason="stop")
             for i in range(len(requests))
@@ -132,7 +132,7 @@ def test_limit_temperatures_and_answers_without_a_score(
     rows = {(r["category"], r["method"]): r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert rows["all", "sentprob"]["unscored"] == {"empty_response": 2}
     assert rows["all", "sentprob"]["n"] == 3
-    first = {r.messages[0]["content"]: r.sampling.temperature for r in asked[:3]}
+    first = {r.messages[0]["content"]: r.sampling.temperature for r in model_requests[:3]}
     category = {d.query: d.category for d in dialogues}
     assert all(t == (0.25 if category[q] == hot else 1.0) for q, t in first.items())
     assert "Without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
@@ -167,16 +167,16 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
         dialogues[1],
     ]
     write_rows_atomic(inputs["dialogues"] / "dialogues.jsonl", (d.to_row() for d in several))
-    asked: list[list[tuple[str, ...]]] = []
+    prompts_seen: list[list[tuple[str, ...]]] = []
 
     def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
-        asked.append([tuple(m["content"] for m in r.messages) for r in requests])
+        prompts_seen.append([tuple(m["content"] for m in r.messages) for r in requests])
         texts = ["" if r.messages[0]["content"] == "say nothing" else f"good {len(r.messages)}" for r in requests]
         return [Completion(text=text, prompt_tokens=3, generated_tokens=2, finish_reason="stop") for text in texts]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
     made(config, inputs, tmp_path / "out")
-    assert asked == [
+    assert prompts_seen == [
         [("which colour ?",), ("say nothing",), (several[2].query,)],
         [("which colour ?", "good 1", "and which shape ?")],
     ]

@@ -83,8 +83,8 @@ def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient)
     assert one.id == Comparison.of("Why?", "Because.", "No.").id
     exchanged = {"id": "mine", "prompt": "Why?", "response_a": "No.", "response_b": "Because."}
     many = client.post("/v1/judge", json={"comparisons": [ROW, exchanged, ROW]})
-    found = VerdictsOut.model_validate_json(many.content).verdicts
-    assert [(v.id, v.verdict) for v in found] == [(one.id, "A"), ("mine", "B"), (one.id, "A")]
+    verdicts = VerdictsOut.model_validate_json(many.content).verdicts
+    assert [(v.id, v.verdict) for v in verdicts] == [(one.id, "A"), ("mine", "B"), (one.id, "A")]
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
     prompts = [start.format(prompt) for prompt, _ in responses]
     queries = [p + text + "<|im_end|>\n" for p, (_, text) in zip(prompts, responses, strict=True)]
     answer = client.post("/get_reward", json={"query": queries, "prompts": prompts, "labels": [""] * 5})
-    found = RewardOut.model_validate_json(answer.content)
-    assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
-    assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
+    rewards = RewardOut.model_validate_json(answer.content)
+    assert rewards.rewards == rewards.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
+    assert rewards.extra_logs == {"judge_reward": rewards.rewards, "judge_read": [1.0] * 5}
     with client_of(LongerJudge(), reward="anchor") as anchored:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
@@ -252,11 +252,13 @@ def test_rewards_of_a_judge_that_reads_one_response_are_its_scores() -> None:
     prompts = [f"<|im_start|>user\n{query}<|im_end|>\n<|im_start|>assistant\n" for query, _ in rows]
     sent = {"query": [p + text for p, (_, text) in zip(prompts, rows, strict=True)], "prompts": prompts}
     with client_of(world_judge("one"), reward="score") as client:
-        found = client.post("/get_reward", json=sent).json()
-    asked = [Candidates.of(query, [text]) for query, text in rows]
-    own = [score.value for scores in world_judge("one").score_all(asked, 17) for score in scores]
-    assert found["rewards"] == [NOTHING_READ if value is None else value for value in own]
-    assert len({*own}) > 2 and found["extra_logs"]["judge_read"] == [float(value is not None) for value in own]
+        rewards = client.post("/get_reward", json=sent).json()
+    single = [Candidates.of(query, [text]) for query, text in rows]
+    expected_scores = [score.value for scores in world_judge("one").score_all(single, 17) for score in scores]
+    assert rewards["rewards"] == [NOTHING_READ if value is None else value for value in expected_scores]
+    assert len({*expected_scores}) > 2 and rewards["extra_logs"]["judge_read"] == [
+        float(value is not None) for value in expected_scores
+    ]
 
 
 START = "<|im_start|>user\nName a prime.<|im_end|>\n<|im_start|>assistant\n"
@@ -306,9 +308,9 @@ def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> No
     rows = [replace(c, rubric=RUBRIC) for c in eval_comparisons(WorldConfig(eval_comparisons=4), seed=5)]
     rows = [replace(c, dialogue=replace(c.dialogue, reference="twelve pieces .")) for c in rows]
     with client_of(world_judge()) as client:
-        found, offline = through(client).compare_all(rows, 3), world_judge().compare_all(rows, 3)
-        assert found == offline and [p.reasons for p in found] == [p.reasons for p in offline]
-        assert {reason.source for reason in found[0].reasons} == {"given"}
+        served_predictions, offline = through(client).compare_all(rows, 3), world_judge().compare_all(rows, 3)
+        assert served_predictions == offline and [p.reasons for p in served_predictions] == [p.reasons for p in offline]
+        assert {reason.source for reason in served_predictions[0].reasons} == {"given"}
         with pytest.raises(EngineError, match="422: judge reads two responses at a time"):
             through(client)("q", "a")
     alone = [Candidates.of(c.dialogue.messages, [c.response_a], "twelve .", RUBRIC) for c in rows]
@@ -332,22 +334,22 @@ def nemo(text: str) -> dict[str, Any]:
 
 
 def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:
-    asked = {
+    body = {
         "conversation_history": [{"role": "user", "content": "q"}],
         "response_objs": [*map(nemo, ("aa", "a", "aaa"))],
     }
-    found = client.post("/compare", json=asked).json()
-    assert found["rewards"] == [0.5, 0.0, 1.0], "the answers' lengths, not the thoughts'"
-    results = {(r["response_i"], r["response_j"]): r["ranking"] for r in found["comparison_results"]}
+    reply = client.post("/compare", json=body).json()
+    assert reply["rewards"] == [0.5, 0.0, 1.0], "the answers' lengths, not the thoughts'"
+    results = {(r["response_i"], r["response_j"]): r["ranking"] for r in reply["comparison_results"]}
     assert results == {(0, 1): 1.0, (0, 2): 6.0, (1, 2): 6.0}, "1: the first is much better"
-    assert found["metrics"] == {"comparisons": 3, "unreadable": 0}
+    assert reply["metrics"] == {"comparisons": 3, "unreadable": 0}
     for objects, rewards in (([], []), ([nemo("a")], [None]), ([nemo("a")] * 2, [0.5, 0.5])):
-        alone = client.post("/compare", json={**asked, "response_objs": objects}).json()
+        alone = client.post("/compare", json={**body, "response_objs": objects}).json()
         assert (alone["rewards"], alone["comparison_results"]) == (rewards, [])
-    assert client.post("/compare", json={**asked, "principle": ""}).status_code == 200, "none is given"
-    refused = client.post("/compare", json={**asked, "principle": "be short"})
+    assert client.post("/compare", json={**body, "principle": ""}).status_code == 200, "none is given"
+    refused = client.post("/compare", json={**body, "principle": "be short"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "principle")
-    long = client.post("/compare", json={**asked, "response_objs": [nemo("a")] * 65})
+    long = client.post("/compare", json={**body, "response_objs": [nemo("a")] * 65})
     assert long.status_code == 422 and "at most 64" in long.text
 
 
@@ -382,38 +384,38 @@ def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
 
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
             self.asked.update(c.rubric.criteria[0].text for c in comparisons if c.rubric)
-            said = zip(comparisons, super().compare_all(comparisons, seed), strict=True)
+            judged_pairs = zip(comparisons, super().compare_all(comparisons, seed), strict=True)
             scored = {"score_a": 0.75, "score_b": 0.25, "margin": 2.0}
             return [
                 replace(p, verdict_ba=None) if "lost" in c.response_a + c.response_b else replace(p, **scored)
-                for c, p in said
+                for c, p in judged_pairs
             ]
 
     with client_of(Sometimes()) as client:
         asked = {"conversation_history": [{"role": "user", "content": "q"}], "principle": "- be short"}
-        found = client.post("/compare", json={**asked, "response_objs": [*map(nemo, ("aa", "lost", "a"))]}).json()
-        assert found["rewards"][1] is None and {found["rewards"][0], found["rewards"][2]} == {1.0, 0.0}
-        [result] = found["comparison_results"]
+        reply = client.post("/compare", json={**asked, "response_objs": [*map(nemo, ("aa", "lost", "a"))]}).json()
+        assert reply["rewards"][1] is None and {reply["rewards"][0], reply["rewards"][2]} == {1.0, 0.0}
+        [result] = reply["comparison_results"]
         share = 1 / (1 + math.exp(-2.0))
         first = result["score_1"] == 4.0
         assert (result["score_1"], result["score_2"]) == ((4.0, 2.0) if first else (2.0, 4.0)), (
             "0.75 and 0.25 of 1 to 5"
         )
         assert result["ranking"] == pytest.approx(6 - 5 * (share if first else 1 - share))
-        assert found["metrics"] == {"comparisons": 3, "unreadable": 2} and Sometimes.asked == {"be short"}
+        assert reply["metrics"] == {"comparisons": 3, "unreadable": 2} and Sometimes.asked == {"be short"}
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])
 def test_a_client_takes_no_verdicts_on_other_comparisons(change: str, client: TestClient) -> None:
-    asked = [Comparison.of(f"q{i}", "a" * i, "aa") for i in range(4)]
-    body = {"comparisons": [{**ROW, "id": c.id} for c in asked]}
+    rows = [Comparison.of(f"q{i}", "a" * i, "aa") for i in range(4)]
+    body = {"comparisons": [{**ROW, "id": c.id} for c in rows]}
     right = client.post("/v1/judge", json=body).json()["verdicts"]
     wrong = {"fewer": right[:3], "more": [*right, right[0]], "shuffled": right[::-1], "none": [], "no verdicts": [{}]}
     answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"verdicts": wrong[change]}))
     with RemoteJudge("http://127.0.0.1:1") as judge:
         judge._client = httpx2.Client(transport=answer)
         with pytest.raises(EngineError, match="4 comparisons were sent|holds no verdicts"):
-            judge.compare_all(asked)
+            judge.compare_all(rows)
 
 
 def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
@@ -421,9 +423,9 @@ def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
     with client_of(LongerJudge(), group=3, group_wait=3) as client, ThreadPoolExecutor(8) as clients:
         texts = ["a", "aaa", "aa", "aaaa"]
         bodies = [{"query": ["p" + text], "prompts": ["p"], "labels": [None]} for text in texts[:3]]
-        found = list(clients.map(lambda body: client.post("/get_reward", json=body).json()["rewards"], bodies))
+        rewards = list(clients.map(lambda body: client.post("/get_reward", json=body).json()["rewards"], bodies))
         alone = client.post("/get_reward", json={"query": ["paaaa"], "prompts": ["p"], "labels": [None]}).json()
-    assert found == [[0.0], [1.0], [0.5]]
+    assert rewards == [[0.0], [1.0], [0.5]]
     assert (alone["rewards"], alone["extra_logs"]["judge_read"]) == ([0.5], [0.0]), "it had nothing to be compared with"
 
 
@@ -441,11 +443,11 @@ def test_groups_with_more_pairs_than_the_queue_has_room_for_are_rewarded_in_part
 def test_what_is_not_known_is_null() -> None:
     class Mute(LongerJudge):
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            found = super().compare_all(comparisons, seed)
-            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2), score_a=0.75) for p in found]
+            verdict = super().compare_all(comparisons, seed)
+            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2), score_a=0.75) for p in verdict]
 
     with client_of(Mute()) as client:
-        found = client.post("/v1/judge", json=ROW).json()
-    assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
-    assert (found["score_a"], found["score_b"]) == (0.75, None)
-    assert found["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
+        verdict = client.post("/v1/judge", json=ROW).json()
+    assert (verdict["verdict"], verdict["consistent"]) == ("unreadable", None), "as in Python"
+    assert (verdict["score_a"], verdict["score_b"]) == (0.75, None)
+    assert verdict["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}

@@ -44,10 +44,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Served]:
-    asked = [f"judge.{name}={number}" for name, number in TOKENS.items()]
+    token_limits = [f"judge.{name}={number}" for name, number in TOKENS.items()]
     command = [*COMMAND, f"serve.judge={model}+sampled@2", "serve.port=0"]
     command += ["judge.aggregation=vote", "judge.early_stop=false"]  # as load_judge; the recipe says otherwise
-    command += [*asked, f"output_dir={model.parent / 'out'}", "prompts=compact"]
+    command += [*token_limits, f"output_dir={model.parent / 'out'}", "prompts=compact"]
     with served(command, model.parent / "log", JUDGETRAIN_TOKEN=SECRET) as running:
         yield running
 
@@ -56,13 +56,13 @@ def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Serve
     """Two seeds among them, in whatever batches they come to stand."""
     rows = eval_comparisons(WorldConfig(eval_comparisons=12), seed=5)
     offline = {seed: load_judge(f"{model}+sampled", 2, **TOKENS).compare_all(rows, seed) for seed in (3, 4)}
-    assert len({reason.text for each in offline[3] for reason in each.reasons}) > 10, "it samples"
+    assert len({reason.text for row in offline[3] for reason in row.reasons}) > 10, "it samples"
 
     def client(index: int) -> None:
         with RemoteJudge(server.url, SECRET) as judge:
-            [found] = judge.compare_all([rows[index % 12]], 3 + index % 2)
+            [prediction] = judge.compare_all([rows[index % 12]], 3 + index % 2)
         expected = offline[3 + index % 2][index % 12]
-        assert found == expected and found.reasons == expected.reasons
+        assert prediction == expected and prediction.reasons == expected.reasons
 
     with ThreadPoolExecutor(64) as clients:
         list(clients.map(client, range(64)))
@@ -90,8 +90,8 @@ def test_the_page_of_the_command_judges_with_a_model(server: Served) -> None:
             browser.write(text)
         browser.press("Enter")
         browser.wait("document.querySelector('#said dl')")
-        said = browser.text("#said")
-    assert re.search(r"Cost\n[\d,]+ tokens read, [\d,]+ written, \d+ calls, \d+\.\d s", said), said
+        page_text = browser.text("#said")
+    assert re.search(r"Cost\n[\d,]+ tokens read, [\d,]+ written, \d+ calls, \d+\.\d s", page_text), page_text
 
 
 def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
     assert words[:5] == ["python", "-m", "judgetrain", "serve", "serve.judge=./my-judge"]
     command = [*COMMAND, "serve.judge=longer", *words[5:], "serve.port=0", f"output_dir={tmp_path / 'out'}"]
     with served(command, tmp_path / "log") as server:
-        asked = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
-        quiet = [asked[0], "-s", "--noproxy", "*", *asked[1:]]
+        curl_words = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
+        quiet = [curl_words[0], "-s", "--noproxy", "*", *curl_words[1:]]
         answer = subprocess.run(quiet, capture_output=True, check=True, timeout=60)
-        found = json.loads(answer.stdout)
-        assert found["verdict"] in ("A", "B") and found["reasons"] == []
+        reply = json.loads(answer.stdout)
+        assert reply["verdict"] in ("A", "B") and reply["reasons"] == []
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0, server.log
 

@@ -54,15 +54,15 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[str, Judge]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as opened:
+        yield opened
 
 
 def trouble(browser: Browser) -> list[object]:
     """Return what the page asked for elsewhere, and errors of its script."""
-    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    urls = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
     errors = [e for e in browser.events if e["method"] == "Runtime.exceptionThrown"]
-    return [*errors, *(url for url in asked if not url.startswith("http://127.0.0.1:"))]
+    return [*errors, *(url for url in urls if not url.startswith("http://127.0.0.1:"))]
 
 
 def head_of(reason: Reason) -> str:
@@ -96,22 +96,22 @@ def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], brow
     else:
         browser.press("Enter", control=True)
     browser.wait(RESULT)
-    said = browser.text("#said")
+    page_text = browser.text("#said")
     verdict = {"A": "A is better", "B": "B is better", "tie": "tie"}[expected.verdict]
     alone = expected.reasons != () and expected.reasons[0].order == "A"
     orders = "Orders\nnone: " if alone else f"A shown first\n{verdict}\nB shown first\n{verdict}\n"
-    assert said.startswith(f"{verdict}\n{orders}"), said
+    assert page_text.startswith(f"{verdict}\n{orders}"), page_text
     if judge.goes_by_criteria:
         shown = browser.value("[...document.querySelectorAll('.criterion h3 .text')].map(e => e.innerText)")
         assert shown == criteria
         cards = browser.value("[...document.querySelectorAll('.criterion .card')].map(e => e.innerText)")
         heads = {(r.criterion, r.order): head_of(r) for r in expected.reasons}
-        wanted = [heads[c, order] for c in criteria for order in (("A", "B") if alone else ("AB", "BA"))]
-        assert [card[: len(head)] for card, head in zip(cards, wanted, strict=True)] == wanted
+        headings = [heads[c, order] for c in criteria for order in (("A", "B") if alone else ("AB", "BA"))]
+        assert [card[: len(head)] for card, head in zip(cards, headings, strict=True)] == headings
         assert all("Analysis" in card for card in cards), "the reason, without a click"
         spent = expected.whole_cost
         tokens = f"{spent.prompt_tokens:,.0f} tokens read, {spent.generated_tokens:.0f} written"
-        assert f"Cost\n{tokens}" in said and said.count("yours") == 2
+        assert f"Cost\n{tokens}" in page_text and page_text.count("yours") == 2
     assert browser.value("document.title") == "Judge" and browser.value("document.images.length") == 0
     assert trouble(browser) == []
 
@@ -136,10 +136,10 @@ def test_one_response_is_scored_and_a_wrong_token_is_told(
         browser.write(SECRET)
     browser.value("document.querySelector('form').requestSubmit()")
     browser.wait(f"{RESULT} && !document.querySelector('#said').innerText.includes('a token is needed')")
-    said = browser.text("#said")
+    page_text = browser.text("#said")
     refused = {"mine": "mine reads two responses at a time", "longer": "longer compares two responses"}
     one = isinstance(judge, BranchingJudge) and judge.options.reads == "one"
-    assert said.startswith("Score " if one else refused[judge.name]), said
+    assert page_text.startswith("Score " if one else refused[judge.name]), page_text
     assert browser.value("document.documentElement.scrollWidth") <= width
     colours = browser.value("['color', 'backgroundColor'].map(c => getComputedStyle(document.body)[c])")
     assert colours == (["rgb(228, 232, 238)", "rgb(20, 23, 27)"] if dark else ["rgb(27, 31, 36)", "rgb(255, 255, 255)"])

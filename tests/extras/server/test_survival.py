@@ -36,12 +36,12 @@ def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp
     url = first.url
 
     def client(number: int) -> list[object]:
-        found = []
+        predictions = []
         with RemoteJudge(url, patience=120) as judge:
             for row in ROWS[number::64]:
-                found += judge.compare_all([row], 3)
+                predictions += judge.compare_all([row], 3)
                 answered[row.id] = time.monotonic()
-        return found
+        return predictions
 
     with ThreadPoolExecutor(64) as clients:
         waiting = [clients.submit(client, number) for number in range(64)]
@@ -52,12 +52,12 @@ def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp
         killed = time.monotonic()
         before = Counter((tmp_path / "judged.txt").read_text().split())
         with served(command, log):
-            found = {p.comparison_id: p for each in waiting for p in each.result()}  # type: ignore[attr-defined]
+            predictions = {p.comparison_id: p for future in waiting for p in future.result()}  # type: ignore[attr-defined]
             judged = Counter((tmp_path / "judged.txt").read_text().split())
-    assert found == {p.comparison_id: p for p in LongerJudge().compare_all(ROWS, 3)}, "nothing is lost"
-    told = [row.id for row in ROWS if answered[row.id] < killed]
-    assert len(told) >= 64 and len(told) < len(ROWS)
-    assert {judged[name] for name in told} == {1}, "nobody asks again for what was answered"
+    assert predictions == {p.comparison_id: p for p in LongerJudge().compare_all(ROWS, 3)}, "nothing is lost"
+    answered_before = [row.id for row in ROWS if answered[row.id] < killed]
+    assert len(answered_before) >= 64 and len(answered_before) < len(ROWS)
+    assert {judged[name] for name in answered_before} == {1}, "nobody asks again for what was answered"
     twice = [name for name, times in judged.items() if times > 1]
     # The batch that the kill caught, and on a busy machine answers of the one before it that were on their way.
     assert len(twice) <= 2 * 16 and set(twice) <= set(before), "nothing else is judged again"
@@ -78,7 +78,7 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
             refused = late.post("/v1/judge", json=row)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             assert "shutting down" in refused.json()["error"]["message"]
-            assert {each.result().json()["verdict"] for each in waiting} == {"A"}
+            assert {future.result().json()["verdict"] for future in waiting} == {"A"}
         assert server.process.wait(30) == 0, server.log
         assert "everything that was accepted is answered" in server.log
     finally:
@@ -107,8 +107,10 @@ def test_a_client_that_sends_half_a_request_holds_nothing(tmp_path: Path) -> Non
     with served(slow(tmp_path, 0, 0.1, "patience=2", "bodies=1000"), tmp_path / "log") as server:
         body = HEAD + b"Content-Length: 100\r\n\r\n{"
         with sent(server, b""), sent(server, HEAD) as headers, sent(server, body) as stalled:
-            told = [b"".join(iter(partial(each.recv, 4096), b"")) for each in (headers, stalled)]  # to their ends
-            assert told[0] == b"" and b" 408 " in told[1]
+            replies = [
+                b"".join(iter(partial(connection.recv, 4096), b"")) for connection in (headers, stalled)
+            ]  # to their ends
+            assert replies[0] == b"" and b" 408 " in replies[1]
         with httpx2.Client(base_url=server.url, trust_env=False) as client:
             assert client.post("/v1/judge", content=b"x" * 1001).status_code == 429
             row = {"prompt": "p", "response_a": "aa", "response_b": "b"}
@@ -157,8 +159,8 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
         assert refused and {r.status_code for r in refused} == {429}
         assert {r.headers["retry-after"] for r in refused} == {"1"}
         with RemoteJudge(server.url) as judge, ThreadPoolExecutor(16) as clients:
-            found = [p for each in clients.map(lambda row: judge.compare_all([row]), ROWS[:16]) for p in each]
-            assert found == LongerJudge().compare_all(ROWS[:16])
+            predictions = [p for part in clients.map(lambda row: judge.compare_all([row]), ROWS[:16]) for p in part]
+            assert predictions == LongerJudge().compare_all(ROWS[:16])
         many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
         whole = httpx2.post(f"{server.url}/v1/judge", json={"comparisons": many}, trust_env=False)
         assert (whole.status_code, whole.json()["error"]["field"]) == (422, "comparisons"), "it never has room"

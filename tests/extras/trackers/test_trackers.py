@@ -65,9 +65,9 @@ def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
     Pipeline(dialogues(tmp_path, ROWS)).run("cluster")
     assert tries == ["online", "offline", "offline"]
     assert [run.exit_code for run in read_runs(tmp_path / "out")] == [0, 0]
-    said = capsys.readouterr().out
-    assert said.count("tracked offline") == 1
-    assert "no such host" in said
+    printed = capsys.readouterr().out
+    assert printed.count("tracked offline") == 1
+    assert "no such host" in printed
 
 
 def dialogues(tmp_path: Path, text: str) -> Config:
@@ -103,12 +103,12 @@ def test_every_stage_is_a_run_with_what_it_used_and_made(tmp_path: Path, monkeyp
     assert second.config["cluster"]["n_clusters"] == 2 and second.config["upstream"] == plans[1].upstream
     assert (first.summary["in"], first.summary["out"], first.exit_code, second.exit_code) == (4, 4, 0, 0)
     # One version, whichever run logs it: what the second used is what the first made.
-    [made], [used] = first.made.values(), second.used.values()
-    assert (made.name, made.type, made.digest) == (used.name, used.type, used.digest)
-    assert (made.name, made.type) == ("mine-dialogues", "dataset")
-    assert plans[0].fingerprint in made.aliases
+    [artifact], [used] = first.made.values(), second.used.values()
+    assert (artifact.name, artifact.type, artifact.digest) == (used.name, used.type, used.digest)
+    assert (artifact.name, artifact.type) == ("mine-dialogues", "dataset")
+    assert plans[0].fingerprint in artifact.aliases
     assert not first.used and list(second.made) == ["mine-cluster"]
-    files = {entry.path: entry for entry in made.manifest.contents}
+    files = {entry.path: entry for entry in artifact.manifest.contents}
     assert files["dialogues.jsonl"].ref == (plans[0].directory / "dialogues.jsonl").resolve().as_uri()
     sent = Path(files["manifest.json"].local_path)
     assert json.loads(sent.read_text())["fingerprint"] == plans[0].fingerprint
@@ -178,9 +178,9 @@ def test_stages_under_a_sweep_agent_have_a_run_each(tmp_path: Path, monkeypatch:
 
 def test_the_run_of_an_evaluation_holds_what_its_judges_were_trained_with() -> None:
     swept = ("train.dpo.beta=0.3", "train.dpo.learning_rate=0.002", "tree.criteria=4")
-    found = Pipeline(configured("recipe=debug", *swept)).plan("evaluate").lineage
-    assert (found["train.dpo"]["beta"], found["train.dpo"]["learning_rate"]) == (0.3, 0.002)
-    assert (found["tree"]["criteria"], found["seed"]) == (4, configured("recipe=debug").seed)
+    ancestors = Pipeline(configured("recipe=debug", *swept)).plan("evaluate").lineage
+    assert (ancestors["train.dpo"]["beta"], ancestors["train.dpo"]["learning_rate"]) == (0.3, 0.002)
+    assert (ancestors["tree"]["criteria"], ancestors["seed"]) == (4, configured("recipe=debug").seed)
 
 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,19 @@ def test_curves_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_fail
     settings.track.tracker = tracker
     pipeline = Pipeline(settings)
     pipeline.run("cluster")
-    made = pipeline.plan("dialogues")
-    told: dict[str, Any] = {"recipe": "r", "settings": {"a": {"b": 1}}, "directory": tmp_path, "console": Console()}
-    facts = StageFacts(stage="evaluate", fingerprint="f" * 16, **told)
+    plan = pipeline.plan("dialogues")
+    stage_facts: dict[str, Any] = {
+        "recipe": "r",
+        "settings": {"a": {"b": 1}},
+        "directory": tmp_path,
+        "console": Console(),
+    }
+    facts = StageFacts(stage="evaluate", fingerprint="f" * 16, **stage_facts)
     with pytest.raises(RuntimeError, match="on purpose"), tracked(settings.track, facts) as run:  # noqa: PT012
         run.log({"sft/loss": 0.5}, step=3)
         run.table("bench/headline", ["method", "agreement"], [["dpo", 94.7], ["sft", None]])
         run.alert("gate", "did not pass")
-        run.uses(made.directory, json.loads((made.directory / "manifest.json").read_text()))
+        run.uses(plan.directory, json.loads((plan.directory / "manifest.json").read_text()))
         raise RuntimeError("on purpose")
     assert "did not take" not in capsys.readouterr().out
     if tracker == "mlflow":
@@ -244,14 +249,14 @@ def test_curves_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_fail
 
         client = MlflowClient()
         runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
-        found = {run.info.run_name.partition("-")[0]: run for run in runs}
-        wanted = {"dialogues": "FINISHED", "cluster": "FINISHED", "evaluate": "FAILED"}
-        assert {name: run.info.status for name, run in found.items()} == wanted
-        assert all(found[name].data.tags["uses.dialogues"] == made.fingerprint for name in ("cluster", "evaluate"))
-        failed, cluster = found["evaluate"].info.run_id, found["cluster"]
+        run_of = {run.info.run_name.partition("-")[0]: run for run in runs}
+        statuses = {"dialogues": "FINISHED", "cluster": "FINISHED", "evaluate": "FAILED"}
+        assert {name: run.info.status for name, run in run_of.items()} == statuses
+        assert all(run_of[name].data.tags["uses.dialogues"] == plan.fingerprint for name in ("cluster", "evaluate"))
+        failed, cluster = run_of["evaluate"].info.run_id, run_of["cluster"]
         assert cluster.data.params["cluster.n_clusters"] == "2" and cluster.data.metrics["summary/out"] > 0
         assert "manifest.json" in {file.path for file in client.list_artifacts(cluster.info.run_id)}
-        assert [(each.step, each.value) for each in client.get_metric_history(failed, "sft/loss")] == [(3, 0.5)]
+        assert [(point.step, point.value) for point in client.get_metric_history(failed, "sft/loss")] == [(3, 0.5)]
         assert load_table("bench/headline.json", [failed])["method"].tolist() == ["dpo", "sft"]
     else:
         from trackio import SQLiteStorage
@@ -259,7 +264,7 @@ def test_curves_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_fail
         rows = SQLiteStorage.get_logs("judgetrain", facts.id)
         assert [row["sft/loss"] for row in rows if "sft/loss" in row] == [0.5]
         [table] = [row["bench/headline"] for row in rows if "bench/headline" in row]
-        assert [each["method"] for each in table["_value"]] == ["dpo", "sft"]
+        assert [point["method"] for point in table["_value"]] == ["dpo", "sft"]
 
 
 @contextmanager

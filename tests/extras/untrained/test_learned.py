@@ -63,11 +63,11 @@ def test_a_rubric_is_refined_by_what_it_got_wrong_until_the_held_out_pairs_stop_
         (["q: has a q"], pytest.approx(2 / 3, abs=1e-6)),
         (["p: has a p", "q: has a q"], pytest.approx(2 / 3, abs=1e-6)),
     ]
-    asked = [r for r in engine.requests if r.step == "rubric"]
-    shown = [{i for i in range(9) if f"answer {i} " in r.messages[-1]["content"]} for r in asked]
+    drawing_requests = [r for r in engine.requests if r.step == "rubric"]
+    shown = [{i for i in range(9) if f"answer {i} " in r.messages[-1]["content"]} for r in drawing_requests]
     assert shown == [{1, 2, 4, 5, 7, 8}, {5, 7, 8}, {1, 2, 4, 7, 8}]
-    assert [r.slots["criteria"] for r in asked] == ["none", "1. p: has a p", "1. q: has a q"]
-    text = asked[0].messages[-1]["content"]
+    assert [r.slots["criteria"] for r in drawing_requests] == ["none", "1. p: has a p", "1. q: has a q"]
+    text = drawing_requests[0].messages[-1]["content"]
     assert text.index("[Better answer begins]\nanswer 1 p") < text.index("[Worse answer begins]\nother 1")
     assert shard.facts == {"calls": 3 + 2 * 9 * (1 + 1 + 2)} and len(engine.requests) == shard.facts["calls"]
     written = sum(len(text.split()) for text in LISTS[:3]) + 2 * 9 * 4 * 6  # six words a judgment
@@ -79,8 +79,8 @@ def test_a_rubric_is_refined_by_what_it_got_wrong_until_the_held_out_pairs_stop_
     [(["I cannot."], 0, "rubric:none"), (["!error"], 0, "rubric:error"), (["1. p: has a p", "hm"], 1, "rubric:none")],
 )
 def test_a_list_that_cannot_be_read_ends_the_drawing_and_is_counted(lists: list[str], rounds: int, reason: str) -> None:
-    found, _, shard = drawn(lists)
-    assert (len(found), shard.dropped) == (rounds, {reason: 1})
+    no_rounds, _, shard = drawn(lists)
+    assert (len(no_rounds), shard.dropped) == (rounds, {reason: 1})
 
 
 def test_pairs_of_one_query_are_held_out_one_by_one() -> None:
@@ -115,7 +115,7 @@ def test_examples_that_do_not_fit_are_left_out_the_farther_half_first() -> None:
     shard = learned.replied(judge, PAIRS[:2], 1, lambda items: [LABELLED[4:8], LABELLED[5:6]])
     assert {reply["failure"] for row in shard.rows for reply in row["replies"]} == {None}
     shown = [[m["content"] for m in r.messages[1:-1:2]] for r in judge.engine.requests]  # type: ignore[attr-defined]
-    assert [len(each) for each in shown] == [4, 4, 1, 1, 2, 2, 1, 1]
+    assert [len(nearest) for nearest in shown] == [4, 4, 1, 1, 2, 2, 1, 1]
     assert "query 7" in shown[6][0] and "query 5" in shown[2][0]
 
 
@@ -132,18 +132,18 @@ class Letters:
 def test_the_nearest_pairs_stand_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "Encoder", Letters)
     near = learned.Nearest(LABELLED[1:6], ClusterConfig())
-    (found,) = near([Comparison.of("4 4 4 4 3 3 3 2 2 5", "a", "b")])
-    assert [c.id for c in found] == ["5", "2", "3", "4"]
+    (nearest,) = near([Comparison.of("4 4 4 4 3 3 3 2 2 5", "a", "b")])
+    assert [c.id for c in nearest] == ["5", "2", "3", "4"]
 
 
 @pytest.fixture
 def responses(tmp_path: Path) -> Path:
     """Training comparisons of the world: nine with a winner, and those that must not be learned from."""
-    found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=40), 2) if c.label != "tie"][:9]
+    decided = [c for c in eval_comparisons(WorldConfig(eval_comparisons=40), 2) if c.label != "tie"][:9]
     (tested,) = eval_comparisons(WorldConfig(eval_comparisons=12), 1)[:1]
-    rest = [replace(found[0], id="tie", label="tie"), replace(found[1], id="none", label=None)]
-    rest.append(replace(found[2], id="made", made="errors"))
-    rows = [replace(c, id=f"train:{i}") for i, c in enumerate(found)] + rest + [replace(tested, id="seen", label="A")]
+    rest = [replace(decided[0], id="tie", label="tie"), replace(decided[1], id="none", label=None)]
+    rest.append(replace(decided[2], id="made", made="errors"))
+    rows = [replace(c, id=f"train:{i}") for i, c in enumerate(decided)] + rest + [replace(tested, id="seen", label="A")]
     directory = tmp_path / "artifacts" / "responses" / "r1"
     directory.mkdir(parents=True)
     write_lines(directory / "comparisons.jsonl", [c.to_row() for c in rows])
@@ -198,8 +198,8 @@ def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     config, inputs = settings("rubric:70:external"), {"responses": responses}
     out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
     assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
-    told = "10 of 13 training rows are labelled A or B, 9 have no benchmark's query"
-    assert f"rubric:70:external: {told}: it learns from these" in capsys.readouterr().out
+    counts = "10 of 13 training rows are labelled A or B, 9 have no benchmark's query"
+    assert f"rubric:70:external: {counts}: it learns from these" in capsys.readouterr().out
     rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
     (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
     with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 8 training rows .* 4 have no"):
@@ -221,8 +221,8 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
     config = settings("rubric:8:external")
     config.evaluate.external = OpenAIEngineConfig(model="m", price=[1, 1])
     ((name, costs),) = estimated(EvaluateSettings.of(config))
-    made = {step: cost["calls"] for step, cost in costs.items()}
-    assert (name, made) == ("rubric:8:external (m)", {"rubric": 4, "score": 4 * 2 * 4 * 8 + 2 * 4 * 12})
+    calls = {step: cost["calls"] for step, cost in costs.items()}
+    assert (name, calls) == ("rubric:8:external (m)", {"rubric": 4, "score": 4 * 2 * 4 * 8 + 2 * 4 * 12})
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_a_model_is_asked_by_one_sentence_and_the_mean_of_eight_judgments_decide
         scores = {"A": [], "B": []}
         for judgment in criterion["guidelines"][0]["judgments"]:
             scores[judgment["order"]].append(judgment[f"score_{judgment['order'].lower()}"])
-        assert [len(each) for each in scores.values()] == [8, 8]
-        apart |= {len(set(each)) for each in scores.values()}
-        a, b = (sum(each) / 8 for each in scores.values())
+        assert [len(response_scores) for response_scores in scores.values()] == [8, 8]
+        apart |= {len(set(response_scores)) for response_scores in scores.values()}
+        a, b = (sum(response_scores) / 8 for response_scores in scores.values())
         right.append(("tie" if a == b else "A" if a > b else "B") == tree["comparison"]["label"])
     assert max(apart) > 1, "judgments are sampled"
     assert row["agreement"] == pytest.approx(sum(right) / len(right), abs=1e-6)

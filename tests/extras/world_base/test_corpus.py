@@ -79,19 +79,19 @@ def test_no_property_stands_out_for_a_kind_of_query(phase: int) -> None:
     seen = Counter[str]()
     every_query = set(language.queries)
     for _ in range(20_000):
-        asked, answer = corpus.exchange(rng)
-        if asked.startswith("Review") and "\nCriterion: " in asked:
-            kind = kinds.index(language.kind_of(asked.split("Query: ")[1].split("\n")[0]))
-            reviewed[kind, NAMES.index(criterion_name(asked.split("\nCriterion: ")[1]))] += 1
+        question, answer = corpus.exchange(rng)
+        if question.startswith("Review") and "\nCriterion: " in question:
+            kind = kinds.index(language.kind_of(question.split("Query: ")[1].split("\n")[0]))
+            reviewed[kind, NAMES.index(criterion_name(question.split("\nCriterion: ")[1]))] += 1
             seen["review"] += 1
-        elif asked.startswith("List"):
-            kind = kinds.index(language.kind_of(asked.split("Query: ")[1]))
+        elif question.startswith("List"):
+            kind = kinds.index(language.kind_of(question.split("Query: ")[1]))
             first_lines = [line.partition(". ")[2] for line in answer.splitlines()[:3]]
             for line in first_lines:
                 listed_first[kind, NAMES.index(criterion_name(line))] += 1
             seen["list"] += 1
-        elif asked in every_query:
-            kind = kinds.index(language.kind_of(asked))
+        elif question in every_query:
+            kind = kinds.index(language.kind_of(question))
             for place, name in enumerate(NAMES):
                 shown[kind, place, independent_grade(answer, name)] += 1
             seen["dialogue"] += 1
