@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from judgetrain.judges.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
-"""Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides the first."""
+"""Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides the first.
+
+Dr. GRPO (arXiv 2503.20783) divides by no completion's length, under which long wrong texts would cost less.
+"""
 
 
 SHARD = 100
@@ -274,6 +277,7 @@ def _trainer(
     from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, both_orders, unreadable
 
     config = rollouts.config
+    # TRL passes over the rows once, in their order, so that a resume needs no state of a sampler.
     chosen = [train[index] for index in in_order(len(train), config, out.seed)]
     rows = []
     for item in chosen:

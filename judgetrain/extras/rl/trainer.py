@@ -43,6 +43,7 @@ def policy(trainer: Any) -> Iterator[PreTrainedModel]:
         unwrap_model_for_generation(wrapped, trainer.accelerator, trainer.args.ds3_gather_for_generation) as model,
         torch.autocast(trainer.accelerator.device.type, dtype=torch.bfloat16, enabled=trainer.args.bf16),
     ):
+        # PEFT puts adapters into the base's own layers, so that the base generates with them.
         yield model.get_base_model() if hasattr(model, "peft_config") else model
 
 
@@ -183,6 +184,7 @@ def rewards_of(label: Verdict, margins: Sequence[float | None]) -> dict[str, flo
         margins: score of A minus that of B, by each judgment; None where it cannot be read, or never came about.
     """
     verdicts = [verdict_of(margin) for margin in margins]
+    # No part of it for one right order: half a reward would be had by always naming the first response.
     is_right = all(verdict == label for verdict in verdicts)
     unreadable_share = fmean(verdict is None for verdict in verdicts)
     return {"both_orders": float(is_right), "unreadable": -unreadable_share}
@@ -296,6 +298,7 @@ class Rollouts:
                     rows["completion_ids"].append([*completion])
                     rows["env_mask"].append([int(generated)] * len(completion))
                     rows["rewards"].append(rewards)
+        # None: the texts count as the policy's own, without a correction for the engine that sampled them.
         return {**rows, "logprobs": None}  # type: ignore[dict-item]
 
     def grow(
