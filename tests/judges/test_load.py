@@ -196,7 +196,7 @@ def config_of(*methods: str) -> Config:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Made:
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     calls: Made = []
 
     def make_engine(config: EngineConfig, model_path: str | None = None, name: str = "", **options: Any) -> Any:
