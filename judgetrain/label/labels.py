@@ -271,7 +271,7 @@ class KnownLabels:
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[ShownTexts, str] = {}
-        # What comes first stays: a repeated comparison with another label changes nothing.
+        # Of a comparison that stands twice the first label counts; of a response alone, the mean of all its pairs.
         scores_of: dict[ShownTexts, list[int]] = {}
         for comparison in comparisons:
             ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
