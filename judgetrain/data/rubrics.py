@@ -94,17 +94,22 @@ def read_rubric(path: str | Path) -> Rubric:
         ConfigError: there is no such file.
         DataError: the file holds no rubric.
     """
+    # Slow to import, and needed for files alone.
     import yaml
+
+    from judgetrain.yaml_text import ExpansionError, load_yaml
 
     file = Path(path).expanduser()
     try:
         text = file.read_text(encoding="utf-8-sig")
         # JSON is YAML, too.
-        content = yaml.safe_load(text)
+        content = load_yaml(text)
         # YAML makes one line of a plain text, which has a criterion a line.
         return rubric_of(text) if isinstance(content, str) else rubric_of(content)
     except RecursionError as error:
         raise DataError(f"{file}: it is nested too deeply to be a list of criteria") from error
+    except ExpansionError as error:
+        raise DataError(f"{file}: {error}") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:
@@ -236,14 +241,14 @@ def _text(raw: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise DataError(f"{name}: expected a text, found {value!r}")
+        raise DataError(f"{name}: expected a text, found {value!r:.80}")
     return value.strip()
 
 
 def _number(value: Any, name: str) -> float:
     """Return a value as a number; ``name`` is its column, for the message."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise DataError(f"{name}: expected a number, found {value!r}")
+        raise DataError(f"{name}: expected a number, found {value!r:.80}")
     return float(value)
 
 
@@ -258,7 +263,7 @@ def _scale(raw: Any, name: str) -> tuple[Level, ...]:
         # Both ways to write a scale become the longer one.
         raw = [{"label": label, "value": value} for label, value in raw.items()]
     if not isinstance(raw, Sequence) or isinstance(raw, str):
-        raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
+        raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r:.80}")
     levels = [_level(raw_level, name) for raw_level in raw]
     if len(levels) > 1 and levels[0].score > levels[-1].score:
         levels.reverse()
@@ -271,7 +276,7 @@ def _level(raw: Any, name: str) -> Level:
     score = fields["score"] if "score" in fields else fields.get("value")
     # A truth value is a label here, not a score.
     if isinstance(score, (str, bool)) or score is None:
-        raise DataError(f"{name}: {raw!r}: say what the level counts, as in {{no: 0, yes: 1}}")
+        raise DataError(f"{name}: {raw!r:.80}: say what the level counts, as in {{no: 0, yes: 1}}")
 
     texts = []
     for column in ("label", "name", "text", "description"):

@@ -16,6 +16,7 @@ import yaml
 from judgetrain.engines.prompting import continuation, neutralise, render, token_ids
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.schema import Dialogue
+from judgetrain.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,8 +241,8 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
     """
     path = prompt_file(name_or_path)
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raw = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"scorer prompts: {path} cannot be read: {' '.join(str(error).split())}") from error
     # An empty file is reported by its first missing part.
     if not isinstance(raw, dict):

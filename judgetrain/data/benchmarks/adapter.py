@@ -27,6 +27,7 @@ from judgetrain.data.config import adapter_file
 from judgetrain.data.rows import VERDICTS
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
+from judgetrain.yaml_text import load_yaml
 
 NEEDED = {
     "pair": ("query", "response_a", "response_b"),
@@ -138,8 +139,8 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
             "leave it out for rows with query, response_a, response_b and label"
         )
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raw = load_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     _check(raw, path)
 

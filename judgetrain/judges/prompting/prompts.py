@@ -22,6 +22,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import FRAME, SCORE_FRAME, frame_of
 from judgetrain.judges.prompting.verdicts import ReplyForm
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
+from judgetrain.yaml_text import load_yaml
 
 OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b", "pairs"})
 """The slots that people and other models fill; the rest is the judge's own text."""
@@ -305,7 +306,7 @@ def has_step(path: Path, step: str) -> bool:
     """Return whether a file is there and is a prompt set with this step."""
     if not path.is_file():
         return False
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = load_yaml(path.read_text(encoding="utf-8"))
     return isinstance(raw, dict) and step in raw
 
 
@@ -327,7 +328,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     try:
         source = path.read_text(encoding="utf-8")
         # The text is kept beside what it holds: it is saved with every judge as it was written.
-        raw = yaml.safe_load(source)
+        raw = load_yaml(source)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     except RecursionError as error:

@@ -156,10 +156,10 @@ def load_attacks(wording: str = WORDINGS[0], chosen: Sequence[str] = KINDS) -> l
 @cache
 def _wording(name: str) -> tuple[Attack, ...]:
     """Return all attacks of a wording, and the forgeries."""
-    import yaml
+    from judgetrain.yaml_text import load_yaml
 
-    rows = yaml.safe_load(Path(wording_file(name)).read_text(encoding="utf-8"))
+    rows = load_yaml(Path(wording_file(name)).read_text(encoding="utf-8"))
     attacks = [Attack(**row) for row in rows]
-    for row in yaml.safe_load(FORGERIES.read_text(encoding="utf-8")):
+    for row in load_yaml(FORGERIES.read_text(encoding="utf-8")):
         attacks.append(Attack(name=row["id"], kind="forgery", place=row["place"], text=row["text"]))
     return tuple(attacks)

@@ -1,0 +1,67 @@
+"""Reads YAML that people and judges bring, in time and memory that its text bounds."""
+
+from typing import Any
+
+import yaml
+
+DEEPEST = 200
+"""The most levels of lists and mappings in one another. A compiled reader would end the process at some thousands."""
+FEW = 100
+"""Values that any text may have: a single character may be a list of nothing."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ten times as fast where PyYAML was built with its library."""
+
+
+class ExpansionError(yaml.YAMLError):
+    """Aliases that stand for more than their text could say."""
+
+
+def load_yaml(text: str) -> Any:
+    """Return the values of a YAML text.
+
+    An alias stands for what its anchor holds, so that aliases of aliases make a short text a large value, and merged
+    keys (``<<``) copy it. All aliases written out, a text may have no more values than it has characters.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, or aliases make more of it (:class:`ExpansionError`).
+        RecursionError: it is nested deeper than :data:`DEEPEST` levels.
+    """
+    _check_size(text)
+    return yaml.load(text, _LOADER)
+
+
+def _check_size(text: str) -> None:
+    """Raise an error for a text that is nested too deeply, or whose aliases stand for too much."""
+    total = 0
+    anchored: dict[str, int] = {}
+    # Of each list or mapping that is open: its anchor, and the number of values before it.
+    open_nodes: list[tuple[str | None, int]] = []
+    line = 0
+    for event in yaml.parse(text, _LOADER):
+        if event.start_mark is not None:
+            line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            # One that is not known yet is its own, or an error of which the reader tells more.
+            total += anchored.get(str(event.anchor), 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            _note(anchored, event.anchor, 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, total))
+            total += 1
+            if len(open_nodes) > DEEPEST:
+                raise RecursionError(f"nested deeper than {DEEPEST} levels (line {line})")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            _note(anchored, anchor, total - before)
+        if total > len(text) + FEW:
+            raise ExpansionError(
+                f"line {line}: its aliases (*NAME) stand for more values than the text has characters; "
+                "write out what is meant"
+            )
+
+
+def _note(anchored: dict[str, int], anchor: str | None, size: int) -> None:
+    """Keep how many values an anchor stands for."""
+    if anchor is not None:
+        anchored[anchor] = size
