@@ -16,7 +16,7 @@ MERGED = ("ADALORA", "BOFT", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", 
 """The methods of PEFT whose merged model was seen to be the adapted one (tests/engines/test_adapters.py)."""
 
 
-def check_mergeable(path: str, base: PretrainedConfig, model_class: Any) -> None:
+def check_mergeable(path: str, base: PretrainedConfig) -> None:
     """Check that the adapters in a directory can be merged into a model of their base's architecture.
 
     On the device ``meta`` tensors have shapes and no values, so that a model of any size is made and merged in seconds.
@@ -26,13 +26,13 @@ def check_mergeable(path: str, base: PretrainedConfig, model_class: Any) -> None
     Args:
         path: the adapters' directory.
         base: the configuration of the model at the bottom.
-        model_class: of that model.
 
     Raises:
         EngineError: they cannot be merged, or the merged model would be another one; says why and what to do.
     """
     import torch
     from peft import PeftConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
 
     settings = PeftConfig.from_pretrained(path)
     check_method(path, settings)
@@ -42,7 +42,7 @@ def check_mergeable(path: str, base: PretrainedConfig, model_class: Any) -> None
     settings.inference_mode = False
     try:
         with torch.device("meta"):
-            model = model_class._from_config(copy.deepcopy(base), dtype=torch.float32)
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(base), dtype=torch.float32)
             adapted = get_peft_model(model, settings)
             check_shared(path, adapted)
             adapted.merge_and_unload()  # type: ignore[operator]

@@ -97,10 +97,11 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer, padding on the left, with a pad token and a chat template.
 
     A missing pad token becomes the end token (or the unknown token), since padding is always masked. A missing chat
-    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged.
+    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged. Of several named ones it has the default alone.
 
     Raises:
-        EngineError: the tokenizer cannot be loaded; names the path and the remedy.
+        EngineError: the tokenizer cannot be loaded, or none of its chat templates is the default; names the path and
+            the remedy.
     """
     from transformers import AutoTokenizer
 
@@ -122,13 +123,16 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
 
+    tokenizer.chat_template = _default_template(tokenizer, config.path)
     # Base models are trained on text without turns.
     if not tokenizer.chat_template:
         say_once("%s has no chat template, as base models have none: it gets a plain one", config.path)
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
-    _check_templates(tokenizer, config.path)
     template = tokenizer.chat_template
-    if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
+    # The shipped ones are known, and trying a template takes most of a second.
+    if template not in _shipped_templates():
+        check_template(template, tokenizer.special_tokens_map, config.path)
+    if "strftime_now" in template and not template.startswith(CLOCK):
         tokenizer.chat_template = CLOCK + template
     if not isinstance(tokenizer.model_max_length, (int, float)):
         raise EngineError(
@@ -142,16 +146,27 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _check_templates(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Raise EngineError where a chat template from elsewhere takes too much time or memory.
+def _default_template(tokenizer: PreTrainedTokenizerBase, path: str) -> Any:
+    """Return a tokenizer's chat template: of several named ones, the default.
 
-    The shipped ones are known, and trying a template takes most of a second.
+    A judge is prompted, trained, written and served with one. The others are for tools and documents, which judges are
+    not given; and libraries choose among them by what they are asked for, each in its own way.
+
+    Raises:
+        EngineError: none of several is named default.
     """
     templates = tokenizer.chat_template
-    named = templates if isinstance(templates, dict) else {"default": templates}
-    for template in named.values():
-        if template not in _shipped_templates():
-            check_template(template, tokenizer.special_tokens_map, path)
+    if not isinstance(templates, dict):
+        return templates
+    names = ", ".join(sorted(templates))
+    if "default" not in templates:
+        raise EngineError(
+            f"the tokenizer of {path} has several chat templates ({names}) and none that is named default: write the "
+            f"one that judges are to be prompted with into chat_template.jinja, and remove the others"
+        )
+    if len(templates) > 1:
+        say_once("%s has several chat templates (%s): judges are prompted with the one named default", path, names)
+    return templates["default"]
 
 
 @cache
@@ -171,7 +186,8 @@ _TOKENIZERS: dict[Stamps, tuple[PreTrainedTokenizerBase, int]] = {}
 def _stamps_of(directory: Path) -> Stamps:
     """Return the stamps of a directory's files; empty for an id on the Hub, which is no directory."""
     stamps = []
-    for file in directory.glob("*"):
+    # Named chat templates stand in a folder of their own.
+    for file in (*directory.glob("*"), *directory.glob("additional_chat_templates/*")):
         if file.exists():
             stat = file.stat()
             stamps.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -344,7 +360,7 @@ def load_model(
         # Only safetensors are read, since a pickle runs code.
         options |= {"output_loading_info": True, "use_safetensors": True}
         model, loading_info = from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
-        _check_layers(config, loading_info)
+        _check_layers(config, model, loading_info)
 
     model = model.train(False)
     if device is None or is_split or four_bit:
@@ -418,7 +434,13 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
         return merged.requires_grad_(True).train(False)
 
 
-def _check_layers(config: ModelConfig, loading_info: Mapping[str, Any]) -> None:
+_LAYER = re.compile(r"(?P<stack>.*\.(?:layers|h|blocks))\.\d+\.")
+"""The beginning of a weight's name that belongs to one of a stack of layers."""
+_TOWER = re.compile(r"(?:^|\.)(?:vision|visual|image|audio|speech)")
+"""Part of the name of a stack of layers that reads pictures or sound."""
+
+
+def _check_layers(config: ModelConfig, model: PreTrainedModel, loading_info: Mapping[str, Any]) -> None:
     """Raise EngineError where a model's layers and weights do not belong together: missing weights would be random.
 
     Weights beside the layers do no harm: a text model has no use for those of a picture model.
@@ -430,12 +452,24 @@ def _check_layers(config: ModelConfig, loading_info: Mapping[str, Any]) -> None:
             f"file is missing"
         )
     unexpected = sorted(loading_info["unexpected_keys"])
-    in_layers = [name for name in unexpected if re.search(r"\.(layers|h|blocks)\.\d+\.", name)]
+    own_stacks = {_stack_of(name) for name in model.state_dict()}
+    in_layers = []
+    for name in unexpected:
+        stack = _stack_of(name)
+        is_beside = stack is None or (stack not in own_stacks and _TOWER.search(stack) is not None)
+        if not is_beside:
+            in_layers.append(name)
     if in_layers:
         raise EngineError(
             f"{config.path}: {len(in_layers)} weights are of layers it does not have, as {in_layers[0]}: config.json "
             f"is another model's, or a file is missing"
         )
+
+
+def _stack_of(name: str) -> str | None:
+    """Return the stack of layers that a weight belongs to, as ``model.layers``; None for one that is in none."""
+    layer = _LAYER.match(name)
+    return None if layer is None else layer["stack"]
 
 
 def best_device() -> str:
@@ -470,10 +504,32 @@ def own_context(config: ModelConfig) -> int:
 
 
 def context_length(config: PretrainedConfig, limit: int | None = None) -> int:
-    """Return the most tokens of prompt and completion: the model's own limit or ``limit``, whichever is smaller."""
+    """Return the most tokens of prompt and completion: the model's own limit or ``limit``, whichever is smaller.
+
+    Some position embeddings are chosen by the longest text that is read at once: beyond a length (longrope's
+    ``original_max_position_embeddings``), they are others for every text of the batch, and the keys that a cache holds
+    were made with the former ones. Up to that length a text's embeddings are its own, so that it is the limit, which is
+    logged. Embeddings of the kind ``dynamic`` change beyond ``max_position_embeddings``, which is a limit anyway.
+    """
     text_config = config.get_text_config()
     # GPT-2 and its kin call it n_positions.
     model_limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
     if not model_limit:
         model_limit = NO_LIMIT
+    for part in rope_parts(config):
+        steady = part.get("original_max_position_embeddings") or NO_LIMIT
+        if part.get("rope_type") == "longrope" and steady < model_limit:
+            say_once(
+                "the %s model is read up to %d tokens: beyond, its position embeddings (longrope) depend on the "
+                "longest text of a batch",
+                text_config.model_type,
+                steady,
+            )
+            model_limit = steady
     return int(min(model_limit, limit or model_limit))
+
+
+def rope_parts(config: PretrainedConfig) -> list[dict[str, Any]]:
+    """Return the parameters of a model's rotary position embeddings: of each kind of layer, where there are several."""
+    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    return [part for part in (parameters, *parameters.values()) if isinstance(part, dict)]

@@ -1,17 +1,24 @@
-"""Whether a model can be loaded, looked at before anything runs: all but the reading of its weights."""
+"""Check before anything runs whether a model can be loaded, asked and trained: all but the reading of its weights."""
+
+from __future__ import annotations
 
 import copy
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
-from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
-from judgetrain.engines.prompting import render
+from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path, revision_of
+from judgetrain.engines.prompting import render, token_ids
 from judgetrain.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 WEIGHTS = (".safetensors", ".gguf")
 """Never a pickle (``.bin``), which runs code."""
@@ -19,11 +26,17 @@ INDEX = "model.safetensors.index.json"
 
 
 def check_loadable(config: ModelConfig, named: str) -> None:
-    """Check a model's configuration, its files of weights, its tokenizer and its chat template (ConfigError: what is
-    wrong with what is ``named``, a key and its value, and the remedy).
+    """Check a model's configuration, its files of weights, its tokenizer and its chat template.
 
     Of a model on the Hub the metadata are asked for and the small files are fetched; with ``HF_HUB_OFFLINE`` it has to
     be in the cache. Of GGUF files only the first bytes are read.
+
+    Args:
+        config: the model.
+        named: the key that names it and the key's value, which messages begin with.
+
+    Raises:
+        ConfigError: it cannot be loaded or run; says why, and what to do.
     """
     try:
         _check(config)
@@ -32,6 +45,7 @@ def check_loadable(config: ModelConfig, named: str) -> None:
 
 
 def _check(config: ModelConfig) -> None:
+    """Raise EngineError where a model cannot be loaded or run (:func:`check_loadable`)."""
     path, gguf = resolve_path(config)
     directory = Path(path)
     if gguf:
@@ -45,20 +59,90 @@ def _check(config: ModelConfig) -> None:
         _check(base)
         _check_adapters(config)
         # It is the adapters' own.
-        load_tokenizer(config)
+        _check_tokenizer(config, path)
         return
-    local = directory.is_dir()
-    names = [p.name for p in directory.iterdir()] if local else check_on_hub(path, config.revision, "config.json")
-    if local and INDEX in (names or ()):
-        parts = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
-        if missing := sorted(parts - set(names or ())):
-            raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")
-    if names is not None and not any(name.endswith(WEIGHTS) for name in names):
-        where = "directory" if local else "repository on the Hugging Face Hub"
-        raise EngineError(f"the {where} holds no weights ({', '.join(WEIGHTS)})")
-    tokenizer = load_tokenizer(config)
+    if directory.is_dir():
+        _check_files(directory)
+    else:
+        # None where only the cache can be read, which has those files that were fetched.
+        names = check_on_hub(path, config.revision, "config.json")
+        if names is not None:
+            _check_weights(names, "repository on the Hugging Face Hub")
+    tokenizer = _check_tokenizer(config, path)
     _check_kind(config, path, max(tokenizer.get_vocab().values()))
     render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
+
+
+def _check_files(directory: Path) -> None:
+    """Raise EngineError where a model's directory has no weights, or lacks a file that its index names."""
+    names = {path.name for path in directory.iterdir()}
+    if INDEX in names:
+        weight_map = json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"]
+        missing = sorted(set(weight_map.values()) - names)
+        if missing:
+            raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")
+    _check_weights(names, "directory")
+
+
+def _check_weights(names: Iterable[str], where: str) -> None:
+    """Raise EngineError where none of some files holds weights; ``where`` says of what they are, for the message."""
+    if not any(name.endswith(WEIGHTS) for name in names):
+        raise EngineError(f"the {where} holds no weights ({', '.join(WEIGHTS)})")
+
+
+PLAIN = (
+    "Which of the two responses is the better one, and why?\n\nScore: 5 of 10 (it's 3.14!)",
+    "def f(x):\n    return x  # naïve café, 東京 2024",
+)
+"""Texts on which a tokenizer is compared with its own file."""
+
+
+def _check_tokenizer(config: ModelConfig, path: str) -> PreTrainedTokenizerBase:
+    """Return a model's tokenizer, if it splits texts as its file ``tokenizer.json`` says.
+
+    For some architectures Transformers takes a class of its own and what it knows of their tokenizers, whatever stands
+    in the file. So a model of Qwen2's architecture with another tokenizer would read texts that are cut in other places
+    than those that it was trained on; so would everybody who loads a judge made of it.
+
+    Raises:
+        EngineError: it does not, or cannot be loaded.
+    """
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import cached_file
+
+    tokenizer = load_tokenizer(config)
+    # The general class reads the file as it is. One with code of its own may mean to differ.
+    is_general = type(tokenizer) is PreTrainedTokenizerFast
+    if is_general or config.trust_remote_code or not tokenizer.is_fast:
+        return tokenizer
+    file = cached_file(
+        path, "tokenizer.json", revision=revision_of(config), _raise_exceptions_for_missing_entries=False
+    )
+    if file is None:
+        return tokenizer
+    by_file = Tokenizer.from_file(file)
+    by_file.no_truncation()
+    by_file.no_padding()
+    for text in PLAIN:
+        ids = tuple(by_file.encode(text, add_special_tokens=False).ids)
+        if ids != token_ids(tokenizer, text):
+            raise EngineError(
+                f"Transformers reads its tokenizer as {type(tokenizer).__name__}, which splits texts otherwise than "
+                f"its tokenizer.json ({len(token_ids(tokenizer, text))} tokens for {len(ids)} of {text[:30]!r}): the "
+                f"model would read other tokens than it was trained on; take another base"
+            )
+    return tokenizer
+
+
+def _root_of(config: ModelConfig) -> ModelConfig:
+    """Return the model at the bottom of adapters; the model itself where it is none."""
+    root = config
+    below = adapted(root)
+    while below is not None:
+        root = below
+        below = adapted(root)
+    return root
 
 
 def _check_adapters(config: ModelConfig) -> None:
@@ -66,36 +150,30 @@ def _check_adapters(config: ModelConfig) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     directory, _ = resolve_path(config)
-    root = config
-    below = adapted(root)
-    while below is not None:
-        root = below
-        below = adapted(root)
+    root = _root_of(config)
     path, gguf = resolve_path(root)
     if gguf:
         return
-    found = load_config(root, path)
+    model_config = load_config(root, path)
     # A model whose code comes with it is looked at when it is loaded.
-    if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        check_mergeable(directory, found, MODEL_FOR_CAUSAL_LM_MAPPING[type(found)])
+    if type(model_config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        check_mergeable(directory, model_config)
 
 
-def check_trainable(config: ModelConfig, named: str) -> None:
+def check_unquantised(config: ModelConfig, named: str) -> None:
     """Check that the weights of a base are ordinary ones, which training can change and write.
 
+    Args:
+        config: the model.
+        named: the key that names it and the key's value, which messages begin with.
+
     Raises:
-        ConfigError: they are stored quantised; ``named``, a key and its value, and the remedy.
+        ConfigError: they are stored quantised; says what to take.
     """
-    try:
-        path, gguf = resolve_path(config)
-        # GGUF is unpacked, and adapters were looked at with their base.
-        if gguf or adapted(config) is not None:
-            return
-        found = load_config(config, path)
-    except EngineError as error:
-        raise ConfigError(f"{named}: {error}") from error
-    quantization = getattr(found, "quantization_config", None)
-    if quantization is None:
+    model_config = _config_of(config, named)
+    quantization = getattr(model_config, "quantization_config", None)
+    # Adapters were looked at with their base.
+    if quantization is None or _root_of(config) is not config:
         return
     if not isinstance(quantization, dict):
         quantization = quantization.to_dict()
@@ -106,40 +184,156 @@ def check_trainable(config: ModelConfig, named: str) -> None:
     )
 
 
-def _check_kind(config: ModelConfig, path: str, last: int) -> None:
-    """That it is a causal language model which the decoder can run, with embeddings up to the token id ``last``."""
+def check_trainable(config: ModelConfig, named: str) -> None:
+    """Check that a base is one that TRL can train, and that a judge made of it can be read again.
+
+    TRL's losses are made of the hidden states of a model's decoder, which it looks for under the name that the model's
+    class gives; a wrong name leaves the whole model.
+
+    Args:
+        config: the model.
+        named: the key that names it and the key's value, which messages begin with.
+
+    Raises:
+        ConfigError: it is none, or its weights are stored quantised; says what to take.
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    found = load_config(config, path)
-    own = getattr(found, "auto_map", None) or {}
-    if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        _check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(found)], found)
-    elif "AutoModelForCausalLM" not in own:
-        raise EngineError(f"a model of type {found.model_type!r} is no causal language model")
-    if found.model_type == "bloom" or getattr(found, "alibi", False):
-        raise EngineError(f"models of type {found.model_type!r} with ALiBi cannot be decoded here; take another base")
-    if last >= (rows := getattr(found.get_text_config(), "vocab_size", None) or last + 1):
-        told = f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}"
-        raise EngineError(f"{told}: take the tokenizer that belongs to the model, or resize the embeddings")
+    check_unquantised(config, named)
+    model_config = _config_of(config, named)
+    # A model whose code comes with it is looked at when it is loaded.
+    if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return
+    kind = model_config.model_type
+    # Of a model with pictures the judge may keep the text model alone, which has a configuration of its own.
+    written = MODEL_FOR_CAUSAL_LM_MAPPING[type(model_config)].config_class
+    if written not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ConfigError(
+            f"{named}: of a model of type {kind!r} a judge would be written as {written.model_type!r}, which cannot be "
+            f"read again as a causal language model: take another base"
+        )
+    try:
+        model = _without_weights(model_config)
+    except EngineError as error:
+        raise ConfigError(f"{named}: {error}") from error
+    if model is not None and model.base_model is model:
+        raise ConfigError(
+            f"{named}: a model of type {kind!r} does not show its decoder ({model.base_model_prefix!r} is no part of "
+            f"it), through which TRL trains: it can be asked as it is, and to train take another base"
+        )
 
 
-def _check_cache(model_class: Any, config: Any) -> None:
-    """Check that a model of the class writes into the cache that it is given, tried on one without weights.
+def _config_of(config: ModelConfig, named: str) -> Any:
+    """Return the configuration of a model, or of the one below adapters; None for GGUF files, which are unpacked.
 
-    On the device ``meta`` tensors have shapes and no values, so that a model of any size is made and run in a second.
-    One that needs values (to choose experts, say) cannot be tried so. It passes here, and the engine tries it with its
+    Raises:
+        ConfigError: it cannot be read; begins with ``named``.
+    """
+    try:
+        root = _root_of(config)
+        path, gguf = resolve_path(root)
+        return None if gguf else load_config(root, path)
+    except EngineError as error:
+        raise ConfigError(f"{named}: {error}") from error
+
+
+def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
+    """Check that a model is a causal language model which can be made and decoded.
+
+    Args:
+        config: the model.
+        path: where it is.
+        last_token: the largest token id of its tokenizer, which needs an embedding.
+
+    Raises:
+        EngineError: it is none; says why, and what to do.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    model_config = load_config(config, path)
+    kind = model_config.model_type
+    is_shipped = type(model_config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    brings_code = "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {})
+    if not is_shipped and not brings_code:
+        raise EngineError(f"a model of type {kind!r} is no causal language model")
+    if kind == "bloom" or getattr(model_config, "alibi", False):
+        raise EngineError(f"models of type {kind!r} with ALiBi cannot be decoded here; take another base")
+    embeddings = getattr(model_config.get_text_config(), "vocab_size", None)
+    if embeddings and last_token >= embeddings:
+        raise EngineError(
+            f"its tokenizer has tokens up to id {last_token}, and the model embeddings for {embeddings}: take the "
+            f"tokenizer that belongs to the model, or resize the embeddings"
+        )
+    if is_shipped:
+        _check_cache(model_config)
+
+
+def _without_weights(config: Any) -> Any:
+    """Return a model without weights; None for one that cannot be made so.
+
+    On the device ``meta`` tensors have shapes and no values, so that a model of any size is made in a second.
+
+    Raises:
+        EngineError: it cannot be made at all; with weights it is made in the same way.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16)
+    except Exception as error:
+        if _needs_values(error):
+            return None
+        raise EngineError(_unmade(config.model_type, error)) from error
+
+
+def _check_cache(config: Any) -> None:
+    """Check that a model can be made, and writes into the cache that it is given, tried on one without weights.
+
+    One that needs values (to choose experts, say) cannot be run so. It passes here, and the engine tries it with its
     weights when it loads them.
+
+    Raises:
+        EngineError: it cannot be made, fails whatever its weights are, or leaves the cache empty.
     """
     import torch
 
     from judgetrain.engines.cache_keyword import ForgetfulModelError, cache_keyword
 
+    model = _without_weights(config)
+    if model is None:
+        return
     try:
         with torch.device("meta"):
-            model = model_class._from_config(copy.deepcopy(config), dtype=torch.bfloat16)
             cache_keyword(model.eval())
     except ForgetfulModelError as error:
-        told = f"a model of type {config.model_type!r} leaves the cache empty that it is given"
-        raise EngineError(f"{told}: it would forget what it has read after every token; take another base") from error
-    except Exception:  # whatever a model says that has no values; with its weights it says so again
+        raise EngineError(
+            f"a model of type {config.model_type!r} leaves the cache empty that it is given: it would forget what it "
+            f"has read after every token; take another base"
+        ) from error
+    except (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
+        if _needs_values(error):
+            return
+        reason = " ".join(str(error).split())[:200]
+        raise EngineError(
+            f"a model of type {config.model_type!r} fails over two tokens with a cache ({type(error).__name__}: "
+            f"{reason}): it cannot be decoded here; take another base"
+        ) from error
+    except Exception:
+        # Whatever else a model says that has no values: with its weights it says so again.
         return
+
+
+def _needs_values(error: Exception) -> bool:
+    """Return whether an error is one of tensors that have no values."""
+    return isinstance(error, NotImplementedError) or "meta" in str(error)
+
+
+def _unmade(kind: str, error: Exception) -> str:
+    """Return the message for a model that cannot be made from its configuration, which names missing packages."""
+    packages = re.findall(r"`pip install ([\w.-]+)`", str(error))
+    if isinstance(error, ImportError) and packages:
+        return f"a model of type {kind!r} needs packages that are not installed: pip install {' '.join(packages)}"
+    reason = " ".join(str(error).split())[:200]
+    return f"a model of type {kind!r} cannot be made from its configuration ({type(error).__name__}: {reason})"

@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.digests import note_weights
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
-from judgetrain.engines.model_check import check_trainable
+from judgetrain.engines.model_check import check_unquantised
 from judgetrain.errors import TrainingError
 from judgetrain.train import arguments
 from judgetrain.train.checkpoints import (
@@ -312,7 +312,7 @@ def _callbacks(job: RowsJob, heldout: Dataset | None, out: StageRun) -> list[Tra
 
 def policy_of(job: Job) -> PreTrainedModel:
     """Return the model that is trained, as it starts."""
-    check_trainable(job.start, f"{job.key} starts from {job.start.path}")
+    check_unquantised(job.start, f"{job.key} starts from {job.start.path}")
     start = arguments.trainable(job.start, job.config.bf16, job.config.lora)
     model = load_model(start, four_bit=job.config.four_bit)
     model.train()

@@ -91,26 +91,44 @@ def test_what_prompts_begin_with_together_is_read_once(window):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
-def test_texts_are_not_read_by_parts_where_positions_depend_on_what_is_read_at_once():
-    """Long texts have other frequencies there, and the beginning alone would be read by those of a short one."""
+ROPES = {
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0},
+    "longrope": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 128,
+        "short_factor": [1.0] * 4, "long_factor": [8.0] * 4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_no_text_is_read_by_positions_that_depend_on_the_longest_of_its_batch(kind):
+    """From a length on these embeddings are others for all texts that are read at once: that length is the limit."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(3)
     tokenizer = word_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=128, initializer_range=0.4, pad_token_id=0, eos_token_id=2, bos_token_id=None,
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0},
+        max_position_embeddings={"dynamic": 128, "longrope": 1024}[kind], initializer_range=0.4, pad_token_id=0,
+        eos_token_id=2, bos_token_id=None, rope_parameters=ROPES[kind],
     )  # fmt: skip
-    engine = TransformersEngine(TransformersEngineConfig(), LlamaForCausalLM(config).eval(), tokenizer)
-    engine.max_context = 1024
+    model = LlamaForCausalLM(config).eval()
     words = " ".join(prompts(150)).split()
-    texts = [" ".join([*words[:110], *words[i : i + 40]]) for i in (110, 150)]
-    rows = [engine._row(tuple(tokenizer(text)["input_ids"]), GREEDY, i, i) for i, text in enumerate(texts)]
-    logits, _ = engine._decoder._prefill(rows, max(len(r.prompt) for r in rows), 400)
-    for row, logit_row in zip(rows, logits, strict=True):
-        plain = engine.model(torch.tensor([row.prompt])).logits[0, -1]
-        assert torch.allclose(plain.log_softmax(-1), logit_row.log_softmax(-1), atol=1e-3)
+    short, other, long = (" ".join(words[:size]) for size in (90, 100, 150))
+
+    alone = torch.tensor([tokenizer(short)["input_ids"]])
+    plain = model(alone).logits[0, -1].log_softmax(-1)
+    padded = torch.nn.functional.pad(alone, (0, 60))
+    beside_a_long_one = model(padded).logits[0, alone.shape[1] - 1].log_softmax(-1)
+    assert (plain - beside_a_long_one).abs().max() > 0.01, "else there is nothing to keep away"
+    model(alone)  # those of kind dynamic stay as they are until a short text comes
+
+    engine = TransformersEngine(TransformersEngineConfig(), model, tokenizer)
+    assert engine.max_context == 128
+    answers = engine.generate([ask(text) for text in (short, long, other)], seed=1)
+    assert [answer.finish_reason == "too_long" for answer in answers] == [False, True, False]
+    for text, answer in ((short, answers[0]), (other, answers[2])):
+        assert (answer.text, answer.generated_tokens) == reference(engine, text, 12)
 
 
 def test_memory_that_was_never_written_is_never_read(engine):

@@ -3,86 +3,35 @@
 Those that pass stand in docs/architectures.md.
 """
 
-import re
+import importlib.util
+import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import transformers
+from transformers import AutoTokenizer
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import config_ends, end_token_ids, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.model_check import check_loadable
+from judgetrain.engines.model_check import check_loadable, check_trainable
+from judgetrain.errors import ConfigError, EngineError
+from tests.builders.architectures import KINDS, PAGE, REFUSED, configuration, page, tiny
 from tests.builders.engines import ask
 from tests.builders.train import config, logged, run_initial, sft_rows, weights
 
-PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
-TEXT = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.3,
-}
-WINDOW = {"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}
-PICTURES = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "image_size": 28,
-    "patch_size": 14,
-}
-GEMMA = TEXT | {"query_pre_attn_scalar": 8}
-KINDS: dict[str, dict[str, Any]] = {
-    "cohere2": TEXT | WINDOW,
-    "gemma2": GEMMA | WINDOW,
-    "gemma3": {"text_config": GEMMA | WINDOW, "vision_config": PICTURES, "mm_tokens_per_image": 4},
-    "gemma3_text": GEMMA | WINDOW,
-    "glm4": TEXT,
-    "granite": TEXT,
-    "llama": TEXT,
-    "mistral": TEXT | {"sliding_window": 64},
-    "mixtral": TEXT | {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "olmo2": TEXT,
-    "phi3": TEXT,
-    "qwen3": TEXT,
-    "smollm3": TEXT,
-}
-"""The configuration of a tiny model by its ``model_type``."""
 
-
-def tiny(kind: str, place: Path) -> Any:
-    """Write a tiny model of a kind with the shipped base's tokenizer, and return its configuration."""
-    tokenizer = load_tokenizer(ModelConfig(path=str(WORLD_BASE)))
-    own_settings = {
-        "vocab_size": max(tokenizer.get_vocab().values()) + 1,
-        "bos_token_id": tokenizer.eos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    settings = dict(KINDS[kind])
-    if "text_config" in settings:
-        settings["text_config"] = settings["text_config"] | own_settings
-    else:
-        settings |= own_settings
-    model_config = transformers.AutoConfig.for_model(kind, **settings)
-    torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(model_config).save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return model_config
+def check_base(base: ModelConfig) -> None:
+    """Check a base as a run does before its first stage."""
+    check_loadable(base, "train.base.path")
+    check_trainable(base, "train.base.path")
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["whole", "adapters"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_base_goes_from_the_check_to_its_answers(kind: str, lora: bool, tmp_path: Path) -> None:
     tiny(kind, tmp_path / "base")
-    check_loadable(ModelConfig(path=str(tmp_path / "base")), "train.base.path")
+    check_base(ModelConfig(path=str(tmp_path / "base")))
     settings = config(max_steps=2, lora=lora)
     settings.train.base.path = str(tmp_path / "base")
     run = run_initial(tmp_path, settings, sft_rows(12))
@@ -109,6 +58,71 @@ def test_a_model_of_text_and_pictures_ends_where_its_text_model_does(tmp_path: P
     assert end_token_ids(ModelConfig(path=str(tmp_path)), tokenizer) == {end}
 
 
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_pass_is_refused_before_anything_is_paid(kind: str, tmp_path: Path) -> None:
+    if kind == "gemma3n":
+        if importlib.util.find_spec("timm"):
+            pytest.skip("timm is here")
+        # Not even a tiny one can be made without the package.
+        tiny("gemma3n_text", tmp_path)
+        configuration(kind, REFUSED[kind]).save_pretrained(tmp_path)
+    else:
+        tiny(kind, tmp_path)
+    base = ModelConfig(path=str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"^train\.base\.path: .*{REFUSED[kind].refusal}") as refusal:
+        check_base(base)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_text_model_of_one_that_reads_pictures_is_asked(tmp_path: Path) -> None:
+    """Weights of its pictures are beside the text model's, and no layers that are missing in config.json."""
+    tiny("llama4", tmp_path)
+    judge = ModelConfig(path=str(tmp_path))
+    check_loadable(judge, "judge")
+    engine = TransformersEngine(TransformersEngineConfig(model=judge))
+    (answer,) = engine.generate([ask("the cat", temperature=0.0, max_new_tokens=4)], 0)
+    assert answer.error is None and answer.generated_tokens > 0
+
+
+def test_weights_of_layers_that_a_text_model_lacks_are_not_beside_it(tmp_path: Path) -> None:
+    tiny("gemma3", tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["text_config"] |= {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(EngineError, match=r"weights are of layers it does not have, as \S*language_model\.layers\.1\."):
+        load_model(ModelConfig(path=str(tmp_path)))
+
+
+def test_a_tokenizer_that_transformers_does_not_read_as_it_is_written_is_refused(tmp_path: Path) -> None:
+    """A model of Qwen2's architecture gets Qwen2's tokenizer, whatever its tokenizer.json says."""
+    tiny("qwen2", tmp_path)
+    check_loadable(ModelConfig(path=str(tmp_path)), "k")
+    load_tokenizer(ModelConfig(path=str(WORLD_BASE))).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"^k: Transformers reads its tokenizer as Qwen2Tokenizer, which splits"):
+        check_loadable(ModelConfig(path=str(tmp_path)), "k")
+
+
+def test_of_named_chat_templates_the_default_makes_the_judge(tmp_path: Path) -> None:
+    tiny("llama", tmp_path / "base")
+    tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path / "base")))
+    default = tokenizer.chat_template
+    tokenizer.chat_template = {"default": default, "tool_use": "{{ messages[0].content }}", "rag": "nothing"}
+    tokenizer.save_pretrained(tmp_path / "base")
+    base = ModelConfig(path=str(tmp_path / "base"))
+    check_loadable(base, "k")
+    assert load_tokenizer(base).chat_template == default
+    settings = config(max_steps=1)
+    settings.train.base.path = base.path
+    run = run_initial(tmp_path, settings, sft_rows(8))
+    assert AutoTokenizer.from_pretrained(run.path("model")).chat_template == default
+
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    tokenizer.chat_template = {"chat": default, "tool_use": default}
+    tokenizer.save_pretrained(tmp_path / "base")
+    with pytest.raises(ConfigError, match=r"chat templates \(chat, rag, tool_use\) and none that is named default"):
+        check_loadable(base, "k")
+
+
 def test_the_page_names_what_was_tried() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == sorted(KINDS)
+    """``python -m tests.builders.architectures`` writes it."""
+    assert PAGE.read_text(encoding="utf-8") == page()

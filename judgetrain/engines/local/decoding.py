@@ -22,7 +22,7 @@ from judgetrain.engines.local.row_cache import BatchMask, RowCache, only_attenti
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 Ids = tuple[int, ...]
 """The token ids of a prompt, or of its beginning."""
@@ -72,8 +72,8 @@ class BatchDecoder:
         arguments = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in arguments
         self._keeps_logits = "logits_to_keep" in arguments
-        # These embeddings depend on the longest text that is read at once, so that beginnings cannot be read apart.
-        self._by_parts = self._takes_positions and not {"longrope", "dynamic"} & rope_types(model.config)
+        # Without positions of its own a beginning that is read apart would be numbered from its padding.
+        self._by_parts = self._takes_positions
         # A ready additive mask saves making one per step and layer; GPU kernels do better with their own.
         self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
 
@@ -372,13 +372,6 @@ def _common_length(one: Ids, other: Ids) -> int:
             break
         length += 1
     return length
-
-
-def rope_types(config: PreTrainedConfig) -> set[str]:
-    """Return the kinds of rotary position embeddings; some choose frequencies by the longest text read at once."""
-    parameters = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    # Models with several kinds of layers have parameters for each kind.
-    return {str(part.get("rope_type")) for part in (parameters, *parameters.values()) if isinstance(part, dict)}
 
 
 def _by_length(prompts: Iterable[Ids]) -> list[Ids]:
