@@ -13,7 +13,8 @@ from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
-from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path, revision_of
+from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
+from judgetrain.engines.pretrained import revision_of
 from judgetrain.engines.prompting import render, token_ids
 from judgetrain.errors import ConfigError, EngineError
 
