@@ -87,14 +87,6 @@ class LabelConfig:
         active_if=lambda c: c.rule != "evidence",
     )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
-    sft_judged: float = key(
-        1.0,
-        "share of the comparisons, drawn by the seed, whose guidelines and judgments are SFT examples; of the others "
-        "the list of criteria alone",
-        above=0.0,
-        high=1.0,
-        active_if=lambda c: c.sft_judged < 1,
-    )
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
     min_evidence: float = key(

@@ -154,9 +154,7 @@ class TrainingData:
                 kept.append(path)
         if not kept:
             return []
-        drawn: list[BranchPath] = []
-        if self._is_judged(tree):
-            drawn = self._drawn(kept, rng)
+        drawn = self._drawn(kept, rng)
         rows = []
         guidelines = {}
         for criterion, guideline, judgment in drawn:
@@ -171,13 +169,6 @@ class TrainingData:
         if len(tree.criteria) == self.prompter.count and not tree.given:
             rows.append(self.prompter.criteria_row(tree.comparison, self._leading_first(tree, kept, label)))
         return rows
-
-    def _is_judged(self, tree: EvaluationTree) -> bool:
-        """Return whether a tree's guidelines and judgments are taught, or its list alone (``config.sft_judged``)."""
-        # A judge's list depends on few tokens of its prompt, and takes many examples to learn; a base that can read
-        # judges well after few. Lists are also shorter by far.
-        draw = random.Random(derive_seed(self.seed, "sft_judged", tree.comparison.id)).random()
-        return draw < self.config.sft_judged
 
     def _drawn(self, kept: Sequence[BranchPath], rng: random.Random) -> list[BranchPath]:
         """Return at most ``max_sft_per_tree`` branches, drawn at random, in the tree's order.

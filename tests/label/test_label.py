@@ -272,23 +272,6 @@ def test_no_judgment_that_is_ranked_is_taken_without_the_other_response_s(ranked
     assert bool(alone) != ranked, alone
 
 
-def test_a_share_of_trees_gives_judgments_and_every_one_its_list() -> None:
-    """Of 200 trees a quarter gives judgments and guidelines: 50 by a binomial spread of 6; each gives its list."""
-    data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=1, sft_judged=0.25))
-    one = tree()
-    for number in range(200):
-        data.add(replace(one, comparison=replace(one.comparison, id=f"pair {number}")))
-    levels = Counter(row["level"] for row in data.sft)
-    assert levels["criteria"] == 200
-    assert levels["judgment"] == levels["guideline"]
-    assert 25 < levels["judgment"] < 75
-    judged = {row["comparison_id"] for row in data.sft if row["level"] == "judgment"}
-    again = TrainingData(BOTH, LabelConfig(max_sft_per_tree=1, sft_judged=0.25))
-    for number in reversed(range(200)):
-        again.add(replace(one, comparison=replace(one.comparison, id=f"pair {number}")))
-    assert judged == {row["comparison_id"] for row in again.sft if row["level"] == "judgment"}, "whatever the order"
-
-
 def test_a_teacher_writes_both_forms_and_labels_are_scores() -> None:
     assert orders_of(TeacherConfig(both_orders=False), "both") == ("AB", "A", "B")
     assert orders_of(TeacherConfig(both_orders=True), "one") == ("A", "B")
