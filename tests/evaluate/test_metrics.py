@@ -257,7 +257,8 @@ def judged(of: Benchmark, copies: int, method: str, branches: int, seed: int, ri
 def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every interval of a JSON-ready row, also of parts of it."""
     for name, value in row.items():
-        if name.endswith("_ci"):
+        # Of every pair it is over prompts by itself, whatever stands together.
+        if name.endswith("_ci") and name != "every_pair_ci":
             yield f"{path}{name}", value
         elif isinstance(value, dict):
             yield from intervals(value, f"{path}{name}.")

@@ -189,7 +189,7 @@ def test_agreement_of_the_mean_is_that_of_the_judge_as_it_is_asked(
         for i, label in ((60, "A"), (61, "B"))
     ]
     rows += [
-        {"query": query, "response_a": "one", "response_b": "two", "label": label}
+        {"query": query, "response_a": f"one {label}", "response_b": "two", "label": label}
         for query in ("half", "mute")
         for label in ("A", "B")
     ]
