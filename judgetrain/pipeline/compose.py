@@ -21,7 +21,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline import CONF, RECIPES, groups, recipes
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
-from judgetrain.pipeline.environment import FromEnvironment
+from judgetrain.pipeline.environment import FromEnvironment, read_environment_here
 from judgetrain.pipeline.key_names import is_key, key_types, no_such_key, section_of
 from judgetrain.pipeline.variants import Layers, chosen, names_of, nodes, put, variant_nodes
 
@@ -40,6 +40,7 @@ def filled(key: str, value: str) -> str:
 
 
 OmegaConf.register_new_resolver("filled", filled, replace=True)
+read_environment_here()
 
 
 class Stored(ConfigNode):

@@ -8,16 +8,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from omegaconf.nodes import BooleanNode, FloatNode, IntegerNode
-from omegaconf.resolvers import oc
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from judgetrain.artifacts.environment import TEXTS
 from judgetrain.artifacts.fingerprint import by_key, fingerprint
 from judgetrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig, ListConfig
 
 KeyParts = tuple[str, ...]
 """A key of the configuration in parts: names, and places in lists."""
@@ -46,6 +44,9 @@ def _variable(name: str, *default: Any, _node_: Any) -> Any:
     Raises:
         ConfigError: names are to be given, and the place is that of a number.
     """
+    from omegaconf.nodes import BooleanNode, FloatNode, IntegerNode
+    from omegaconf.resolvers import oc
+
     value = os.environ.get(name)
     if value is None:
         return oc.env(name, *default)
@@ -60,7 +61,12 @@ def _variable(name: str, *default: Any, _node_: Any) -> Any:
     return text
 
 
-OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
+def read_environment_here() -> None:
+    """Have OmegaConf read the environment through this module; whoever composes a configuration calls it first."""
+    # OmegaConf is imported where it is needed: completing a word of the shell imports this module, and has no time.
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
 
 
 @contextmanager
@@ -87,7 +93,7 @@ class FromEnvironment:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, composed: DictConfig) -> "FromEnvironment":
+    def of(cls, composed: "DictConfig") -> "FromEnvironment":
         """Return what a composed configuration takes from the environment, looked at key by key."""
         return cls(dict(_taken(composed, ())), dict(TEXTS))
 
@@ -121,8 +127,10 @@ class FromEnvironment:
         return value
 
 
-def _taken(node: DictConfig | ListConfig, parts: KeyParts) -> Iterator[tuple[KeyParts, str]]:
+def _taken(node: "DictConfig | ListConfig", parts: KeyParts) -> Iterator[tuple[KeyParts, str]]:
     """Yield the keys below a node whose values depend on variables that are set, and what is written for these."""
+    from omegaconf import DictConfig, ListConfig
+
     for name, child in _children(node):
         child_parts = (*parts, name)
         value: Any = child
@@ -136,8 +144,10 @@ def _taken(node: DictConfig | ListConfig, parts: KeyParts) -> Iterator[tuple[Key
             yield from _taken(value, child_parts)
 
 
-def _children(node: DictConfig | ListConfig) -> Iterator[tuple[str, Any]]:
+def _children(node: "DictConfig | ListConfig") -> Iterator[tuple[str, Any]]:
     """Yield the nodes in a mapping or list by their names or places; none of one that is null or missing."""
+    from omegaconf import ListConfig
+
     if node._is_none() or node._is_missing():
         return
     names: Any = range(len(node)) if isinstance(node, ListConfig) else node.keys()
@@ -147,6 +157,8 @@ def _children(node: DictConfig | ListConfig) -> Iterator[tuple[str, Any]]:
 
 def _named(node: Any) -> str:
     """Return the text of an interpolation with the names of variables in place of their values."""
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         with by_name():
             return str(node._dereference_node()._value())
@@ -157,5 +169,7 @@ def _named(node: Any) -> str:
 
 def _digest(node: Any) -> str:
     """Return a few digits that differ for other values, and do not say which they are."""
+    from omegaconf import OmegaConf
+
     value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else str(node._value())
     return fingerprint({"value": value})[:8]
