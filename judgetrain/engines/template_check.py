@@ -11,6 +11,7 @@ is that process: it reads a template and a conversation as JSON, and writes noth
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -107,7 +108,8 @@ def _limit_this_process() -> None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS,) * 2)
+    # Whole seconds alone can be set: rounded down, of one second nothing might be left.
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used) + SECONDS,) * 2)
 
 
 def main() -> None:

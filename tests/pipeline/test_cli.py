@@ -111,7 +111,7 @@ def test_a_page_may_be_read_in_part() -> None:
 
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     page = here("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
-    assert "train.dpo.beta=0.1  float; above 0\n    strength of the KL constraint\n" in page
+    assert "train.dpo.beta=0.5  float; above 0; default 0.1\n    strength of the KL constraint\n" in page
     assert "train.dpo.max_length=384  int tokens; at least 8; default 2048\n" in page
     assert "train.dpo.lora=" in page
     assert "tree.criteria=3  int; 1 to 100; default 10\n" in page, "the value in force, and the default beside it"

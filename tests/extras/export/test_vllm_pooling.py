@@ -71,7 +71,7 @@ def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candida
             shown = [fill_slots(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
             answer = ask("/classify", input=shown, add_special_tokens=False)["data"]
             expected_scores = [sum((i + 1) * p for i, p in enumerate(label["probs"])) for label in answer]
-            assert expected_scores == pytest.approx(judge_scores, abs=2e-3)
+            assert expected_scores == pytest.approx(judge_scores, abs=5e-3)
 
 
 def test_score_and_rerank_give_its_scores_and_order(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
@@ -80,7 +80,7 @@ def test_score_and_rerank_give_its_scores_and_order(place: Path, rows: list[tupl
         for group, judge_scores in rows:
             query, responses = group.dialogue.query, list(group.responses)
             answer = ask("/score", text_1=query, text_2=responses, chat_template_kwargs=SHOWN)["data"]
-            assert [1 + 4 * result["score"] for result in answer] == pytest.approx(judge_scores, abs=2e-3)
+            assert [1 + 4 * result["score"] for result in answer] == pytest.approx(judge_scores, abs=5e-3)
             ranked = ask("/rerank", query=query, documents=responses, chat_template_kwargs=SHOWN)["results"]
             in_order = [judge_scores[result["index"]] for result in ranked]
-            assert in_order == pytest.approx(sorted(judge_scores, reverse=True), abs=2e-3)
+            assert in_order == pytest.approx(sorted(judge_scores, reverse=True), abs=5e-3)

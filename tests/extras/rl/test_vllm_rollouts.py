@@ -59,7 +59,7 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
         rows = rollouts(prompts, SimpleNamespace(accelerator=accelerator, processing_class=tokenizer, state=state))
         return list(zip(rows["completion_ids"], rows["rewards"], strict=True))
 
-    def compared(step: int, reads: Reads) -> list[list[int]]:
+    def compared(step: int, reads: Reads, readable: int = 20) -> list[list[int]]:
         """Return what the model says by itself, where vLLM says nearly the same and has nearly the same rewards."""
         pairs = list(zip(sampled(here, step, reads), sampled(vllm, step, reads), strict=True))
         assert sum(a == b for a, b in pairs) >= 0.9 * len(pairs), "rounding decides near ties alone"
@@ -68,14 +68,15 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
             f"step {step}, reads {reads}: equal {sum(a == b for a, b in pairs)} of {len(pairs)}, rewards of "
             f"{sum(a[1] == b[1] for a, b in pairs)}; right {sum(b[1]['both_orders'] for _, b in pairs)}"
         )
-        assert sum(rewards["unreadable"] == 0 for _, (_, rewards) in pairs if rewards) > 20
+        assert sum(rewards["unreadable"] == 0 for _, (_, rewards) in pairs if rewards) > readable
         return [ids for (ids, _), _ in pairs]
 
     try:
         compared(0, "two")
         before = compared(0, "one")
         models.append(learned()[0])
-        after = compared(1, "one")
+        # These weights were taught scores alone, and write many a list that cannot be read.
+        after = compared(1, "one", readable=5)
         changed = sum(one != two for one, two in zip(before, after, strict=True))
         assert changed > 0.2 * len(after), "the new weights say so much else that vLLM must have them to be alike"
     finally:
