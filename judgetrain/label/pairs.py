@@ -133,7 +133,7 @@ class PairBuilder:
         """Yield pairs of orderings of the same criteria: those that lead to the label first, and those that do not.
 
         Both sides hold the same lines, so that length and content cancel and only the order is learned. Up to
-        ``number`` pairs: what is worth most first against the list as it was sampled, and against random orders.
+        ``number`` pairs: what is worth most first against random orders.
         Where worth is unknown, of criteria that lead in this tree against such as do not, each headed by another one
         where there are enough.
         """
@@ -149,10 +149,10 @@ class PairBuilder:
         """Yield the orderings to choose and to reject, and how much more the first are worth."""
         if self.worth is not None:
             best = self.worth.ranked(tree)
-            others = [list(tree.criteria)]
-            for _ in range(number - 1):
-                others.append(rng.sample(best, len(best)))
-            for other in others[:number]:
+            for _ in range(number):
+                # The list as it was sampled would be no better: an Initial judge writes nearly one list for all
+                # queries, and a judge that learns to avoid it avoids it where it is right, too.
+                other = rng.sample(best, len(best))
                 margin = self.worth.of_list(best) - self.worth.of_list(other)
                 # A list that is as good teaches nothing.
                 if margin > 0:

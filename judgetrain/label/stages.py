@@ -215,4 +215,5 @@ LABEL = Stage(
     parts={"examples": _of_examples},
     settings=LabelSettings,
     check=_check_label,
+    format=2,
 )
