@@ -75,7 +75,7 @@ class TrainingError(JudgetrainError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM has come; it ends a run as Ctrl-C does, with what is under way kept where Ctrl-C keeps it."""
+    """SIGTERM or SIGUSR1 has come; it ends a run as Ctrl-C does, and keeps of what is under way what Ctrl-C keeps."""
 
 
 class NothingToLearnError(DataError, TrainingError):

@@ -3,7 +3,8 @@
 #   sbatch --nodes 4 launch/ray_slurm.sh stage=tree recipe=paper_ood output_dir=/shared/outputs
 # What trains is done by the first node's GPUs; train over all nodes with launch/slurm.sh on the same output_dir, which
 # takes up what is here. output_dir and the models must lie where every node sees them, and each node needs judgetrain in
-# the same environment: pip install "judgetrain[ray,vllm]". A job that is pre-empted is queued again and goes on.
+# the same environment: pip install "judgetrain[ray,vllm]". A job that is pre-empted is queued again and goes on. So is one
+# that comes to its time limit: five minutes before it the command ends, and keeps every shard that is done.
 #SBATCH --job-name=judgetrain-ray
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -11,6 +12,7 @@
 #SBATCH --cpus-per-task=64
 #SBATCH --mem=0
 #SBATCH --requeue
+#SBATCH --signal=B:USR1@300
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 set -euo pipefail
@@ -54,4 +56,18 @@ for _ in range(150):
 else:
     sys.exit("ray_slurm.sh: not every node has joined the cluster within five minutes")
 PYTHON
-srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" python -m judgetrain executor=ray "$@"
+srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" python -m judgetrain executor=ray "$@" &
+run=$!
+time_is_up=
+trap 'time_is_up=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
+status=0
+wait "$run" || status=$?
+if [[ -n $time_is_up ]]; then
+  # The signal has ended the wait, not srun.
+  status=0
+  wait "$run" || status=$?
+  if ((status != 0)); then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+fi
+exit "$status"

@@ -3,7 +3,8 @@
 #   sbatch --nodes 4 launch/slurm.sh stage=dpo recipe=paper_ood output_dir=/shared/outputs
 # Without train.distributed=... on the command line it is zero3, whatever the recipe says.
 # output_dir must lie on a file system that every node sees. Partition, account and time are sbatch's options. A job that
-# is killed or pre-empted is queued again and goes on from its last complete checkpoint.
+# is killed or pre-empted is queued again and goes on from its last complete checkpoint. Five minutes before its time limit
+# every process ends its training step, a checkpoint is written, and the job queues itself again with the same command.
 #SBATCH --job-name=judgetrain
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -11,22 +12,41 @@
 #SBATCH --cpus-per-task=64
 #SBATCH --mem=0
 #SBATCH --requeue
+#SBATCH --signal=B:USR1@300
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 set -euo pipefail
 : "${SLURM_JOB_NODELIST:?start it with sbatch: sbatch launch/slurm.sh stage=dpo ...}"
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-64}" # srun does not take it over from sbatch
 # A port of its own for every job that a node may run at a time.
 port=$((20000 + SLURM_JOB_ID % 20000))
 mode=train.distributed=zero3
 for argument in "$@"; do
   if [[ $argument == train.distributed=* ]]; then mode=; fi
 done
-# One process that fails ends the job on every node, in place of a hang.
+# One process that fails ends the job on every node, in place of a hang. torchrun hands on the signal that comes before
+# the time limit, and the last step may take what is left; SLURM ends it at the limit.
 srun --kill-on-bad-exit=1 torchrun \
   --nnodes "$SLURM_JOB_NUM_NODES" \
   --nproc_per_node "${SLURM_GPUS_ON_NODE:-8}" \
   --rdzv_id "$SLURM_JOB_ID" \
   --rdzv_backend c10d \
   --rdzv_endpoint "${nodes[0]}:$port" \
-  -m judgetrain ${mode:+"$mode"} "$@"
+  --signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 \
+  --shutdown-timeout 3600 \
+  -m judgetrain ${mode:+"$mode"} "$@" &
+run=$!
+time_is_up=
+trap 'time_is_up=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
+status=0
+wait "$run" || status=$?
+if [[ -n $time_is_up ]]; then
+  # The signal has ended the wait, not srun.
+  status=0
+  wait "$run" || status=$?
+  if ((status != 0)); then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+fi
+exit "$status"

@@ -9,7 +9,7 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
 EXIT_TERMINATED = 143
-"""The exit code after SIGTERM."""
+"""The exit code after SIGTERM or SIGUSR1."""
 
 CONF = shipped("conf")
 """The directory of Hydra's groups."""

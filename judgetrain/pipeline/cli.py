@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
+from judgetrain.artifacts.signals import ENDING
 from judgetrain.errors import ConfigError, TerminatedError, say_error
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TERMINATED, groups
 
@@ -52,7 +53,7 @@ def usage() -> str:
 def main() -> int:
     """Run the command line, and return the exit code.
 
-    It is 0, 2 for an expected error or no arguments, 130 when interrupted, or 143 after SIGTERM.
+    It is 0, 2 for an expected error or no arguments, 130 when interrupted, or 143 after SIGTERM or SIGUSR1.
     """
     try:
         # An installed package with a room that cannot be used ends every command, with a message that names it.
@@ -62,7 +63,10 @@ def main() -> int:
         say_error(error)
         return EXIT_ERROR
     except KeyboardInterrupt as error:
-        _show(lambda: print("judgetrain: interrupted; what is finished is kept: run again to go on", file=sys.stderr))
+        # Of several processes that a launcher started the first one speaks.
+        if os.environ.get("RANK", "0") == "0":
+            line = "judgetrain: interrupted; what is finished is kept: run again to go on"
+            _show(lambda: print(line, file=sys.stderr))
         return EXIT_TERMINATED if isinstance(error, TerminatedError) else EXIT_INTERRUPTED
 
 
@@ -118,7 +122,7 @@ def command() -> int:
     code = main()
     if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         # A second signal, or an exit handler that hangs, must not keep the process.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             signal.signal(number, lambda *_: os._exit(code))
         timer = threading.Timer(TIDYING, os._exit, [code])
         timer.daemon = True

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 GONE = r"Connection (closed|reset) by peer|Broken pipe|Connection refused"
 """The messages of gloo for a process that is gone."""
+LAST_STEP = 600
+"""Seconds that workers which were told to end have for their training step and its checkpoint."""
 ENDED = "another process of this run ended"
 """The beginning of the error in a process that has lost another one."""
 
@@ -151,10 +153,13 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
     count = distributed.processes(config.train)
     # The workers inherit the environment, and share the cores of this machine.
     share_cores(count)
-    # Seconds that workers have to end by themselves; torch 2.11 has no such setting.
-    patience: dict[str, Any] = {}
+    ending: dict[str, Any] = {}
+    # Torch 2.11 has neither setting: it waits for half a minute, and hands no SIGUSR1 on.
     if hasattr(LaunchConfig, "shutdown_timeout"):
-        patience["shutdown_timeout"] = 10
+        ending["shutdown_timeout"] = LAST_STEP
+    if hasattr(LaunchConfig, "signals_to_handle"):
+        handed_on = (*ENDING, signal.SIGHUP, signal.SIGQUIT)
+        ending["signals_to_handle"] = ",".join(number.name for number in handed_on)
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
         settings = LaunchConfig(
             min_nodes=1,
@@ -166,7 +171,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             local_addr="localhost",
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
-            **patience,
+            **ending,
         )
         try:
             with _own_handlers():
@@ -197,6 +202,8 @@ def _own_handlers() -> Iterator[None]:
 def work(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
     """Join the other workers, then lead the stage or help with it."""
     begin_worker()
+    # A training hears Ctrl-C and keeps its step; elsewhere the worker ends at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     one_of_several(config, lambda config: make(config, stage))
 
 

@@ -194,10 +194,11 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
 
 
 class StopAfterStep(TrainerCallback):  # type: ignore[misc]
-    """Has Ctrl-C and SIGTERM wait for the step under way and its checkpoint, so that no step is taken twice.
+    """Has signals that end a run wait for the step under way and its checkpoint, so that no step is taken twice.
 
-    It comes after :class:`CheckpointMarks`. Of several processes each would stop at a step of its own: there, and
-    outside the main thread, both end training at once.
+    It comes after :class:`CheckpointMarks`. Several processes agree after every step, since a signal may reach one of
+    them a step later than another, or one alone: all stop at the same step. Outside the main thread, which alone hears
+    signals, they end training at once.
     """
 
     def __init__(self) -> None:
@@ -206,16 +207,21 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Have a checkpoint written after the step in which a signal came."""
-        control.should_save |= self._stops_by is not None
+        control.should_save |= self._is_to_stop()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Stop once the checkpoint is written (KeyboardInterrupt)."""
         self._raise()
 
+    def _is_to_stop(self) -> bool:
+        """Return True if a signal has come to any process; all of them have to ask."""
+        return not current().all(self._stops_by is None)
+
     def _raise(self) -> None:
-        """Raise the error of the signal that has come, if one has."""
-        if self._stops_by is not None:
-            raise error_of(self._stops_by)
+        """Raise the error of the signal that has come, if one has; all processes have to call this."""
+        if self._is_to_stop():
+            # A process that has heard none was sent one, or its launcher was: another process tells it.
+            raise error_of(self._stops_by or signal.SIGTERM)
 
     def _note(self, number: int, frame: Any) -> None:
         """Note that a signal has come."""
@@ -229,10 +235,8 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
             KeyboardInterrupt: at the end, if one came during the last step, which has no checkpoint; TerminatedError
                 for SIGTERM.
         """
-        is_alone = current().size == 1
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        # Python sets handlers in the main thread alone.
-        if not is_alone or not in_main_thread:
+        if threading.current_thread() is not threading.main_thread():
+            # Python sets handlers in the main thread alone.
             yield
             return
         handlers = {number: signal.getsignal(number) for number in ENDING}

@@ -1,4 +1,4 @@
-"""Trainings that are told to end: SIGTERM keeps the step under way, and no worker of a sweep trains on alone."""
+"""Trainings that are told to end keep the step under way, in several processes too; no worker trains on alone."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from judgetrain.rooms import shipped
 from judgetrain.train.checkpoints import COMPLETE, complete
 from tests.builders.pairs_pipeline import OVERRIDES, ROOT, composed, first_checkpoint, plant
 
@@ -30,19 +31,87 @@ def started(output: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]
         )
 
 
-def test_sigterm_keeps_the_step_under_way(tmp_path: Path) -> None:
-    plant(composed(tmp_path, *LONG))
-    log = tmp_path / "log"
-    process = started(tmp_path, log)
-    checkpoints = first_checkpoint(tmp_path, log, lambda: process.poll() is None)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 128 + signal.SIGTERM, log.read_text()
-    printed = log.read_text()
-    assert "SIGTERM again stops at once" in printed and "Traceback" not in printed
+def last_step(checkpoints: Path) -> int:
+    """Return the last step that a training has logged, which has to be that of its last checkpoint."""
     rows = (checkpoints.parent / "train_log.jsonl").read_text().splitlines()
-    last_step = json.loads(rows[-1])["step"]
-    assert "interrupted in stage" in printed and f"(training step {last_step}" in printed
-    assert complete(checkpoints)[-1][0] == last_step, "no step is taken twice"
+    step = json.loads(rows[-1])["step"]
+    assert complete(checkpoints)[-1][0] == step, "no step is taken twice"
+    return step
+
+
+@pytest.mark.parametrize(("number", "processes"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 1), (signal.SIGINT, 2)])
+def test_a_signal_keeps_the_step_under_way(number: signal.Signals, processes: int, tmp_path: Path) -> None:
+    several = [f"train.processes={processes}", "train.distributed=ddp"] if processes > 1 else []
+    plant(composed(tmp_path, *LONG, *several))
+    log = tmp_path / "log"
+    process = started(tmp_path, log, *several)
+    checkpoints = first_checkpoint(tmp_path, log, lambda: process.poll() is None)
+    process.send_signal(number)
+    expected = 130 if number == signal.SIGINT else 143
+    assert process.wait(120) == expected, log.read_text()
+    printed = log.read_text()
+    assert printed.count("stopping as soon as the computation under way ends") == 1 and "Traceback" not in printed
+    assert ("SIGTERM again stops at once" in printed) == (number == signal.SIGTERM)
+    step = last_step(checkpoints)
+    assert "interrupted in stage" in printed and f"(training step {step}" in printed
+
+
+STAND_INS = {
+    # As SLURM's own: it hands on the signals that it gets.
+    "srun": """\
+while [[ $1 == -* ]]; do shift; done
+"$@" &
+run=$!
+trap 'kill -USR1 "$run"' USR1
+while kill -0 "$run" 2>/dev/null; do status=0; wait "$run" || status=$?; done
+exit "$status"
+""",
+    "scontrol": 'if [[ $1 == show ]]; then echo localhost; else echo "$@" >>"$(dirname "$0")/scontrol.log"; fi\n',
+    "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"\n',
+}
+"""SLURM's programs on this machine alone."""
+
+
+def test_a_job_of_slurm_keeps_its_step_before_its_time_limit_and_queues_itself_again(tmp_path: Path) -> None:
+    two = "train.distributed=ddp"
+    plant(composed(tmp_path, *LONG, two))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, body in STAND_INS.items():
+        (programs / name).write_text(f"#!/usr/bin/env bash\n{body}")
+        (programs / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": "1"}
+    environment = os.environ | slurm | {"SLURM_GPUS_ON_NODE": "2", "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    command = [shipped("launch") / "slurm.sh", two, *OVERRIDES, *LONG, f"output_dir={tmp_path}"]
+    log = tmp_path / "log"
+    steps = [0]
+    for _ in range(2):
+        with log.open("wb") as file:
+            job = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, env=environment)
+        try:
+            # The second time it goes on from the first one's last step.
+            deadline = time.monotonic() + 600
+            while not [
+                mark
+                for mark in tmp_path.glob(f"artifacts/sft/*/checkpoints/*/{COMPLETE}")
+                if int(mark.parent.name.rpartition("-")[2]) > steps[-1]
+            ]:
+                assert job.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+            # The batch script alone gets it: --signal=B:USR1@300.
+            job.send_signal(signal.SIGUSR1)
+            assert job.wait(120) != 0, log.read_text()
+        finally:
+            job.kill()
+        printed = log.read_text()
+        assert printed.count("stopping as soon as the computation under way ends") == 1
+        assert printed.count("judgetrain: interrupted") == 1, "one process speaks"
+        assert ("sft: resuming at step" in printed) == (steps[-1] > 0)
+        assert f"sft: resuming at step {steps[-1]}\n" in printed or not steps[-1]
+        steps.append(last_step(next(tmp_path.glob("artifacts/sft/*/checkpoints"))))
+    assert 0 < steps[1] < steps[2]
+    assert (programs / "scontrol.log").read_text() == f"requeue {slurm['SLURM_JOB_ID']}\n" * 2
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
