@@ -178,7 +178,7 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, t
 
 def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from judgetrain.evaluate.report.report import Report, console_tables, that_matter
-    from judgetrain.evaluate.report.table import _consistency
+    from judgetrain.evaluate.report.table import results
 
     agreed = {"initial+vote": 0.5, "initial": 0.4, "sft": 0.6, "dpo": 0.7, "dpo+one": 0.9, "longer": 0.4, "random": 0.2}
     agreed |= {"rubric:70": 0.65, "ceiling:rule": 1.0}
@@ -198,7 +198,9 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     table, _ = console_tables(Report(recipe="r", seed=1, rows=rows))
     assert table.row_count == 5 and f"{len(rows) - 5} more rows" in str(table.caption)
     ways: tuple[dict[str, str], ...] = ({}, {"asked": "greedy"}, {"asked": "greedy", "plan": "shared"})
-    texts = [_consistency(replace(rows[0], consistency=1.0, **way)) for way in ways]
+    table_of_results = results([replace(rows[0], consistency=1.0, **way) for way in ways])
+    column = table_of_results.headers.index("consistency %")
+    texts = [cells[column] for cells in table_of_results.cells]
     assert texts == ["100.0", "–", "100.0"], "one that is asked without a plan reads each response by itself"
 
 

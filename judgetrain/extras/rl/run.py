@@ -68,8 +68,8 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.labels == "start":
         labelled, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
     else:
-        labelled, unlabelled = _labelled(inputs)
-    train, held_out = _split(labelled, settings.holdout or 0.0, settings.seed, untaught(inputs))
+        labelled, unlabelled = labelled_comparisons(inputs)
+    train, held_out = split_off_holdout(labelled, settings.holdout or 0.0, settings.seed, untaught(inputs))
     dropped = {}
     if unlabelled:
         dropped["no_label"] = unlabelled
@@ -124,7 +124,7 @@ def _probes(train: Sequence[Labelled], tokenizer: PreTrainedTokenizerBase) -> li
     return probes
 
 
-def _labelled(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
+def labelled_comparisons(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
     """Return the labelled comparisons of the trees, and how many have no label."""
     from judgetrain.extras.rl.trainer import Labelled
 
@@ -156,7 +156,7 @@ def own_labels(
         may_be_held_out = not_taught is None or identifier in not_taught
         return may_be_held_out and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
 
-    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, is_for_holdout)
+    comparisons = drawn_comparisons(inputs, settings.train.max_comparisons, out.seed, is_for_holdout)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     assert settings.aggregation is not None
     assert settings.tie is not None
@@ -191,7 +191,7 @@ def own_labels(
     return labelled, len(comparisons) - len(labelled)
 
 
-def _comparisons(
+def drawn_comparisons(
     inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
 ) -> list[Comparison]:
     """Return comparisons drawn by the seed, in the order of stage responses.
@@ -222,7 +222,7 @@ def untaught(inputs: Mapping[str, Path]) -> set[str] | None:
     return {row["id"] for row in read_rows(inputs["teacher"], "remaining")}
 
 
-def _split(
+def split_off_holdout(
     labelled: Iterable[Labelled], holdout: float, seed: int, among: Collection[str] | None
 ) -> tuple[list[Labelled], list[Labelled]]:
     """Return the comparisons to train on and those held out.

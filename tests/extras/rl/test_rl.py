@@ -20,7 +20,7 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import PARTS, RlConfig
-from judgetrain.extras.rl.run import _comparisons, _labelled, _split, in_order
+from judgetrain.extras.rl.run import drawn_comparisons, in_order, labelled_comparisons, split_off_holdout
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.extras.rl.trainer import (
     AGREEMENT,
@@ -297,9 +297,9 @@ def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> 
     config = Config(seed=17, prompts="compact", label=LabelConfig(holdout=0.3, balance=[], **ANY_EVIDENCE))
     label_stage.run(LabelSettings.of(config), {"tree": trees.directory}, out)
     taught = {row["comparison_id"] for name in ("sft", "pairs") for row in read_rows(out.directory, f"{name}-train")}
-    everyone, _ = _labelled({"tree": trees.directory, "label": out.directory})
+    everyone, _ = labelled_comparisons({"tree": trees.directory, "label": out.directory})
     settings = RlSettings.of(config)
-    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, None)
+    train, held_out = split_off_holdout(everyone, settings.holdout or 0.0, settings.seed, None)
     assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
     assert not taught & {held_item.comparison.id for held_item in held_out}
 
@@ -336,7 +336,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
     overrides = [*RL, "rl.labels=start", "judge.aggregation=mean"]
     few = plant(composed(tmp_path / "few", *overrides, "rl.max_comparisons=3"))
-    drawn = _comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda i: i.endswith("1"))
+    drawn = drawn_comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda i: i.endswith("1"))
     everyone = [row["id"] for row in read_rows(few.plan("responses").directory, "comparisons")]
     expected_ids = {i for i in everyone if i.endswith("1")}
     assert expected_ids and expected_ids <= {c.id for c in drawn}, (
