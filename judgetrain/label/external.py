@@ -75,6 +75,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
             asker = Asker(engine(), prompts, settings.sampling, ATTEMPTS)
             return _shard(shard, ask(shard, asker, dialect, seed))
 
+        # A budget is counted in this process, so its requests stay here.
         out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
     replies = [_replies_of(row) for row in read_rows(out.directory, "external")]
     all_replies = []
@@ -86,6 +87,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
         out.log(f"label: external judge: {errors}")
     answers_by_comparison = {}
     for case, questions in zip(cases, replies, strict=True):
+        # Only where critiques are compared has a case conflicts.
         if case.conflicts:
             answer = preferences(case.conflicts, questions)
         else:

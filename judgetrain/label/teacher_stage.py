@@ -73,6 +73,7 @@ def read_evaluations(path: str) -> Iterator[EvaluationTree]:
 def check_evaluations(settings: TeacherSettings) -> None:
     """Read the evaluations that are written already, every row."""
     if settings.teacher.evaluations:
+        # A deque without room goes through every row and keeps none.
         deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
 
 
@@ -84,6 +85,7 @@ def text_of(comparison: Comparison) -> ComparedTexts:
 
 def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
     """Return the tree of a row of either form (RowError: it is malformed)."""
+    # Only trees as stage teacher writes them have this column.
     if isinstance(row, Mapping) and "criteria_text" in row:
         try:
             return EvaluationTree.from_row(dict(row))
@@ -103,6 +105,7 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
     return EvaluationTree(
         comparison=comparison,
         criteria_text=render_criteria([criterion.text for criterion in criteria]),
+        # Whatever the evaluation cost, it was not paid in this run.
         criteria_prompt_tokens=0,
         criteria_generated_tokens=0,
         criteria=tuple(criteria),
@@ -294,6 +297,8 @@ def _read_written(
             f"teacher.evaluations={settings.teacher.evaluations}: all {len(written)} hold a benchmark's query; give "
             "others, or set dialogues.decontaminate=[]"
         )
+
+    # By their texts: the file may come from elsewhere, with ids of its own.
     evaluated = {text_of(tree.comparison) for tree in trees}
     remaining = [comparison for comparison in comparisons if text_of(comparison) not in evaluated]
     return [tree.comparison for tree in trees], remaining
@@ -311,6 +316,7 @@ def divided(
     random.Random(seed).shuffle(shuffled)
     by_query: dict[tuple[str, ...], list[Comparison]] = {}
     for comparison in shuffled:
+        # Blanks make no other query.
         query = tuple(" ".join(message.content.split()) for message in comparison.dialogue.messages)
         by_query.setdefault(query, []).append(comparison)
     most = min(teacher.comparisons, math.ceil(teacher.share * len(shuffled)))
@@ -336,9 +342,13 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
     """
     if not settings.base.path:
         return ""
+
+    # One order is enough: both show the same texts, and are about as long.
     order = orders_of(settings.teacher, settings.reads)[0]
     prompts = load_prompt_set(settings.prompts)
     sampling = Sampling(max_new_tokens=settings.judgment_sampling.max_new_tokens)
+
+    # Criterion and guideline are not written yet. A comparison that is too long without them is too long with them.
     requests = []
     for comparison in comparisons:
         slots = judgment_slots(comparison, order, "", "", settings.reference)
@@ -351,6 +361,8 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
         f"tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long dialogues "
         "with dialogues.max_query_chars"
     )
+
+    # A few are lost among many that teach. Where most are lost, the teacher would be paid for nothing.
     if 2 * number > len(comparisons):
         raise DataError(f"the teacher was not asked: {warning}")
     return warning if number else ""
@@ -463,6 +475,8 @@ def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]
     """Yield the lines of a dry run of stage teacher."""
     config = settings.teacher
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
+
+    # A run derives the stage's seed in the same way, so that the dry run divides as it will.
     taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))
     rest = f"{len(remaining)} remain for the tree"
     if not remaining:

@@ -223,6 +223,8 @@ def _by_type(judgments: _Judgments, types: Integers) -> Floats:
     count = np.zeros(shape)
     readable = ~np.isnan(judgments.margin)
     cells = (judgments.tree[readable], types[readable])
+
+    # ``total[cells] += ...`` would count a cell once, however many criteria are in it.
     np.add.at(total, cells, judgments.margin[readable])
     np.add.at(count, cells, 1.0)
     return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
@@ -255,6 +257,8 @@ def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], 
     rest = ~held_out
     # A type whose margins are large on the whole is not worth more for it.
     spread = np.sqrt(np.sum(columns[rest] ** 2, axis=0) / np.maximum(seen[rest].sum(axis=0), 1.0))
+
+    # Types that hardly ever differ would be blown up to the size of the others.
     spread[:-1] = np.maximum(spread[:-1], SPREAD)
     # Labels are 1, 0 and -1 already.
     spread[-1] = 1.0
@@ -335,6 +339,8 @@ def _explained(margins: Floats, seen: NDArray[np.bool_], labels: Floats, worth: 
         inside = seen & group[:, None]
         judged = margins[inside]
         expected = (weights * side)[inside]
+
+        # A scale below 0 would count it as foreseen that judgments stand on the other side.
         scale = max(float(judged @ expected), 0.0) / max(float(expected @ expected), 1e-12)
         unexplained += float(np.sum((judged - scale * expected) ** 2))
     return 1 - unexplained / max(float(np.sum(margins[seen] ** 2)), 1e-12)
@@ -344,6 +350,8 @@ def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained
     """Return the worth of each criterion of each tree, and for which side the criteria of each tree speak."""
     criteria: dict[str, float] = {}
     sides: dict[str, tuple[float, float]] = {}
+
+    # Criteria were collected tree by tree, so that those of a tree stand together.
     bounds = np.searchsorted(judgments.tree, np.arange(len(judgments.trees) + 1))
     for place, name in enumerate(judgments.trees):
         rows = np.arange(bounds[place], bounds[place + 1])
@@ -351,6 +359,8 @@ def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained
         first_of_type = np.zeros(len(rows), dtype=bool)
         _, first_places = np.unique(types[rows], return_index=True)
         first_of_type[first_places] = True
+
+        # A further criterion of a type adds nothing to the first; one that speaks against the side still does.
         worth = np.where(first_of_type, worth, np.minimum(worth, 0.0))
         criteria.update(zip((judgments.ids[row] for row in rows), worth.tolist(), strict=True))
         sides[name] = _sides(judgments.margin[rows], worth)
