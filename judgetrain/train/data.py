@@ -170,6 +170,7 @@ class Renderer:
             after = whole[len(prompt) :]
         else:
             # The template writes a turn that is over otherwise than one that is about to begin.
+            # Templates strip texts. The answer is looked for from the end, since the prompt may quote it.
             content = answer[-1]["content"].strip()
             start = whole.rfind(content)
             if not content or start < 0:
@@ -208,6 +209,7 @@ class Renderer:
         Raises:
             TrainingError: the chat template cuts the answer or ends it early, or the tokenizer does not give it back.
         """
+        # Generation stops at the first end token, whatever the row has behind it.
         generated = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
         # An unknown word has no text of its own, so the reply cannot be compared.
         if self.tokenizer.unk_token_id in generated:
@@ -222,6 +224,7 @@ class Renderer:
 
     def _misread(self, answer: str, reply: str, level: str) -> str | None:
         """Return why a reply would be read otherwise than the answer, or None."""
+        # The reply may hold more: the end of the reasoning that the prompt opens.
         if _letters(answer) not in _letters(reply):
             return "the chat template cuts answers or writes an end token before theirs"
         if not self.frames or not level:
@@ -241,6 +244,8 @@ class Renderer:
                     "the chat template writes no end token after an answer: a judge trained so would never stop; give "
                     "the model a chat_template.jinja that ends answers"
                 )
+
+            # Any of them stops generation; the smallest is the same one in every run.
             end = min(self.ends)
         name = self.tokenizer.convert_ids_to_tokens(end)
         self.remarks[f"the chat template ends no answer; {name} is put after each, for generation to stop"] = None

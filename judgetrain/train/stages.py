@@ -95,6 +95,8 @@ class ReferenceSettings(PairSettings):
 
     adapters: bool = at("train.dpo.lora")
     four_bit: bool | None = at("train.dpo.four_bit", active_if=lambda s: s.four_bit)
+
+    # Of stage dpo's settings these alone change a log-probability: a sweep over beta computes them once.
     train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)
@@ -347,6 +349,7 @@ SFT = training_stage(
     code="judgetrain.train.stage:run_next",
     settings=SftSettings,
     inputs=needs("initial", "label"),
+    # Settings of label that decide its pairs alone leave the fingerprint of sft as it is.
     input_parts={"label": "examples"},
     check=_check,
 )
