@@ -162,6 +162,8 @@ class CaseReader:
             return f"{number:07d}" if row_id is None else id_text(row_id), False
 
         models = [str(self.adapter.value(row, f"model_{side}")) for side in "ab"]
+
+        # The models' names, in the alphabet's order, stand in the id in place of these columns.
         model_columns = []
         for side in "ab":
             model_columns += self.adapter.fields.get(f"model_{side}", [])[:1]
@@ -217,6 +219,7 @@ class CaseReader:
         texts: dict[str, list[str]] = {"user": [], "assistant": []}
         try:
             for role, text in said(with_empty_end(turns)):
+                # A system's message is no turn.
                 if role in texts:
                     texts[role].append(text)
         except DataError as error:
@@ -294,6 +297,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     def cases_of(row: Any, number: int) -> list[VotedComparison]:
         if reader is not None:
             return reader.cases(row, number)
+
+        # The first row's columns stand for those of all.
         if not cases:
             plain_reader.check_columns(row, labelled=not benchmark.unlabelled)
         return [case_of(plain_reader.comparison(row, number, labelled))]
@@ -457,6 +462,8 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     if not source.adapter:
         cases = united(cases)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
+
+    # A comparison whose prompt the rows do not name counts as a prompt of its own.
     prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
     adapter = adapter_of(source) if source.adapter else None
     counts_prompts = adapter is not None and adapter.figure == "prompts"
@@ -561,6 +568,7 @@ def _whole_prompts(
         by_prompt.setdefault(prompts[comparison.id], []).append(comparison)
     kept: list[Comparison] = []
     for prompt in rng.sample(list(by_prompt), len(by_prompt)):
+        # The draw ends with the first prompt that does not fit: going on would favour prompts of few pairs.
         if kept and len(kept) + len(by_prompt[prompt]) > limit:
             break
         kept.extend(by_prompt[prompt])

@@ -158,6 +158,8 @@ def without_reading(
 def floor_names() -> dict[str, list[str]]:
     """Return the names of all floors, bounds and ceilings, by what they need."""
     world = load_world(0)
+
+    # Names hang on no figure, so that a few comparisons of any world do.
     comparisons = other_comparisons(world, 0, 40)
     reading = read(world, comparisons)
     return {
@@ -205,6 +207,7 @@ def leading_eigenvector(leads: "Floats") -> "Floats":
     np.fill_diagonal(between, 0.0)
     weights = np.ones(len(between))
     for _ in range(ROUNDS):
+        # A property that goes against the others counts for nothing, and not the other way round.
         weights = np.maximum(between @ weights, 0.0)
         # All weights may fall to 0 where properties go together nowhere.
         weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
@@ -250,6 +253,8 @@ def by_raw_texts(
     leads = np.zeros(len(comparisons))
     for kind in set(kinds):
         weights = leading_eigenvector(seen[where == kind])
+
+        # Stable, so that equal weights choose the same groups on every machine.
         best = np.argsort(-weights, kind="stable")[:2]
         inside = np.array(kinds) == kind
         leads[inside] = tested[inside][:, best].sum(axis=1)
@@ -325,6 +330,7 @@ def with_labels(reading: PerfectReading, labelled: PerfectReading) -> dict[str, 
         reading: the comparisons to give verdicts on.
         labelled: the comparisons that the rules are fitted to.
     """
+    # A kind has but a few labels, so that its weights are drawn towards those of all kinds.
     pooled = _ridge(labelled.leads, labelled.labels, np.zeros(labelled.leads.shape[1]))
     by_kind = {kind: _of_kind(labelled, kind, pooled) for kind in set(reading.kinds)}
     best = {kind: _single(labelled, kind) for kind in set(reading.kinds)}
@@ -407,6 +413,8 @@ def _vote(rules: "Floats", expected: "Floats", leads: "Floats", labelled_leads: 
     """
     right = (_signs(labelled_leads @ rules.T) == labels[:, None]).sum(axis=0)
     belief = expected + CONFIDENCE * right
+
+    # Less the largest, lest exponentials overflow; shares of the vote stay the same.
     weights = np.exp(belief - belief.max())
     by_rule = _signs(leads @ rules.T)
     verdicts_of_sign = np.array([-1.0, 0.0, 1.0])
