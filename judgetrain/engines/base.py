@@ -183,6 +183,7 @@ def choices_of(
         candidates: texts of one token; those that are not among the likeliest tokens have probability 0.
         text: the completion's text, which is looked for from the end of everything that was generated.
     """
+    # Places are found in bytes, as a token may hold a part of a character.
     all_tokens = [*tokens]
     text_bytes = text.encode("utf-8", "replace")
     text_start = max(0, b"".join(token for token, _ in all_tokens).rfind(text_bytes))
@@ -193,6 +194,7 @@ def choices_of(
     counted_bytes = 0
     characters = 0
     for token, ranked in all_tokens:
+        # A token often begins with the blank before its word, and a candidate is the word.
         blanks = len(token) - len(token.lstrip())
         start = token_start + blanks
         token_start += len(token)

@@ -89,6 +89,7 @@ class ModelConfig:
 
     def at(self, path: str | Path) -> Self:
         """Return the configuration of the model at a path, with the other keys of this one."""
+        # A revision is one of the base's repository. The model at the path has none.
         return replace(self, path=str(path), revision=None)
 
     def check(self, key: str) -> None:
@@ -98,6 +99,8 @@ class ModelConfig:
             raise ConfigError(f"{key}.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
         if path.startswith(PACKAGE):
             name = path.removeprefix(PACKAGE)
+
+            # PyPI writes hyphens where names of modules have underscores.
             if importlib.util.find_spec(name.replace("-", "_")) is None:
                 raise ConfigError(f"{key}.path={path}: the package is not installed; pip install {name}")
         elif looks_local(path) and not Path(path).expanduser().exists():
@@ -108,6 +111,7 @@ class ModelConfig:
     def check_here(self, key: str) -> None:
         """Raise ConfigError where the model cannot be loaded: configuration, weights, tokenizer or chat template."""
         if self.path:
+            # By name: that module imports this one, and loads tokenizers.
             resolve_name("judgetrain.engines.model_check:check_loadable")(self, f"{key}.path={self.path}")
 
 
@@ -413,11 +417,14 @@ def server_address(text: str, key: str = "engine.base_url") -> tuple[str, dict[s
         host = parts.hostname
         port = parts.port
     except ValueError:
+        # The parser's own error would repeat the text, in which a password may stand.
         raise ConfigError(
             f"{key} is no server's address: give one that begins with http:// or https:// and a host"
         ) from None
 
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
+
+    # Manifests, fingerprints and messages repeat the address.
     if "@" in parts.netloc or any(_SECRET.search(name) for name in query):
         raise ConfigError(f"{key}: the address holds a password or a key: put it in a variable (engine.api_key_env)")
     if parts.scheme not in DEFAULT_PORTS or not host:

@@ -227,6 +227,7 @@ def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> t
     try:
         tokens = []
         for token in (choice.get("logprobs") or {}).get("content") or []:
+            # A token may be part of a character, which its text cannot show. Some servers leave the bytes out.
             token_bytes = bytes(token.get("bytes") or token["token"].encode())
             ranked = [(other["token"], other["logprob"]) for other in token.get("top_logprobs") or []]
             tokens.append((token_bytes, ranked))
@@ -283,6 +284,8 @@ def error_of(content: bytes) -> int | None:
     status = error.get("code") if isinstance(error, Mapping) else None
     if isinstance(status, str) and status.isdigit():
         status = int(status)
+
+    # An error without a status counts as the server's own, which may pass.
     if isinstance(status, int) and 400 <= status < 600:
         return status
     return 500
@@ -332,6 +335,7 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
         text: the body of the refusal.
         prompt: the request's text. It may speak of balances itself, so that a server which repeats it says nothing.
     """
+    # Payment Required, whatever the words.
     if status == 402:
         return True
     if status not in (400, 403, 429):
@@ -420,6 +424,7 @@ def in_form(answer: str, form: base.Form) -> str:
 
 def _fits(value: Any, line: base.FormLine) -> bool:
     """Return whether a value is one of a line's, or a text where the line allows any."""
+    # To Python true is 1, which a list of scores may allow.
     if isinstance(value, bool):
         return False
     allowed = _schema(line).get("enum")
