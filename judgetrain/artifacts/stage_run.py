@@ -296,6 +296,8 @@ class StageRun(ShardSeeds):
             UnansweredError: a server gave up requests of some shards; all other shards are finished first.
         """
         plan = _Plan(name, items, size)
+
+        # Another process, of stage=status, reads here how many shards there will be.
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": plan.total, "items": len(items), "unit": unit})
         self._sharded.append(name)
         finished = self._finished_shards(plan)

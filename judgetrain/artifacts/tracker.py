@@ -218,6 +218,7 @@ class Runs(Run):
 
 def artifact_name(manifest: Mapping[str, Any]) -> str:
     """Return the name of a stage's artifact in trackers, ``RECIPE-STAGE``."""
+    # Trackers take no other characters in the name of an artifact.
     return re.sub(r"[^\w.-]", "-", f"{manifest['recipe']}-{manifest['stage']}")
 
 
@@ -228,6 +229,8 @@ def files_of(directory: Path) -> Iterator[tuple[str, Path, str | None]]:
     """
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         place = path.relative_to(directory)
+
+        # Hidden files are for runs that go on after a kill.
         is_hidden = any(part.startswith(".") for part in place.parts)
         if is_hidden or place.parts[0] in UNLISTED:
             continue
