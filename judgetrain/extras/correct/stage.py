@@ -165,6 +165,7 @@ def evaluation_of(tree: EvaluationTree, side: Side) -> str:
     Other responses are left out. It is from the judgment that showed the response first, else from the other order;
     unreadable ones are left out.
     """
+    # Tags of reasoning that an analysis quotes from a response are not the judge's own.
     shown = f"{tree.comparison.response_a}\n{tree.comparison.response_b}"
     order = "BA"
     if side == "A":
@@ -260,6 +261,8 @@ class Corrector:
         self.judge.close()
         if self.rater:
             self.rater.close()
+
+        # The judge has closed its own engine.
         if self.engine is not self.judge.engine:
             self.engine.close()
 
@@ -282,6 +285,8 @@ class Corrector:
             seed: of the rater.
         """
         rewritten = [place for place, correction in enumerate(corrections) if correction.corrected is not None]
+
+        # The rater reads response A alone, so each text is put there. New texts follow the old ones in one call.
         shown = []
         for comparison, correction in zip(comparison_of, corrections, strict=True):
             shown.append(replace(comparison, response_a=correction.response))
@@ -334,6 +339,8 @@ def _rewritten(correction: Correction, completion: Completion) -> Correction:
     text = answer.strip()
     if not text:
         return replace(correction, failure="empty")
+
+    # A copy changes nothing, and would count in refine_rate as if it did.
     if text == correction.response.strip():
         return replace(correction, failure="unchanged")
     return replace(correction, corrected=text)

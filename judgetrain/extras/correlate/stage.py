@@ -59,6 +59,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if not any(rating.values for rating in ratings):
         raise DataError("no response has a rating: see correlate.ratings, and what correlate.raters answered")
 
+    # Where correlate.against names none, scores are set against every rating.
     against = [rating for name in config.against for rating in ratings if rating.name == name] or ratings
     other_ratings = [rating for rating in ratings if rating not in against]
     correlations = correlate(against, [*scores, *other_ratings], config.published, RESAMPLES, settings.seed)
@@ -152,6 +153,8 @@ def _ask_raters(answers: Answers, dialogues: Mapping[Answer, Dialogue], models: 
     questions = []
     for (_, text), run_answers in sharing.items():
         first = run_answers[0]
+
+        # A rater reads response A alone.
         questions.append(Comparison("/".join(map(str, first)), dialogues[first], text, ""))
 
     columns = []
@@ -231,6 +234,8 @@ def correlate(
                 if any(answer in column.values for answer in answers):
                     values = printed.pop((benchmark, model, column.name), None)
                     rows.append(_correlation(rating, column, answers, values, resamples, seed))
+
+        # What is left of the published correlations has no score in this run.
         for (benchmark, model, score), values in printed.items():
             rows.append(_unmatched(rating, benchmark, model, score, values))
     return rows
@@ -270,6 +275,8 @@ def _correlation(
     # All of them are of one model on one benchmark.
     benchmark = answers[0].benchmark
     model = answers[0].model
+
+    # A seed for each row, so that further scores or models change no other row's interval.
     cell_seed = derive_seed(seed, rating.name, score.name, benchmark, model)
     figures = with_intervals(x, y, resamples, cell_seed, [answer.id for answer in scored])
     same = None

@@ -250,6 +250,7 @@ def best_untrained(methods: Sequence[Method], verdicts: Verdicts, benchmark: Ben
     labels = {comparison.id: comparison.label for comparison in benchmark.comparisons if comparison.label is not None}
 
     def agreeing(key: MethodKey) -> int:
+        # In both orders, as agreement counts.
         return sum(verdicts[key][identifier] == (label, label) for identifier, label in labels.items())
 
     return sorted((key for key in verdicts if key.method in names), key=agreeing, reverse=True)
@@ -349,6 +350,7 @@ def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun)
 
 def gate_row(checks: Sequence[Check], required: Sequence[str]) -> dict[str, Any]:
     """Return the content of ``gate.json``: whether every rule was tested and passed, and the checks."""
+    # A rule that no benchmark could test is not passed: a gate opens on evidence alone.
     tested = {check.rule for check in checks}
     untested = [rule for rule in required if rule not in tested]
     passed = not untested and all(check.passed for check in checks)

@@ -110,6 +110,8 @@ def _last_trained(methods: Sequence[Method]) -> Method | None:
     for method in methods:
         if method.goes_by_criteria and method.target in JUDGE_STAGES and method.criteria == "own":
             trained.append(method)
+
+    # The latest stage first, and of one stage the method without options; min takes the first of equal ones.
     return min(trained, key=lambda m: (-JUDGE_STAGES.index(m.target), len(m.options) > 0), default=None)
 
 
@@ -176,6 +178,8 @@ def _sentence(check: gate.Check, untrained: int, cost: str) -> str:
         # The sentence gives the distance without its sign, so the interval is turned with it.
         sign = 1 if is_ahead else -1
         low, high = sorted(sign * 100 * end for end in check.difference_ci)
+
+        # Rounding may leave a sign on zero.
         interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0")
         surely_behind = not is_ahead and low > 0
     other = check.second

@@ -171,6 +171,8 @@ def default_base() -> str:
     """
     packages = (WEIGHTS.removeprefix(PACKAGE).replace("-", "_"), "gguf")
     is_packaged = all(importlib.util.find_spec(name) for name in packages)
+
+    # The driver's own program is looked for, since importing torch takes seconds.
     if is_packaged and not shutil.which("nvidia-smi"):
         return WEIGHTS
     return HUB_MODEL
@@ -263,6 +265,7 @@ def _benchmarks(parts: DataFiles) -> str:
 
 def _quoted(value: Any) -> str:
     """Return a value as YAML, in which nothing stands for another key."""
+    # JSON is YAML. Behind a backslash OmegaConf leaves ``${`` as it is.
     return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")
 
 

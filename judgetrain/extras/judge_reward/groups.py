@@ -107,6 +107,8 @@ class _Table:
     def __init__(self, group: Group) -> None:
         self.group = group
         self.counts = Counter(group.responses)
+
+        # By a hash, so that no response is shown first because it is short or begins with an A.
         self.members = sorted(self.counts, key=lambda text: hashlib.sha256(text.encode()).digest())
         self.shares: dict[tuple[str, str], Share] = {}
 
@@ -133,6 +135,8 @@ class _Table:
             share = self.shares[member, other]
             if share is not None:
                 shares.append((share, self.counts[other]))
+
+        # Copies tie with one another. That alone says nothing where no other response could be read.
         if shares or not others:
             shares.append((0.5, self.counts[member] - 1))
         weight = sum(count for _, count in shares)
@@ -162,6 +166,8 @@ def _fill_in(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, share_of: Calla
         else:
             table.note(first, second, 0.5)
     by_id = {comparison.id: comparison for *_, comparison in waiting}
+
+    # Sorted, so that the judge gets the same batch in whatever order the responses come.
     comparisons = [by_id[identifier] for identifier in sorted(by_id)]
     shares = {}
     if comparisons:

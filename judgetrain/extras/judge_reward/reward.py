@@ -66,6 +66,8 @@ class JudgeReward:
             raise ConfigError(f"criteria are for mode={SCORE!r}; give those of comparisons to load_judge(criteria=...)")
         if options and not isinstance(judge, (str, Path)):
             raise ConfigError(f"{', '.join(options)}: only for a judge that is given by its name; this one is loaded")
+
+        # Anchor cannot do without a reference, round_robin has no use for one, and a score may have one.
         if (reference is None) == (mode == "anchor") and mode != SCORE:
             raise ConfigError(f"mode={mode!r}, reference={reference!r}: anchor compares with it, {MODES[0]} not")
         self.mode = mode

@@ -131,11 +131,14 @@ def bradley_terry(wins: Floats) -> Floats:
         result = evalica.bradley_terry(
             winners.tolist(),
             losers.tolist(),
+            # Every cell is a win of its row's system, and its weight says how much was won.
             [evalica.Winner.X] * len(rows),
             weights=wins[winners, losers].tolist(),
             tolerance=1e-10,
             limit=100_000,
         )
+
+        # evalica sorts by score; loc gives the members' own order back.
         scores = result.scores.loc[members].to_numpy(float)
         ratings[members] = np.log(scores) - np.log(scores).mean()
     return ratings
@@ -185,6 +188,8 @@ class Fit:
 def fit(games: Games, resamples: int, seed: int) -> Fit:
     """Return the ratings and their resamples; the same for a seed."""
     won = games.resampled(resamples, seed)
+
+    # A stream beside the one that drew the resamples, which began with the seed alone.
     rng = np.random.default_rng([seed, 1])
     sweeps = _sweeps(games, won[0])
     even_pairs = list(_even_pairs(games))

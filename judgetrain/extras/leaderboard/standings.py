@@ -236,6 +236,7 @@ def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[SystemPair]) 
 
     def best_first(system: int) -> tuple[int, float, int]:
         if system not in part_of:
+            # There are no more parts than names, so that these stand behind all parts.
             return len(names), 0.0, system
         return part_of[system], -ratings.ratings[0, system], system
 
@@ -247,6 +248,8 @@ def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[SystemPair]) 
         if system in part_of:
             members = ratings.parts[part_of[system]]
             rating = _rating(system, ratings, members)
+
+            # Among the systems that no interval tells apart any order is possible.
             ranks = (1 + above[name], len(members) - below[name])
         others = [other for other in systems if other != system]
         rows.append(

@@ -148,6 +148,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         name: of the report.
         methods: names in the order in which they stand; others come after them, in the order of the runs.
     """
+    # The seed comes last, so that the seeds of one setting stand together.
     keys = [*swept_keys([run.settings for run in runs]), SEED]
     runs = sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
     labels = run_labels([run.settings for run in runs])
@@ -166,6 +167,9 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         title_of = {row.benchmark: titles[row.benchmark, row.data] for row in run.rows}
         for row in run.rows:
             named_row = replace(row, benchmark=title_of[row.benchmark], method=names[row.method], run=label)
+
+            # Under one name figures are the same in all runs, or the name would say the run: the first row stands for
+            # all.
             rows.setdefault((named_row.benchmark, named_row.key), (row.method, named_row))
         for pair in run.paired:
             title = title_of[pair.benchmark]
@@ -178,6 +182,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         for benchmark, number in run.labelled_differently.items():
             labelled_differently[title_of.get(benchmark, benchmark)] = number
         for stage in lineage([run.directory]):
+            # Runs of a sweep share most of their stages, and each stands once.
             stages[stage["fingerprint"]] = stage
         facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
         run_facts.append({"run": label} | facts)
@@ -194,6 +199,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         if first_mean.is_of_one_data:
             tables[titles[first_mean.benchmark, first_mean.data[0]]] = [seed_means(means)]
         else:
+            # No benchmark's section is about the data of all these seeds, so the means stand behind all sections.
             across.append((f"{first_mean.benchmark}, each seed on data of its own", seed_means(means)))
     return Report(
         recipe=name,
@@ -234,6 +240,7 @@ def benchmark_titles(runs: Sequence[FinishedEvaluation]) -> dict[tuple[str, str 
             elif label and counts[label] == 1:
                 title = f"{benchmark} ({label})"
             else:
+                # No setting tells these data apart, or several sets of data share the label.
                 title = f"{benchmark} (data {str(data)[:DIGITS]})"
             titles[benchmark, data] = title
     return titles
@@ -257,6 +264,7 @@ def _by_method(
         runs: where methods stand in an order; the run with the most methods comes first.
         methods: names that come before all others.
     """
+    # A dictionary keeps the place of a key that is added again, so that earlier names keep theirs.
     order = dict.fromkeys(methods)
     for run in sorted(runs, key=lambda run: -len({row.method for row in run.rows})):
         order |= dict.fromkeys(row.method for row in run.rows)
@@ -280,6 +288,8 @@ def _differing_methods(runs: Sequence[FinishedEvaluation], titles: Mapping[tuple
             if row.correlations:
                 pearson = row.correlations.pearson
             seen = figures.setdefault((titles[row.benchmark, row.data], row.key), set())
+
+            # Figures alone: seconds differ between any two runs.
             seen.add((row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie))
             if len(seen) > 1:
                 differing.add(row.method)
@@ -290,9 +300,12 @@ def _over_seeds(runs: Sequence[FinishedEvaluation]) -> list[SeedMeans]:
     """Return means of runs that differ in nothing but the seed."""
     groups: dict[str, list[FinishedEvaluation]] = {}
     for run in runs:
+        # What is measured changes no judge: runs that differ in it alone are seeds of one setting all the same.
         others = {key: value for key, value in run.settings.items() if key != SEED and not key.startswith(MEASURED)}
         groups.setdefault(json.dumps(others, sort_keys=True), []).append(run)
     several = [group for group in groups.values() if len(group) > 1]
+
+    # A label tells groups apart. Within a group only the seed differs, which is no part of the label.
     without_seed = []
     for group in several:
         without_seed.append({key: value for key, value in group[0].settings.items() if key != SEED})
@@ -319,6 +332,8 @@ def merge(pipeline: Pipeline) -> None:
     """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
     config = pipeline.config
     name = config.report.name
+
+    # The name becomes a folder of output_dir/reports. One such as .. or a/b would lead out of it.
     if not name.strip(".") or Path(name).name != name:
         raise ConfigError(f"report.name={name!r}: must be the name of one folder")
     directory = pipeline.root / "evaluate"

@@ -65,6 +65,8 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     prompts = load_prompt_set(start / PROMPTS)
     check_reads(prompts, TREE_READS[settings.reads], "judge.reads=one")
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
+
+    # The leader alone labels, with its executor's workers; the other processes get what it read.
     if config.labels == "start":
         labelled, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
     else:
@@ -255,6 +257,7 @@ def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
         indices = list(range(count))
         random.Random(derive_seed(seed, "order", epoch)).shuffle(indices)
         if epoch >= whole_epochs:
+            # The last epoch may be a part of one.
             indices = indices[: max(1, round(count * part))]
         order += indices
     return filled(order, config.comparisons_per_step, config.max_steps)
@@ -333,6 +336,7 @@ def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
     limits = (asking.criteria_sampling, asking.guideline_sampling, asking.judgment_sampling)
     decided: dict[str, Any] = {
         "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
+        # in_order has shuffled the comparisons, and the rows of one have to stay together.
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "num_generations_eval": 1,

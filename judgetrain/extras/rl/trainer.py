@@ -83,6 +83,8 @@ class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
         # TRL sorts what it logs by the model's mode.
         self.model.eval()
         self.log(metrics)
+
+        # Transformers' own evaluate ends so: callbacks pick the best checkpoint by these figures.
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self.model.train(was_training)
         return metrics

@@ -77,6 +77,7 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
         predicted = classifier.model.predict([comparison.dialogue.query for comparison in benchmark.comparisons])
         scenarios = []
         for comparison, scenario in zip(benchmark.comparisons, predicted, strict=True):
+            # What the benchmark says itself is better than a guess.
             if comparison.group in domains:
                 scenario = comparison.group
             scenarios.append(scenario)
@@ -142,6 +143,8 @@ def _other_runs(patterns: Sequence[str], directory: Path) -> list[Distribution]:
             if checked(path) is None:
                 raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
             metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+
+            # The first set of a run is its training dialogues; the others are benchmarks.
             sets.append(Distribution(**metrics["sets"][0]))
     return sets
 

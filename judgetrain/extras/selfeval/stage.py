@@ -172,6 +172,8 @@ def table(
     """
     places: dict[str, list[int]] = {ALL: list(range(len(categories)))}
     names = [category or NONE for category in categories]
+
+    # A single category's row would repeat that of all.
     if len(set(categories)) > 1:
         for name in sorted(set(names)):
             places[name] = [place for place in places[ALL] if names[place] == name]
@@ -296,6 +298,8 @@ def _score(
 
     def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
         loaded = scorer()
+
+        # The scorer counts all tokens since it was loaded, those of earlier shards too.
         usage_before = loaded.usage
         samples = []
         for dialogue, row in items:

@@ -127,6 +127,8 @@ class Admission:
         async def receive_again() -> Message:
             if messages:
                 return messages.pop()
+
+            # The application may give up waiting for this, and the watch has to go on.
             return await asyncio.shield(gone)
 
         answering = asyncio.ensure_future(self._app(scope, receive_again, send))
@@ -242,6 +244,7 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
         token: what clients must send; None: anybody is answered.
         hosts: names that requests may be sent to, beside addresses; None: any.
     """
+    # Without FastAPI's own pages, which load scripts from another site.
     app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
     app.add_middleware(Admission, service=service, token=token, hosts=hosts)
     _handle_errors(app)

@@ -114,6 +114,8 @@ class Service:
         size = min(self.limits.batch, self.limits.queue)
         for start in range(0, len(comparisons), size):
             futures = self._queued(comparisons[start : start + size], gone)
+
+            # In pauses, to notice between them that the client has gone.
             while wait(futures, PAUSE).not_done and not gone.is_set():
                 pass
             if gone.is_set():
@@ -131,6 +133,8 @@ class Service:
                 return self.compare(part, seeds)
             except BusyError as busy:
                 is_full = busy.status == 429
+
+                # The pause before the next try ends at once where the client goes.
                 if not is_full or gone.wait(PAUSE):
                     raise
 
@@ -161,6 +165,8 @@ class Service:
                 if not self._waiting:
                     return []
                 batch = self._take_batch()
+
+            # False says that the job was cancelled. After True nobody can cancel it any more.
             running = [job for job in batch if job.future.set_running_or_notify_cancel()]
             if running:
                 return running
@@ -169,6 +175,8 @@ class Service:
         """Wait until jobs are there, and then a little for others to come, so that batches are large."""
         while not self._waiting and not self._closed:
             self._changed.wait()
+
+            # Counted from the first job, so that it does not wait longer the more come after it.
             until = time.monotonic() + self.limits.wait
             while 0 < len(self._waiting) < self.limits.batch and not self._closed:
                 remaining = until - time.monotonic()
@@ -203,6 +211,8 @@ class Service:
                 results = [score for (score,) in self.judge.score_all(items, seed)]
             else:
                 results = self.judge.compare_all(items, seed)
+
+            # Handing out unequal numbers would end this thread, and all clients would wait for ever.
             if len(results) != len(batch):
                 raise ValueError(f"{len(results)} results for {len(batch)} comparisons")
         except Exception as error:

@@ -72,6 +72,8 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
         return (benchmark_comparisons * method.labels)[: method.labels]
     rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
     labelled = [row for row in rows if row.label in ("A", "B") and not row.alone and not row.made]
+
+    # Ordered by a hash of the id: rows that are added or taken out leave the others in their order.
     labelled.sort(key=lambda comparison: derive_seed(evaluation.settings.seed, comparison.id))
     measured = [("", query) for comparison in benchmark_comparisons for query in question_texts(comparison.dialogue)]
     queries = BenchmarkQueries(measured)
@@ -132,6 +134,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
         def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
             return drawn(judge(), items, prompts, options, seed, every=is_dry_run)
 
+        # All pairs are one shard, since each round begins with what the one before got wrong.
         evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
         rubric = _best(method, by, evaluation, shards, len(pairs))
         if rubric is not None:
@@ -225,6 +228,8 @@ def drawn(
         shard = shard_of(trees)
         failures.update(shard.dropped)
         spent.append(shard)
+
+        # Each response is judged by itself, once by each criterion.
         calls += 2 * len(criteria) * len(pairs)
         is_right = [
             predict(tree, 1, options, "").verdict == pair.label for tree, pair in zip(trees, pairs, strict=True)
@@ -302,6 +307,8 @@ def named(
         completions += engine.generate([request], seed)
         if completions[-1].finish_reason != "too_long":
             return parse_criteria(completions[-1].text, CRITERIA, slots["pairs"]), completions
+
+        # SHOWN is a guess at what fits: a tokenizer may need more tokens for these texts.
         texts = texts[: len(texts) // 2]
     return [], completions
 
@@ -356,6 +363,7 @@ def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near) -> S
         if not too_long:
             return replies_shard(items, replies)
         for place in too_long:
+            # The nearest examples stand last, and stay.
             examples[place] = examples[place][(len(examples[place]) + 1) // 2 :]
         shorter = [examples[place] for place in too_long]
         again = judge.ask([items[place] for place in too_long], seed, examples=shorter)
