@@ -79,6 +79,8 @@ def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
         DataError: an entry is no message; names its number.
     """
     messages: list[tuple[str, str]] = []
+
+    # Filled as calls are read: a result names its call by an id alone.
     tool_names: dict[Any, str] = {}
     in_tool_use = False
     for number, message in enumerate(turns):
@@ -361,6 +363,7 @@ def _call_text(call: Mapping[str, Any], tool_names: dict[Any, str]) -> str:
         tool_names[identifier] = name
     arguments = call.get("arguments", call.get("input"))
     if arguments is None:
+        # A tool of the server's own has its arguments beside the type, and not in one entry.
         arguments = {key: value for key, value in call.items() if key not in _NOT_SAID}
     return _call(name, arguments)
 
@@ -391,6 +394,8 @@ def _result_text(result: Mapping[str, Any], content: Any, tool_names: Mapping[An
 def _ids_in(call: Mapping[str, Any]) -> list[str | int | None]:
     """Return the ids under which a call or a result names the call; ``[None]`` for one without any."""
     ids: list[str | int | None] = [call[key] for key in _IDS if isinstance(call.get(key), (str, int))]
+
+    # A result without an id is that of the last call without one.
     return ids or [None]
 
 

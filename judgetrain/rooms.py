@@ -137,6 +137,7 @@ def _installed() -> Iterator[tuple[str, Path]]:
     from importlib.metadata import entry_points
     from importlib.util import find_spec
 
+    # Sorted, since packages are found in an order that differs between machines.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.value):
         # The folder is found without importing it: a package may be slow to import, or broken.
         spec = find_spec(point.value)

@@ -52,6 +52,8 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
+
+    # A single message is a mapping: going through it would give its keys.
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
 
@@ -278,6 +280,7 @@ _SELDOM = ("made", "rating_a", "rating_b")
 
 def _rubric_row(row: dict[str, Any], rubric: Rubric | None) -> dict[str, Any]:
     """Return a row with its rubric as JSON values at its end, or without the key where there is no rubric."""
+    # asdict took the rubric apart. Rows without one are, to the byte, what they were before there were rubrics.
     del row["rubric"]
     if rubric is not None:
         row["rubric"] = rubric.to_row()
@@ -331,4 +334,5 @@ class Candidates:
 
 def _id_of(content: object) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of JSON values."""
+    # Ids of kept artifacts were made of these very bytes: no other option of json.dumps will do.
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
