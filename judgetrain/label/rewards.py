@@ -143,6 +143,8 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     base = stage.base
     if settings is None or base is None:
         return Rewards()
+
+    # How many GPUs a model is trained on says nothing of how many it takes to score.
     judge = replace(base.at(inputs["initial"] / "model"), gpus=settings.gpus)
     trees = inputs["tree"]
     places = range(count_rows(trees, "trees"))
@@ -186,6 +188,7 @@ def _shard(
         settings: how scores are computed.
         seed: the seed of whatever is sampled.
     """
+    # By their texts' repr: messages are mappings, which cannot be looked up.
     samples = {repr(sample): sample for _, _, sample in nodes}
     places = {key: place for place, key in enumerate(samples)}
     before = scorer.usage

@@ -60,6 +60,7 @@ class TeacherSettings(StageSettings):
         active_if=lambda settings: settings.teacher.evaluations and settings.dialogues.decontaminate,
     )
     """What says which evaluations that come from a file hold a benchmark's query."""
+    # From here on for checks and warnings alone. What they decide is in the fingerprints of the inputs.
     base: ModelConfig = at("train.base", in_fingerprint=False)
     judgment_sampling: SamplingConfig = at("tree.judgment_sampling", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
@@ -82,6 +83,8 @@ class LabelSettings(StageSettings):
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
     reference: bool = at("tree.reference")
+
+    # That responses are ranked decides which examples are drawn; by what weight does not.
     ranking: float | None = at("train.sft.ranking_weight", active_if=lambda s: s.ranking, content=lambda *_: True)
     prompts: str = at("prompts", content=in_place(prompt_path))
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES, active_if=lambda settings: settings.label.signals)
@@ -92,6 +95,7 @@ class LabelSettings(StageSettings):
     )
     base: ModelConfig | None = at("train.base", in_fingerprint=False, active_if=lambda settings: settings.label.signals)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
+    # From here on for checks alone. What they decide is in the fingerprints of the inputs.
     judgments: int = at("tree.judgments", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
