@@ -131,6 +131,8 @@ def arguments_of(kind: type, training: Training, decided: dict[str, Any], **defa
         "data_seed": training.seed,
     }
     fixed = same_name | every_stage | device_arguments(config.bf16) | decided
+
+    # TRL's classes of arguments do not all have the same ones.
     fixed = {name: value for name, value in fixed.items() if name in names}
     with trainer_explained(config, training.key):
         return kind(**(DEFAULTS | defaults | config.trainer | fixed))

@@ -124,6 +124,7 @@ def _follow(splits: Mapping[str, Examples], forward: Callable[[], _Forward]) -> 
     """Compute this process's share of every shard that the leader names, until it says that there is none left."""
     group = current()
     while True:
+        # The leader's function decides, so this one is never called.
         task = group.decide(lambda: None)
         if task is None:
             return

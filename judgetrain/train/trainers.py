@@ -78,6 +78,8 @@ class RowMeans(Trainer):  # type: ignore[misc]
                 rows = slice(row, None, len(weights))
                 loss = super().compute_loss(_replaying(outputs, rows), _part(inputs, rows))
                 row_figures = {"loss": float(loss)}
+
+                # Sorted, since sums of several processes are added by their place.
                 for name, values in sorted(metrics.items()):
                     row_figures[name] = values[-1]
                 weighted_figures.append([weight, *(weight * value for value in row_figures.values())])
