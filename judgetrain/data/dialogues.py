@@ -207,6 +207,8 @@ def _settle_labels(votes: PairVotes, out: StageRun) -> None:
     labels = votes.settled()
     if not labels:
         return
+
+    # The new file takes the old one's name at its end, so that the old one can be read meanwhile.
     with out.rows_writer("comparisons") as keep:
         for row in read_rows(out.directory, "comparisons"):
             row["label"] = labels.get(row["id"], row["label"])
