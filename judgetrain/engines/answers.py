@@ -140,6 +140,8 @@ class AnswerStore:
 
             digest = _digest(content)
             seed_parts: list[object] = [self._seed, digest, repetitions[digest]]
+
+            # Left out of the seed of first attempts, so that answers from before there were others are found.
             if request.attempt:
                 seed_parts.append(request.attempt)
             repetitions[digest] += 1

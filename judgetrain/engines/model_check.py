@@ -123,6 +123,8 @@ def _check_tokenizer(config: ModelConfig, path: str) -> PreTrainedTokenizerBase:
     if file is None:
         return tokenizer
     by_file = Tokenizer.from_file(file)
+
+    # The file may say to cut texts and to fill them up, which Transformers does only on demand.
     by_file.no_truncation()
     by_file.no_padding()
     for text in PLAIN:
@@ -282,6 +284,7 @@ def _without_weights(config: Any) -> Any:
 
     try:
         with torch.device("meta"):
+            # A copy, as Transformers writes dtype and attention into the configuration that it is given.
             return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16)
     except Exception as error:
         if _needs_values(error):

@@ -236,6 +236,8 @@ def accepted(
         raise EngineError(f"the chat template refuses the messages: {refusal}")
     system, first_turn, *later_turns = chat
     merged = {**first_turn, "content": f"{system['content']}\n\n{first_turn['content']}"}
+
+    # This ends: the merged messages begin with no system message.
     return accepted([merged, *later_turns], tokenizer)
 
 
@@ -268,6 +270,8 @@ def encode(
             texts[key] = render(messages, tokenizer)
         except EngineError as error:
             refusals[key] = error
+
+    # A single refusal is one failed request. Where every prompt is refused, the template cannot be used at all.
     if refusals and not texts:
         raise next(iter(refusals.values()))
 
