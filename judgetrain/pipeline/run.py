@@ -297,6 +297,8 @@ class Pipeline:
             if loss is not None:
                 # At the end as well: the lines of other stages come between.
                 self.console.line(loss)
+
+                # Once more, by the configuration from which the lost stage has been taken out.
                 directory = self.run(name)
                 self.console.line(loss)
                 return directory
