@@ -177,4 +177,6 @@ def revise(
             )
         sampling = Sampling(temperature=temperature, max_new_tokens=settings.max_new_tokens)
         requests.append(Request(messages=fill(template, sample.prompt, sample.response), sampling=sampling))
+
+    # The zeros numbered revisions of revisions, which there were once: without them all seeds would be others.
     return scorer.generate(requests, derive_seed(derive_seed(seed, "probdiff", 0), 0))
