@@ -266,6 +266,8 @@ class Play:
         began = now()
         settings = self._played.settings("initial")
         assert isinstance(settings, InitialSettings)
+
+        # Without checkpoints and compiled blocks, which would take most of the time of so few steps.
         short = replace(settings.train, max_steps=STEPS, save_steps=10**6, regional_compilation=False)
         with suppress(EnoughError):
             self._play("initial", train=short)

@@ -58,6 +58,7 @@ def _row(standing: Standing) -> list[str]:
             low, high = standing.rating.interval
             interval = f"{low:.0f}..{high:.0f}"
     if standing.ranks:
+        # A single number where the best and the worst rank are the same.
         ranks = "-".join(map(str, dict.fromkeys(standing.ranks)))
     if standing.win_rate:
         win_rate = f"{100 * standing.win_rate.share:.1f}"

@@ -189,5 +189,7 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     if not dialogues:
         return []
+
+    # A prompt a shard: with its SAMPLES answers it takes as long as a shard should.
     out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=True)
     return [row["logprobs"] for row in read_rows(out.directory, "spread")]

@@ -97,6 +97,8 @@ class RayExecutor(Executor):
         self._runs += 1
         self._deaths = 0
         self._deaths_over.clear()
+
+        # Workers unpickle the work once a call, by this name.
         name = str(self._runs)
         packed = ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, Shard]] = {}

@@ -87,6 +87,7 @@ def worse_first(comparison: Comparison) -> Comparison:
 
 def _marked(attack: Attack, text: str) -> str | None:
     """Return the text with a heading, and a bullet before every sentence; None where it has some already."""
+    # With the heading: its line break makes a bullet of a dash at the text's beginning.
     if attack.bullet in f"{attack.text}{text}":
         return None
     from judgetrain.data.responses import sentences
