@@ -205,6 +205,16 @@ def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
     assert changed == downstream(composed("recipe=debug", home, *given), readers)
 
 
+def test_what_an_earlier_format_wrote_is_made_anew_with_all_that_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed("recipe=debug")
+    now = marks(config)
+    earlier_format = dataclasses.replace(STAGES["label"], format=1)
+    monkeypatch.setattr("judgetrain.label.stages.LABEL", earlier_format)
+    before = marks(config)
+    changed = {name for name in STAGES if before[name] != now[name]}
+    assert {"sft", "dpo"} < changed == downstream(config, {"label"})
+
+
 def test_adapters_count_with_the_base_that_they_name(tmp_path: Path, home: str) -> None:
     for name, base in (("adapters", "merged"), ("merged", "base")):
         (tmp_path / name).mkdir()
