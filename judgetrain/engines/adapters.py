@@ -6,6 +6,7 @@ import copy
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def check_mergeable(path: str, base: PretrainedConfig) -> None:
     except EngineError:
         raise
     except Exception as error:
+        # It is no fault of the adapters.
+        if is_out_of_memory(error):
+            raise
         if isinstance(error, NotImplementedError) or "meta" in str(error):
             return
         raise EngineError(unmergeable(path, error)) from error
@@ -116,6 +120,8 @@ def merge(path: str, adapted: Any) -> PreTrainedModel:
     try:
         merged: PreTrainedModel = adapted.merge_and_unload()
     except (RuntimeError, ValueError, NotImplementedError) as error:
+        if is_out_of_memory(error):
+            raise
         raise EngineError(unmergeable(path, error)) from error
     return merged
 

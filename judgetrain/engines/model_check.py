@@ -14,6 +14,7 @@ from judgetrain.engines.adapters import check_mergeable
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
 from judgetrain.engines.prompting import render, token_ids
 from judgetrain.errors import ConfigError, EngineError
@@ -287,6 +288,8 @@ def _without_weights(config: Any) -> Any:
             # A copy, as Transformers writes dtype and attention into the configuration that it is given.
             return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         if _needs_values(error):
             return None
         raise EngineError(_unmade(config.model_type, error)) from error

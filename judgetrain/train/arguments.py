@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
@@ -247,15 +247,10 @@ def memory_explained(key: str) -> Iterator[None]:
     Raises:
         TrainingError: memory ran out; says what to lower.
     """
-    import torch
-
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # On the CPU, and in some of CUDA's libraries, it is a RuntimeError like any other.
-        by_class = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        by_message = re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE)
-        if not by_class and not by_message:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
         raise TrainingError(
             f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much), or set "

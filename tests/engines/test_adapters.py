@@ -123,6 +123,32 @@ def test_what_would_be_another_model_is_refused_before_it_is_loaded(what: str, b
     refused(tmp_path, fault)
 
 
+def fill_memory(*_: Any, **__: Any) -> None:
+    """Ask for a pebibyte, as PyTorch does on a CPU that has no more memory."""
+    torch.empty(1 << 50, dtype=torch.uint8, device="cpu")
+
+
+def fill_gpu(*_: Any, **__: Any) -> None:
+    """Raise what PyTorch raises where a GPU has no more memory."""
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize("fill", [fill_memory, fill_gpu])
+@pytest.mark.parametrize("step", ["merge_and_unload", "from_config"])
+def test_memory_that_runs_out_is_no_fault_of_adapters(
+    fill: Any, step: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(base, lora(), tmp_path)
+    owner = peft.tuners.tuners_utils.BaseTuner if step == "merge_and_unload" else transformers.AutoModelForCausalLM
+    monkeypatch.setattr(owner, step, fill)
+    config = ModelConfig(path=str(tmp_path))
+    with pytest.raises(RuntimeError, match="can't allocate memory|out of memory"):
+        check_loadable(config, "k")
+    if step == "merge_and_unload":
+        with pytest.raises(RuntimeError, match="can't allocate memory|out of memory"):
+            load_model(config)
+
+
 def refused(place: Path, fault: str) -> None:
     """Check that adapters are refused in one sentence, by their files alone and where they are loaded."""
     with pytest.raises(ConfigError, match=f"k: .*{fault}") as caught:

@@ -16,6 +16,7 @@ from judgetrain.engines.loading import best_device, config_ends, context_length,
 from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder, families
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import EngineError
 
@@ -99,10 +100,10 @@ class TransformersEngine:
         model_type = self.model.config.model_type
         try:
             departure = self._decoder.departure(rows, STEPS)
-        except torch.OutOfMemoryError:
-            # A RuntimeError, too, and no fault of the model's.
-            raise
         except (ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError) as error:
+            # Memory that ran out is no fault of the model's.
+            if is_out_of_memory(error):
+                raise
             message = " ".join(str(error).split())[:100]
             raise EngineError(
                 f"{self.name}: the {model_type} model fails step by step ({type(error).__name__}: {message}): it "

@@ -16,6 +16,7 @@ from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import continuation, render, token_ids
 from judgetrain.errors import EngineError
 from judgetrain.extras.export.stages import ExportSettings
@@ -245,6 +246,8 @@ def _make_classifier(
         classifier.base_model.load_state_dict(judge.base_model.state_dict())
         assert classifier.score.weight.shape == head.shape
     except (ValueError, AttributeError, AssertionError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise EngineError(f"Transformers has no such classifier for {config.model_type} models: {error}") from error
     classifier.score.weight = head
     model: PreTrainedModel = classifier
