@@ -365,17 +365,18 @@ class OpenAIEngine:
             self._form = replace(self._form, neutral=False)
         has_other_form = wants_newer_name or refuses_neutral
         if not has_other_form:
-            has_other_form = self._without_refused(status, text, pending, form)
+            has_other_form = self._without_refused(status, text, words, pending, form)
 
         may_pass = status >= 500 or status in (408, 409, 429)
         return Failure(reason=f"HTTP {status}{message}", passing=may_pass, other_form=has_other_form)
 
-    def _without_refused(self, status: int, text: str, pending: Pending, form: BodyForm) -> bool:
+    def _without_refused(self, status: int, text: str, words: str, pending: Pending, form: BodyForm) -> bool:
         """Leave a parameter that a server refuses out of later requests; return whether it refused one.
 
         Args:
             status: the HTTP status.
             text: the body of the answer.
+            words: what of it is shown.
             pending: the request.
             form: the form that the request had.
 
@@ -397,7 +398,7 @@ class OpenAIEngine:
         if not self._config.drop_refused:
             raise EngineError(
                 f"{self._address} refuses the parameter {name} for model {self._config.model} (HTTP {status}: "
-                f"{reading.words_of(text, self._key)}). Set drop_refused=true beside base_url to leave out whatever "
+                f"{words}). Set drop_refused=true beside base_url to leave out whatever "
                 f"the server refuses, or extra_body={{{name}: null}} to leave out this one; the model then samples as "
                 f"its maker has it"
             )
