@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
 from judgetrain.engines.adapters import check_method, merge
+from judgetrain.engines.chat_templates import default_template
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.digests import check_weights
 from judgetrain.engines.gguf import dequantized, unpacked
@@ -97,11 +98,12 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer, padding on the left, with a pad token and a chat template.
 
     A missing pad token becomes the end token (or the unknown token), since padding is always masked. A missing chat
-    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged. Of several named ones it has the default alone.
+    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged. Of several ones it has one alone
+    (:func:`~judgetrain.engines.chat_templates.default_template`).
 
     Raises:
-        EngineError: the tokenizer cannot be loaded, or none of its chat templates is the default; names the path and
-            the remedy.
+        EngineError: the tokenizer cannot be loaded, none of its chat templates is the default, or files hold templates
+            that differ; names the path and the remedy.
     """
     from transformers import AutoTokenizer
 
@@ -123,7 +125,11 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
 
-    tokenizer.chat_template = _default_template(tokenizer, config.path)
+    # A GGUF file holds its own, and no others stand beside it.
+    if not gguf_file:
+        tokenizer.chat_template, remark = default_template(tokenizer, config, path)
+        if remark:
+            say_once("%s", remark)
     # Base models are trained on text without turns.
     if not tokenizer.chat_template:
         say_once("%s has no chat template, as base models have none: it gets a plain one", config.path)
@@ -144,29 +150,6 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         _TOKENIZERS.clear()
         _TOKENIZERS[stamps] = (_copied(tokenizer), len(tokenizer))
     return tokenizer
-
-
-def _default_template(tokenizer: PreTrainedTokenizerBase, path: str) -> Any:
-    """Return a tokenizer's chat template: of several named ones, the default.
-
-    A judge is prompted, trained, written and served with one. The others are for tools and documents, which judges are
-    not given; and libraries choose among them by what they are asked for, each in its own way.
-
-    Raises:
-        EngineError: none of several is named default.
-    """
-    templates = tokenizer.chat_template
-    if not isinstance(templates, dict):
-        return templates
-    names = ", ".join(sorted(templates))
-    if "default" not in templates:
-        raise EngineError(
-            f"the tokenizer of {path} has several chat templates ({names}) and none that is named default: write the "
-            f"one that judges are to be prompted with into chat_template.jinja, and remove the others"
-        )
-    if len(templates) > 1:
-        say_once("%s has several chat templates (%s): judges are prompted with the one named default", path, names)
-    return templates["default"]
 
 
 @cache

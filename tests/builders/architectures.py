@@ -180,6 +180,9 @@ Some settings of an architecture are bounded instead:
   up to `original_max_position_embeddings`, where every text has its own. Longer ones are left out and counted.
 - **Several chat templates** in one tokenizer: judges are prompted, trained and written with the one named `default`.
   Where none is, the base is refused.
+- **Chat templates in several files** (`chat_template.jinja`, `tokenizer_config.json`, `chat_template.json`,
+  `processor_config.json`): one that a processor alone reads is taken where the tokenizer has none. Where two write
+  different prompts, the base is refused.
 - **A tokenizer of another family**: for some architectures (`qwen2`) Transformers takes a tokenizer class of its own,
   whatever `tokenizer.json` says. Where that splits texts otherwise, the base is refused.
 """
