@@ -16,7 +16,8 @@ from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
-from judgetrain.engines.prompting import render, token_ids
+from judgetrain.engines.prompting import frame_of_chat, render, token_ids
+from judgetrain.engines.unknown import unknown_pieces
 from judgetrain.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _check(config: ModelConfig) -> None:
     tokenizer = _check_tokenizer(config, path)
     _check_kind(config, path, max(tokenizer.get_vocab().values()))
     render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
+    _check_frame(tokenizer)
 
 
 def _check_files(directory: Path) -> None:
@@ -137,6 +139,20 @@ def _check_tokenizer(config: ModelConfig, path: str) -> PreTrainedTokenizerBase:
                 f"model would read other tokens than it was trained on; take another base"
             )
     return tokenizer
+
+
+def _check_frame(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise EngineError where the chat template writes text that the tokenizer has no tokens for.
+
+    Turns that begin with the unknown token, or with nothing, look alike to the model, whoever speaks.
+    """
+    unknown = unknown_pieces(tokenizer, frame_of_chat(tokenizer, content=""))
+    if unknown:
+        raise EngineError(
+            f"its chat template writes {unknown[0]!r}, and its tokenizer has no token for that: the model would not "
+            f"see whose turn it is; give it the template that it was tuned with (chat_template.jinja), or take another "
+            f"model"
+        )
 
 
 def _root_of(config: ModelConfig) -> ModelConfig:

@@ -6,19 +6,23 @@ markers.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.confusables import fold
+from judgetrain.engines.unknown import UnknownText
 from judgetrain.errors import EngineError
 from judgetrain.thoughts import BREAK
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
 
 MARKER_WORDS = 3
 """The most words of a role marker; a longer line in a chat template is a default system prompt."""
@@ -143,7 +147,7 @@ def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Itera
 
     Lines without a letter or without punctuation are left out: broken everywhere, they would disfigure text.
     """
-    frame = _frame(tokenizer)
+    frame = frame_of_chat(tokenizer)
     for token in sorted(tokens, key=len, reverse=True):
         frame = frame.replace(token, "\n")
     for line in frame.split("\n"):
@@ -153,8 +157,8 @@ def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Itera
                 yield marker
 
 
-def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a conversation as the chat template renders it, with line breaks in place of the contents."""
+def frame_of_chat(tokenizer: PreTrainedTokenizerBase, content: str = "\n") -> str:
+    """Return a conversation as the chat template renders it, with ``content`` in place of the messages' contents."""
     if not tokenizer.chat_template:
         return ""
     turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
@@ -166,7 +170,7 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
         except Exception:
             # The template has no system role, or takes one question only. It is somebody's program: any error is one.
             continue
-        return str(text).replace(_PROBE, "\n")
+        return str(text).replace(_PROBE, content)
     return ""
 
 
@@ -279,6 +283,7 @@ def encode(
     if texts:
         rows = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
         ids = {key: tuple(row) for key, row in zip(texts, rows, strict=True)}
+        _say_unknown(tokenizer, texts, ids)
 
     prompts: dict[int, tuple[int, ...]] = {}
     completions: dict[int, Completion] = {}
@@ -290,6 +295,31 @@ def encode(
         else:
             prompts[index] = ids[key]
     return prompts, completions
+
+
+_SAID: WeakSet[PreTrainedTokenizerBase] = WeakSet()
+"""Tokenizers in use of which it was said that they have no tokens for some prompts' text."""
+
+
+def _say_unknown(
+    tokenizer: PreTrainedTokenizerBase, texts: Mapping[Any, str], ids: Mapping[Any, tuple[int, ...]]
+) -> None:
+    """Log once per tokenizer how many of a call's prompts hold text that it has no tokens for.
+
+    Args:
+        tokenizer: the model's.
+        texts: the prompts, by any keys.
+        ids: their token ids, by the same keys.
+    """
+    if tokenizer in _SAID:
+        return
+    unknown = UnknownText(tokenizer)
+    for key, text in texts.items():
+        unknown.add(text, ids[key])
+    remark = unknown.remark("prompts")
+    if remark:
+        _SAID.add(tokenizer)
+        log.warning("%s: %s", tokenizer.name_or_path, remark)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import Rows, read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, token_ids
+from judgetrain.engines.unknown import UnknownText, unknown_pieces
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.parsing import read_by_frames
 from judgetrain.judges.trees.schema import both_sides
@@ -152,6 +153,11 @@ class Renderer:
     remarks: dict[str, None] = field(default_factory=dict)
     """Sentences for the log on what training does beyond the template: a set that keeps its order."""
 
+    @cached_property
+    def unknown(self) -> UnknownText:
+        """Count the texts that the tokenizer has no tokens for."""
+        return UnknownText(self.tokenizer)
+
     def prompt(self, messages: Messages) -> str:
         """Return the prompt's text, ending where the answer begins."""
         return self._rendered(messages, add_generation_prompt=True)
@@ -190,6 +196,8 @@ class Renderer:
         """
         prompt_ids = token_ids(self.tokenizer, prompt)
         answer_ids = continuation(self.tokenizer, prompt, prompt_ids, answer)
+        self.unknown.add(prompt, prompt_ids)
+        self.unknown.add(answer, answer_ids)
         if not any(token in self.ends for token in answer_ids):
             answer_ids += (self._end(),)
         # Four bytes a token: a list of Python's integers takes eight, and the integers beside them.
@@ -211,11 +219,15 @@ class Renderer:
         """
         # Generation stops at the first end token, whatever the row has behind it.
         generated = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
-        # An unknown word has no text of its own, so the reply cannot be compared.
-        if self.tokenizer.unk_token_id in generated:
-            return
         reply = str(self.tokenizer.decode(generated, skip_special_tokens=True))
-        reason = self._misread(answer, reply, level)
+        unknown = unknown_pieces(self.tokenizer, answer)
+        if unknown:
+            # An unknown word has no text of its own, so that the letters cannot be compared; the frame can.
+            reason = self._misread_by_frames(answer, reply, level)
+            if reason:
+                reason += f"; the tokenizer has no token for {unknown[0]!r}"
+        else:
+            reason = self._misread(answer, reply, level)
         if reason:
             raise TrainingError(
                 f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {reason}; give "
@@ -227,6 +239,10 @@ class Renderer:
         # The reply may hold more: the end of the reasoning that the prompt opens.
         if _letters(answer) not in _letters(reply):
             return "the chat template cuts answers or writes an end token before theirs"
+        return self._misread_by_frames(answer, reply, level)
+
+    def _misread_by_frames(self, answer: str, reply: str, level: str) -> str | None:
+        """Return what the judge's frames read of a reply that they do not read of the answer, or None."""
         if not self.frames or not level:
             return None
         meant = read_by_frames(level, answer, self.frames)
@@ -309,11 +325,12 @@ def fitting(
             f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
             "label is masked: give the model a chat_template.jinja that does"
         )
+    unknown = fitting_rows.renderer.unknown.remark("prompts and answers")
     return Examples(
         data=data,
         lengths=fitting_rows.lengths,
         dropped=dropped,
-        remarks=tuple(fitting_rows.renderer.remarks),
+        remarks=(*fitting_rows.renderer.remarks, *filter(None, [unknown])),
         pairs=fitting_rows.pairs(),
     )
 
