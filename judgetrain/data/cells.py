@@ -92,7 +92,18 @@ def _python_list(text: str) -> list[Any] | None:
     return None
 
 
-WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "correct": 1.0, "incorrect": 0.0}
+WORDS = {
+    "pass": 1.0,
+    "fail": 0.0,
+    "true": 1.0,
+    "false": 0.0,
+    "yes": 1.0,
+    "no": 0.0,
+    "correct": 1.0,
+    "incorrect": 0.0,
+    "good": 1.0,
+    "poor": 0.0,
+}
 """The scores of words that label one response, where a source gives no scale of its own."""
 WAITING = 100_000
 """The most rated responses that wait for another one to their prompt. The first of more stands alone."""
@@ -171,10 +182,12 @@ def score_of(label: Any, scale: Mapping[str, float], numbers: NumberScale | None
         allowed = [*WORDS]
         if value is not None and numbers.meaning:
             reason = f" ({numbers.meaning})"
+    remedy = "say what it means, as in labels={0: 0, 1: 1} or labels={1: 0, 5: 1}"
+    if value is None:
+        # Words have no order of their own, as numbers have.
+        remedy = "say the order of your words, from 0 (worst) to 1, as in labels={poor: 0, fair: 0.5, good: 1}"
     raise RowError(
-        "unknown_label",
-        f"label {label!r} of one response is not one of {', '.join(allowed)}{reason}: "
-        "say what it means, as in labels={0: 0, 1: 1} or labels={1: 0, 5: 1}",
+        "unknown_label", f"label {label!r} of one response is not one of {', '.join(allowed)}{reason}: {remedy}"
     )
 
 

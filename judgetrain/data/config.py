@@ -54,7 +54,11 @@ class SourceConfig:
     )
     hub: dict[str, Any] = key({}, "for datasets.load_dataset: split (train), name (the subset), revision, data_files")
     format: str = key("auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison"))
-    fields: dict[str, str] = key({}, "column names where they differ: {query: ask}; {columns} in a text are filled in")
+    fields: dict[str, Any] = key(
+        {},
+        "column names where they differ: {query: ask}; {columns} in a text are filled in; label may be a list of "
+        "annotators' columns, or a column a criterion",
+    )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     max_row_chars: int = key(
         1 << 24, "refuse a row of a file with more text, before it is held", low=100, unit="characters"
@@ -75,7 +79,10 @@ class SourceConfig:
     )
 
     def __post_init__(self) -> None:
-        """Write labels that are numbers as texts; YAML reads ``{0: A, 1: B}`` as numbers."""
+        """Write labels and columns that are numbers as texts; YAML reads ``{0: A, 1: B}`` as numbers."""
+        for name, column in self.fields.items():
+            if isinstance(column, (bool, int, float)):
+                self.fields[name] = str(column)
         for label in list(self.labels):
             if isinstance(label, str):
                 continue

@@ -304,7 +304,7 @@ def _rows(
         dialogues = world.train_dialogues(settings.dialogues.world, settings.seed)
         rows = ([(dialogue, None)] for dialogue in dialogues)
     elif source.adapter:
-        rows = (_with_dialogues(comparisons) for comparisons in adapted(source, key, rejects))
+        rows = _adapted_items(source, key, rejects)
     else:
         rows = _read(source, key, rejects, say)
     if source.sample is None:
@@ -313,8 +313,18 @@ def _rows(
     return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
 
 
-def _with_dialogues(comparisons: Sequence[Comparison]) -> list[Item]:
-    return [(comparison.dialogue, comparison) for comparison in comparisons]
+def _adapted_items(source: DialogueSourceConfig, key: str, rejects: Rejects) -> Iterator[Sequence[Item]]:
+    """Yield the items of every row that a source's adapter reads; rated responses become pairs as in :func:`_read`."""
+    pairing = Pairing()
+    for comparisons in adapted(source, key, rejects):
+        items: list[Item] = []
+        for comparison in comparisons:
+            pairs = pairing.add(comparison) if comparison.alone else [comparison]
+            items.extend((pair.dialogue, pair) for pair in pairs)
+        if items:
+            yield items
+    for alone in pairing.left():
+        yield [(alone.dialogue, alone)]
 
 
 def _read(

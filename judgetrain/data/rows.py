@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
+from statistics import fmean
 from typing import Any, cast
 
 from judgetrain.data.cells import (
@@ -20,10 +21,11 @@ from judgetrain.data.cells import (
     score_of,
 )
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import are_messages, replied, said, text_of
-from judgetrain.rubrics import Rubric
+from judgetrain.rubrics import Rubric, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 from judgetrain.thoughts import shown
 
@@ -72,23 +74,31 @@ class RowReader:
     Args:
         source: the columns (``fields``), the meaning of labels (``labels``) and the shape (``format``).
         key: the configuration key of the source, for messages.
-        numbers: returns what the numbers of its column of ratings are read as, where ``labels`` does not say so.
+        numbers: returns what the numbers of its column of ratings are read as, by criterion, where ``labels`` does not
+            say so.
 
     Raises:
         ConfigError: ``fields`` names an unknown field, or ``labels`` gives a label a meaning that is not allowed.
     """
 
     def __init__(
-        self, source: SourceConfig, key: str = "source", numbers: Callable[[], NumberScale] = NumberScale
+        self, source: SourceConfig, key: str = "source", numbers: Callable[[], Mapping[str, NumberScale]] = dict
     ) -> None:
         self._source = source
         self._key = key
-        self._find_numbers: Callable[[], NumberScale] | None = numbers
-        self._numbers_found = NumberScale()
+        self._find_numbers: Callable[[], Mapping[str, NumberScale]] | None = numbers
+        self._numbers_found: Mapping[str, NumberScale] = {}
         unknown_fields = sorted(set(source.fields) - set(DEFAULT_FIELDS))
         if unknown_fields:
             known_fields = ", ".join(DEFAULT_FIELDS)
             raise ConfigError(f"{key}.fields: unknown field {unknown_fields[0]!r}; known: {known_fields}")
+        for field, column in source.fields.items():
+            # A label may be several annotators', or one a criterion; everything else stands in one column.
+            if not isinstance(column, str) and (field != "label" or not _columns_in(column)):
+                raise ConfigError(
+                    f"{key}.fields.{field}={column!r}: expected a column's name; label alone may be a list of "
+                    "annotators' columns, or a column a criterion"
+                )
 
         self._verdicts: dict[str, str] = {}
         self._scores: dict[str, float] = {}
@@ -102,6 +112,8 @@ class RowReader:
         """How often each label was read that has no meaning, as it is written."""
         self.thoughts: Counter[str] = Counter()
         """How many responses held ``some`` thoughts, or ``all`` of them nothing else."""
+        self._seen_labels: dict[str, dict[float, str]] = {}
+        """By criterion the labels of single responses that were read, as they are written, by score."""
         self._filled_columns: Counter[str] = Counter()
         self._used_columns: set[str] = set()
 
@@ -120,7 +132,7 @@ class RowReader:
         if labelled:
             needed.append("label")
         for field in needed:
-            columns = [fields[field]] if field in fields else list(DEFAULT_FIELDS[field])
+            columns = _columns_in(fields[field]) if field in fields else list(DEFAULT_FIELDS[field])
             if field == "query" and field not in fields:
                 # A list of messages ends with the query.
                 columns += [fields["messages"]] if "messages" in fields else DEFAULT_FIELDS["messages"]
@@ -225,12 +237,22 @@ class RowReader:
         return Candidates(dialogue.id, dialogue, texts, rubric)
 
     def rated(self, row: Any, number: int) -> Comparison:
-        """Return the only response of a row with the rating that its label gives it; there is no second response."""
+        """Return the only response of a row with the rating that its label gives it; there is no second response.
+
+        Several annotators' labels are one rating, their mean.
+        """
         dialogue, rubric = self._dialogue_and_rubric(row, number)
         response = self._response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
-        score = score_of(self._rating(row), self._scores, self.numbers_of(row))
+        votes = self.votes(row).get(OVERALL)
+        if not votes:
+            raise RowError(
+                "by_criterion",
+                f"label {self._rating(row)!r} of one response says nothing of it as a whole: name the column of such a "
+                f"label, as in {self._key}.fields={{label: COLUMN}}",
+            )
+        score = without_rounding(fmean(votes))
         return Comparison(
             id=dialogue.id,
             dialogue=dialogue,
@@ -241,6 +263,38 @@ class RowReader:
             group=self._optional_text(row, "group"),
             rubric=rubric,
         )
+
+    def votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
+        """Return the labels that people gave a row's only response, by criterion (:func:`cells_by_name`)."""
+        cells = cells_by_name(self._rating(row))
+        numbers = self.numbers_of(row)
+        votes: dict[str, Votes] = {}
+        for name, labels in cells.items():
+            scores: list[float] = []
+            for label in labels:
+                score = without_rounding(score_of(label, self._scores, numbers.get(name)))
+                self._seen_labels.setdefault(name, {}).setdefault(score, label_text(label))
+                scores.append(score)
+            votes[name] = tuple(scores)
+        return votes
+
+    def labelled(self, row: Any, number: int) -> LabelledResponse:
+        """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
+        dialogue, rubric = self._dialogue_and_rubric(row, number)
+        return LabelledResponse(
+            candidates=Candidates(dialogue.id, dialogue, (self._response(row, "response"),), rubric),
+            votes=self.votes(row),
+            model=self._optional_text(row, "model_a") or "",
+            group=self._optional_text(row, "group"),
+        )
+
+    def scales(self) -> dict[str, Scale]:
+        """Return the scale of the labels that were read, by criterion."""
+        scales = {}
+        for name, seen in self._seen_labels.items():
+            numbers = self._numbers_found.get(name, NumberScale())
+            scales[name] = scale_of(self._scores, numbers, seen)
+        return scales
 
     def has_responses(self, row: Any) -> bool:
         """Return whether the row carries two responses."""
@@ -256,23 +310,32 @@ class RowReader:
             return False
         return not self.has_responses(row)
 
-    def is_rated(self, row: Any) -> bool:
-        """Return whether the row holds one response and a label of it."""
+    def holds_one_response(self, row: Any) -> bool:
+        """Return whether the row holds one response, with a label or without."""
         if not self.is_scored(row) or self._value(row, "response") is None:
             return False
         # A column ``response`` may have been given to another field, as the reference.
-        return not self._is_other_field_s(row, "response") and self._rating(row) not in EMPTY
+        return not self._is_other_field_s(row, "response")
 
-    def rated_number(self, row: Any) -> float | None:
-        """Return the number that a row rates its response by, where ``labels`` does not say what it means; or None."""
+    def is_rated(self, row: Any) -> bool:
+        """Return whether the row holds one response and a label of it."""
+        return self.holds_one_response(row) and self._rating(row) not in EMPTY
+
+    def rated_numbers(self, row: Any) -> dict[str, list[float]]:
+        """Return the numbers that rate a row's response, by criterion, where ``labels`` does not say what they mean."""
         if self._scores or not self.is_rated(row):
-            return None
-        return number_in(self._rating(row))
+            return {}
+        named: dict[str, list[float]] = {}
+        for name, labels in cells_by_name(self._rating(row)).items():
+            numbers = [number for number in map(number_in, labels) if number is not None]
+            if numbers:
+                named[name] = numbers
+        return named
 
-    def numbers_of(self, row: Mapping[str, Any]) -> NumberScale:
-        """Return what the number that rates a row's response is read as."""
+    def numbers_of(self, row: Mapping[str, Any]) -> Mapping[str, NumberScale]:
+        """Return what the numbers that rate a row's response are read as, by criterion."""
         # When a row first needs it, as the whole column is read for it.
-        if self._find_numbers is not None and self.rated_number(row) is not None:
+        if self._find_numbers is not None and self.rated_numbers(row):
             self._numbers_found = self._find_numbers()
             self._find_numbers = None
         return self._numbers_found
@@ -303,12 +366,13 @@ class RowReader:
                 f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
-        highest = self._numbers_found.highest
-        if self._numbers_found.scores and 0 < highest < 5:
-            say(
-                f"{name}: the highest rating is {highest:g}, and ratings are read as {self._numbers_found.meaning}; "
-                f"if it is the best, say '{self._key}.labels={{1: 0, {highest:g}: 1}}'"
-            )
+        for criterion, numbers in self._numbers_found.items():
+            if numbers.scores and 0 < numbers.highest < 5:
+                of_criterion = f" of {criterion}" if criterion else ""
+                say(
+                    f"{name}: the highest rating{of_criterion} is {numbers.highest:g}, and ratings are read as "
+                    f"{numbers.meaning}; if it is the best, say '{self._key}.labels={{1: 0, {numbers.highest:g}: 1}}'"
+                )
         if self.thoughts:
             say(thoughts_told(name, self.thoughts))
         # A column that was meant for a field, under a name of its own, shows up here.
@@ -337,6 +401,9 @@ class RowReader:
         if column == "":
             # An empty name in ``fields`` says that no column holds this field.
             return None
+        if column is not None and not isinstance(column, str):
+            self._used_columns.update(_columns_in(column))
+            return _cells(row, column, field)
         if column is not None:
             # All ways in which ``fields`` can name a column: itself, an entry of it, and in braces within a text.
             self._used_columns.update([column, column.partition(".")[0], *_PLACE.findall(column)])
@@ -434,7 +501,10 @@ class RowReader:
 
     def _is_other_field_s(self, row: Mapping[str, Any], field: str) -> bool:
         """Return whether ``fields`` gives the default column of a field to another field."""
-        columns_of_others = {column for name, column in self._source.fields.items() if name != field}
+        columns_of_others: set[str] = set()
+        for name, column in self._source.fields.items():
+            if name != field:
+                columns_of_others.update(_columns_in(column))
         return _first_column(row, field) in columns_of_others
 
     def _written_label(self, row: Mapping[str, Any]) -> Any:
@@ -587,6 +657,36 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
             raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {columns}")
         value = value[part]
     return value
+
+
+def _columns_in(columns: Any) -> list[str]:
+    """Return the names of columns that ``fields`` gives a field: one, a list, or one (or a list) a criterion.
+
+    Anything else gives none.
+    """
+    if isinstance(columns, str):
+        return [columns]
+    values = columns.values() if isinstance(columns, Mapping) else columns
+    if not isinstance(values, Iterable):
+        return []
+    names: list[str] = []
+    for value in values:
+        of_value = _columns_in(value)
+        if not of_value:
+            return []
+        names.extend(of_value)
+    return names
+
+
+def _cells(row: Mapping[str, Any], columns: Any, field: str) -> Any:
+    """Return the cells of several columns in the shape in which ``fields`` names them; None where all hold nothing."""
+    if isinstance(columns, str):
+        return _column(row, columns, field)
+    if isinstance(columns, Mapping):
+        named = {name: _cells(row, column, field) for name, column in columns.items()}
+        return named if any(cell not in EMPTY for cell in named.values()) else None
+    cells = [_cells(row, column, field) for column in columns]
+    return cells if any(cell not in EMPTY for cell in cells) else None
 
 
 def _has_column(row: Mapping[str, Any], name: str) -> bool:

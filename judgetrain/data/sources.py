@@ -753,19 +753,21 @@ def row_reader(source: SourceConfig, key: str) -> RowReader:
     return RowReader(source, key, partial(numbers_of, source, key))
 
 
-def numbers_of(source: SourceConfig, key: str) -> NumberScale:
-    """Return what the numbers that rate a source's single responses are read as; arguments as of :func:`row_reader`."""
+def numbers_of(source: SourceConfig, key: str) -> dict[str, NumberScale]:
+    """Return what the numbers that rate a source's single responses are read as, by criterion.
+
+    Arguments as of :func:`row_reader`.
+    """
     reader = RowReader(source, key)
-    numbers: set[float] = set()
+    numbers: dict[str, set[float]] = {}
     # Rows that cannot be read are reported where they are read for their content.
     for count, (_, row, raw) in enumerate(_rows(source, key, Rejects(strict=False))):
         if source.limit is not None and count >= source.limit:
             break
         with suppress(RowError, TypeError, ValueError, AttributeError):
-            number = reader.rated_number(_without_nan(row, raw))
-            if number is not None:
-                numbers.add(number)
-    return number_scale(numbers)
+            for name, of_row in reader.rated_numbers(_without_nan(row, raw)).items():
+                numbers.setdefault(name, set()).update(of_row)
+    return {name: number_scale(of_name) for name, of_name in numbers.items()}
 
 
 def read_comparisons(source: SourceConfig, key: str, *, labelled: bool | None = True) -> Iterator[Comparison]:

@@ -37,8 +37,12 @@ def load(tmp_path: Path, adapter: str, rows: list[dict[str, Any]] | None = None,
     return load_benchmark(settings(tmp_path, adapter, rows or ROWS[adapter], **changes), 0, 17, None)
 
 
+LABELLED = ["feedback_collection", "hh_harmless", "hhh_alignment", "rubric_scores"]
+"""Adapters that tests/data/test_labelled.py tries."""
+
+
 def test_every_shipped_adapter_is_tested() -> None:
-    assert sorted(ROWS) == shipped()
+    assert sorted([*ROWS, *LABELLED]) == shipped()
 
 
 @pytest.mark.parametrize(

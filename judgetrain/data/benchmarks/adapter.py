@@ -5,6 +5,8 @@ An adapter names the ``kind`` of the rows, the columns of each field and the mea
 - ``pair``: a row is a comparison, with one label (``fields.label``) or several annotators' (``label_columns``).
 - ``votes``: a row is one person's vote; rows with one ``key`` are votes on the same
   comparison, whichever order they name its two models in (MT-Bench).
+- ``single``: a row is one response with labels of its own: one (``fields.label``), several annotators'
+  (``label_columns``, or a list in ``fields.label``), or one a criterion.
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
   places in the lists, where the groups are to be pairs of styles (RM-Bench). ``figure: prompts`` says that the
   published figure counts prompts whose pairs are all right (RewardBench 2), and ``apart`` names groups that it scores
@@ -33,6 +35,7 @@ NEEDED = {
     "pair": ("query", "response_a", "response_b"),
     "votes": ("model_a", "model_b", "label"),
     "chosen_rejected": ("query", "chosen", "rejected"),
+    "single": ("query", "response"),
 }
 """The fields of each kind that an adapter must name."""
 
@@ -48,7 +51,7 @@ class Adapter:
         name: the name of the adapter's file.
         kind: the kind of its rows, one of :data:`NEEDED`.
         fields: the columns that may hold each field, the first of them first.
-        labels: the verdict that each written label means.
+        labels: the verdict that each written label means; of rows of kind ``single`` its score, 0 (worst) to 1.
         optional: as ``fields``, of fields that a row may lack.
         hub: the data set on the Hub, if the benchmark is published there.
         key: the columns that tell one comparison from another, where rows are votes.
@@ -58,12 +61,14 @@ class Adapter:
         figure: what the published figure counts: ``pairs``, or ``prompts`` of which all pairs are right.
         apart: groups that a figure over prompts leaves out, as their publishers score them by a rule of their own.
         scalar_texts: numbers and truth values in the columns of texts are texts (``True``).
+        rubric: the columns of a row's own criterion, by the names that criteria have in rubrics (``criteria``,
+            ``score1_description``); ``a.b`` is the entry ``b`` of a column ``a``.
     """
 
     name: str
     kind: str
     fields: Mapping[str, list[str]]
-    labels: Mapping[str, Verdict] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
     optional: Mapping[str, list[str]] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict)
     key: list[str] = field(default_factory=list)
@@ -73,6 +78,12 @@ class Adapter:
     figure: str = "pairs"
     apart: list[str] = field(default_factory=list)
     scalar_texts: bool = False
+    rubric: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def of_single_responses(self) -> bool:
+        """Return whether rows hold one response each, which labels are of."""
+        return self.kind == "single"
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
         """Return the cell of a field; None if it is empty and the field is optional or not ``required``."""
@@ -86,6 +97,24 @@ class Adapter:
             present = ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {expected} (field {name}), found {present}")
         return None
+
+    def criteria(self, row: Mapping[str, Any]) -> Any:
+        """Return a row's criteria: the cell of their column, or the criterion that its columns make (``rubric``)."""
+        # Whoever gives the field an empty name wants the rows without their criteria.
+        if not self.rubric or self.fields.get("criteria") == []:
+            return self.value(row, "criteria", required=False)
+        criterion = {}
+        for name, column in self.rubric.items():
+            outer, _, inner = column.partition(".")
+            cell = row.get(column, row.get(outer))
+            if column not in row and inner:
+                cell = cell.get(inner) if isinstance(cell, Mapping) else None
+            if cell is None:
+                raise RowError(
+                    "missing_field", f"expected the column {column!r} (rubric), found {', '.join(map(str, row))}"
+                )
+            criterion[name] = cell
+        return criterion
 
     def text(self, row: Mapping[str, Any], name: str) -> Any:
         """Return the cell of a field that holds text; a number or truth value as text where ``scalar_texts`` is set."""
@@ -106,10 +135,20 @@ class Adapter:
         """Return the verdicts of a row: one, or one for each annotator."""
         if not self.label_columns:
             return (self.verdict("label", self.value(row, "label")),)
+        return tuple(self.verdict(column, row[column]) for column in self._label_columns_in(row))
+
+    def ratings(self, row: Mapping[str, Any]) -> Any:
+        """Return the labels of a row's only response as they are written; of several annotators a list."""
+        if self.label_columns:
+            return [row[column] for column in self._label_columns_in(row)]
+        return self.value(row, "label", required=False)
+
+    def _label_columns_in(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns of annotators' labels, all of which a row must have."""
         for column in self.label_columns:
             if column not in row:
                 raise RowError("missing_field", f"expected the column {column!r}, found {', '.join(map(str, row))}")
-        return tuple(self.verdict(column, row[column]) for column in self.label_columns)
+        return self.label_columns
 
     def domain(self, group: str) -> str | None:
         """Return the coarse group that a group belongs to, or None."""
@@ -179,6 +218,12 @@ def _check(raw: Any, path: Path) -> None:
         raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
 
     labels = raw.get("labels") or {}
+    if kind == "single":
+        if any(isinstance(score, bool) or not isinstance(score, (int, float)) for score in labels.values()):
+            raise ConfigError(
+                f"{path}: labels must map every label to a score from 0 (worst) to 1, as in {{1: 0, 5: 1}}"
+            )
+        return
     wrong = [meaning for meaning in labels.values() if meaning not in VERDICTS]
     if wrong:
         raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong}")

@@ -18,11 +18,12 @@ from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.cells import RowError, id_text, label_text, majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
+from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.data.votes import contradictions
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import replied, said, with_empty_end
 from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.thoughts import shown
@@ -71,9 +72,21 @@ def adapter_of(source: SourceConfig) -> Adapter:
     """Return a source's adapter, with the columns and labels of the configuration in the place of its own."""
     adapter = load_adapter(source.adapter or "")
     # An empty name says that no column holds the field.
-    columns = {name: [column] if column else [] for name, column in source.fields.items()}
+    columns: dict[str, list[str]] = {}
+    label_columns = adapter.label_columns
+    for name, column in source.fields.items():
+        if isinstance(column, str):
+            columns[name] = [column] if column else []
+        elif isinstance(column, list):
+            # Several annotators' columns.
+            label_columns = column
+        else:
+            raise ConfigError(f"fields.{name}={column!r}: rows of an adapter have one column of labels, or a list")
+    # A column of labels that the user names takes the place of the adapter's several.
+    if columns.get("label"):
+        label_columns = []
     labels: dict[str, Any] = source.labels or dict(adapter.labels)
-    return replace(adapter, fields={**adapter.fields, **columns}, labels=labels)
+    return replace(adapter, fields={**adapter.fields, **columns}, labels=labels, label_columns=label_columns)
 
 
 def placed(source: SourceConfig, name: str = "") -> SourceConfig:
@@ -128,10 +141,18 @@ class CaseReader:
         self._answers = answers
         self._name = source.name
         # The adapter has put the columns under their default names.
-        self._rows = RowReader(SourceConfig(name=source.name))
+        labels: dict[Any, str] = {}
+        if self.adapter.of_single_responses:
+            labels = {label: str(score) for label, score in self.adapter.labels.items()}
+        self._rows = RowReader(SourceConfig(name=source.name, labels=labels))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[VotedComparison]:
-        """Return the cases of a row; its ``number`` stands in where it has no id."""
+        """Return the cases of a row; its ``number`` stands in where it has no id.
+
+        A single response with a label is a case of its own, without a vote between two.
+        """
+        if self.adapter.of_single_responses:
+            return [VotedComparison(self._rows.rated(self._single(row, number), number))]
         # Its rows give several cases, and the columns say which response is better.
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
@@ -141,8 +162,10 @@ class CaseReader:
             # A vote on the second turn is about the same prompt as one on the first.
             prompt = comparison.dialogue.messages[0].content
         else:
-            fields = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference", "criteria")
-            comparison = self._comparison(local_id, row, {name: self.adapter.text(row, name) for name in fields})
+            fields = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference")
+            values = {name: self.adapter.text(row, name) for name in fields}
+            values["criteria"] = self.adapter.criteria(row)
+            comparison = self._comparison(local_id, row, values)
             prompt = ""
         votes = list(self.adapter.votes(row))
         if is_reversed:
@@ -150,6 +173,27 @@ class CaseReader:
             comparison = comparison.swapped()
             votes = [mirror(vote) for vote in votes]
         return [VotedComparison(comparison, votes, prompt)]
+
+    def labelled(self, row: Any, number: int) -> LabelledResponse:
+        """Return the single response of a row with its labels, of an adapter for such rows."""
+        return self._rows.labelled(self._single(row, number), number)
+
+    def scales(self) -> dict[str, Scale]:
+        """Return the scale of the labels of single responses that were read, by criterion."""
+        return self._rows.scales()
+
+    def _single(self, row: Any, number: int) -> dict[str, Any]:
+        """Return a row of one response with its columns under their default names."""
+        if not isinstance(row, Mapping):
+            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        local_id, _ = self.identity(row, number)
+        values = {"id": local_id}
+        for name in ("query", "input", "response", "reference", "model_a"):
+            values[name] = self.adapter.text(row, name)
+        values["criteria"] = self.adapter.criteria(row)
+        values["group"] = self.adapter.value(row, "group", required=False)
+        values["label"] = self.adapter.ratings(row)
+        return values
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
         """Return the id of a row's comparison in the benchmark, and whether the row has its two models reversed.

@@ -1,0 +1,190 @@
+"""Benchmarks of single responses: rows with one response and the labels that people gave it, and their scales."""
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.benchmarks.benchmark import CaseReader, adapter_of, selected, source_of
+from judgetrain.data.cells import RowError
+from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
+from judgetrain.data.prompt_keys import conversation_starts
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import Rejects, read, row_reader
+from judgetrain.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseBenchmark:
+    """A benchmark of single responses as it is evaluated.
+
+    Args:
+        name: in reports.
+        split: of the source.
+        responses: with their labels; one without any is asked about and counts in no metric.
+        scales: of the labels, by criterion; those of responses as a whole under
+            :data:`~judgetrain.data.labelled.OVERALL`.
+        left_out: the number of rows that are not in it, by reason.
+    """
+
+    name: str
+    split: str
+    responses: list[LabelledResponse]
+    scales: Mapping[str, Scale]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def prompts(self) -> list[str]:
+        """The prompt that each response counts under: turns of one conversation are about one prompt."""
+        texts = [response.dialogue.user_texts for response in self.responses]
+        return ["\n".join(prompt) for prompt in conversation_starts(texts)]
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of what figures are about, 16 hexadecimal digits, whatever the ids and the order of the rows."""
+        rows = []
+        for response, prompt in zip(self.responses, self.prompts, strict=True):
+            rubric = response.candidates.rubric
+            criteria = None if rubric is None else rubric.to_row()
+            messages = [[message.role, message.content] for message in response.dialogue.messages]
+            votes = sorted(response.votes.items())
+            rows.append(json.dumps([prompt, messages, response.response, response.group, criteria, votes]))
+        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()[:16]
+
+
+def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:
+    """Return whether a benchmark's rows hold one response each: as its adapter says, or its first row.
+
+    Args:
+        benchmark: the rows.
+        key: the configuration key of the benchmark, for messages.
+    """
+    source = source_of(benchmark)
+    if source.type == "world" or source.format == "comparison":
+        return False
+    if source.adapter:
+        return adapter_of(source).of_single_responses
+    reader = RowReader(source, f"{key}.source")
+    # A row that cannot be read is told by whoever reads it for its content.
+    rows = read(source, f"{key}.source", lambda row, number: reader.holds_one_response(row), Rejects(strict=False))
+    return next(islice(rows, 1), False)
+
+
+def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledResponse], dict[str, Scale], int]:
+    """Return the responses of a benchmark, the scales of their labels, and how many rows repeat an earlier one.
+
+    Rows on one response to one prompt are votes on it, as when each annotator has a row. What an adapter reads stays as
+    it is published.
+
+    Args:
+        benchmark: the rows; those that ``where`` selects are read.
+        key: the configuration key of the benchmark, for messages.
+
+    Raises:
+        DataError: a row is malformed, a label has no meaning, or an id stands twice; names file, row and value.
+    """
+    source = source_of(benchmark)
+    reader: CaseReader | RowReader
+    reader = CaseReader(source) if source.adapter else row_reader(source, f"{key}.source")
+    responses: dict[Hashable, LabelledResponse] = {}
+    place_of_id: dict[str, Hashable] = {}
+    repeats = 0
+
+    def take(row: Any, number: int) -> None:
+        nonlocal repeats
+        if not selected(row, benchmark.where):
+            return
+        response = reader.labelled(row, number)
+        place = response.id if source.adapter else _asked(response)
+        if place_of_id.setdefault(response.id, place) != place or (source.adapter and place in responses):
+            raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")
+        earlier = responses.get(place)
+        if earlier is not None:
+            repeats += 1
+            response = replace(earlier, votes=_together(earlier.votes, response.votes))
+        responses[place] = response
+
+    for _ in read(source, f"{key}.source", take):
+        pass
+    return list(responses.values()), reader.scales(), repeats
+
+
+def _asked(response: LabelledResponse) -> Hashable:
+    """Return what rows on one response have in common: all that a judge is shown, and the group."""
+    rubric = response.candidates.rubric
+    criteria = "" if rubric is None else json.dumps(rubric.to_row())
+    dialogue = response.dialogue
+    return dialogue.messages, dialogue.reference, criteria, response.group, response.response
+
+
+def _together(first: Mapping[str, Votes], second: Mapping[str, Votes]) -> dict[str, Votes]:
+    """Return the votes of two rows by criterion."""
+    return {name: (*first.get(name, ()), *second.get(name, ())) for name in {**first, **second}}
+
+
+def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> ResponseBenchmark:
+    """Return a benchmark of single responses with their labels.
+
+    Args:
+        benchmark: the rows, and how many of them.
+        index: its place in ``evaluate.benchmarks``, for messages.
+        seed: of the sample of ``limit`` responses.
+
+    Raises:
+        DataError: as :func:`read_responses`; or a row has no label, or none is left.
+    """
+    key = f"evaluate.benchmarks[{index}]"
+    source = source_of(benchmark)
+    responses, scales, repeats = read_responses(benchmark, key)
+    left_out = Counter({"same_response": repeats})
+    kept = responses
+    if benchmark.max_chars is not None:
+        kept = [response for response in responses if response.characters <= benchmark.max_chars]
+        left_out["too_long"] = len(responses) - len(kept)
+    if benchmark.limit is not None and benchmark.limit < len(kept):
+        left_out["over_limit"] = len(kept) - benchmark.limit
+        rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))
+        kept = rng.sample(kept, benchmark.limit)
+
+    without_label = [response for response in kept if not response.votes]
+    if without_label and not benchmark.unlabelled:
+        raise DataError(
+            f"{key}: {len(without_label)} of {len(kept)} rows have no label, such as {without_label[0].id}; name its "
+            "column with source.fields={label: COLUMN}, or set unlabelled=true to leave such rows uncounted"
+        )
+    left_out["no_label"] = len(without_label)
+    left_out["no_majority"] = len(kept) - len(without_label) - _counted(kept, scales)
+    if not _counted(kept, scales):
+        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+        raise DataError(f"{key}: no response with a label is left of {len(responses)} ({counts})")
+    return ResponseBenchmark(
+        name=benchmark.name,
+        split=source.split if source.type == "hub" else "test",
+        responses=kept,
+        scales=scales,
+        left_out={reason: count for reason, count in left_out.items() if count},
+    )
+
+
+def _counted(responses: Sequence[LabelledResponse], scales: Mapping[str, Scale]) -> int:
+    """Return how many responses have a label that counts: annotators that tie over two levels give none."""
+    count = 0
+    for response in responses:
+        labels = [scales[name].label(votes) for name, votes in response.votes.items()]
+        count += any(label is not None for label in labels)
+    return count
+
+
+def labels_of(benchmark: ResponseBenchmark, name: str = OVERALL) -> list[float | None]:
+    """Return the label of each response, 0 to 1, as a whole or by a criterion; None where there is none."""
+    scale = benchmark.scales.get(name)
+    if scale is None:
+        return [None] * len(benchmark.responses)
+    return [scale.label(response.votes.get(name, ())) for response in benchmark.responses]
