@@ -56,7 +56,7 @@ def resampled_interval(
     # Equal resamples differ in their last digits where sums were rounded.
     if len(defined) and np.ptp(defined) < 1e-12:
         return around(float(defined[0]), (1 - lowest) * unseen(len(sums)), lowest)
-    return _percentiles(defined.tolist())
+    return percentiles(defined.tolist())
 
 
 def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, cluste
     second = np.asarray(y, dtype=float)
     # Rank correlations are no function of sums, so that each resample is computed anew.
     in_resamples = []
-    for items in _rows(cluster_index(clusters, len(first)), resamples, seed):
+    for items in resampled_items(cluster_index(clusters, len(first)), resamples, seed):
         in_resamples.append(correlations(first[items], second[items]))
 
     values: dict[str, Any] = dict(correlations(x, y))
     for name in list(values):
-        values[f"{name}_ci"] = _percentiles([in_resample[name] for in_resample in in_resamples])
+        values[f"{name}_ci"] = percentiles([in_resample[name] for in_resample in in_resamples])
     return values
 
 
@@ -110,7 +110,7 @@ def margin_correlations(
     return Correlations(**with_intervals(known_margins, truth, resamples, seed, clusters))
 
 
-def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+def resampled_items(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
     """Yield the items of each resample of whole clusters, for statistics that are slow.
 
     With fewer than :data:`FEWEST` clusters nothing is yielded.
@@ -125,7 +125,7 @@ def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArra
         yield np.concatenate([members[cluster] for cluster in rng.integers(number, size=number)])
 
 
-def _percentiles(values: Sequence[float | None]) -> Interval | None:
+def percentiles(values: Sequence[float | None]) -> Interval | None:
     """Return the ends of the middle 95% of the values that are defined; None without any."""
     defined = [value for value in values if value is not None]
     if not defined:
