@@ -41,6 +41,12 @@ PASSES = 5
 """Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
 WIDEN = 65_536
 """Rows brought to single precision at a time."""
+RESIDENT = 0.5
+"""The share of the GPU's free memory that rows may take; distances and centres need some, too."""
+BUFFERED = 0.125
+"""The share that one block of rows may take where they are streamed: cuML holds two blocks, and their distances."""
+SEEDED_BY = 64
+"""Rows a cluster that the first centres are drawn from where rows are streamed."""
 
 
 def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -132,7 +138,7 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
 
     Raises:
         ConfigError: there are fewer rows than ``config.n_clusters``.
-        EngineError: the rows do not fit into the GPU's memory.
+        EngineError: not even a block of rows fits into the GPU's memory.
     """
     rows = len(embeddings)
     if config.n_clusters > rows:
@@ -165,17 +171,36 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
 
 
 def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
-    """Return the clusters and the inertia of cuML's k-means, on the GPU."""
+    """Return the clusters and the inertia of cuML's k-means, on the GPU.
+
+    Rows that fit lie in the GPU's memory. Others stay in a memory-mapped file, from which cuML streams blocks in every
+    iteration, so that neither memory bounds their number.
+    """
+    import cupy
     from cuml.cluster import KMeans
 
     options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": MAX_ITER, "random_state": seed}
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    bytes_of_row = 4 * embeddings.shape[1]
+    is_resident = len(embeddings) * bytes_of_row <= RESIDENT * free
+    if not is_resident:
+        block = min(int(BUFFERED * free) // bytes_of_row, len(embeddings))
+        if block < config.n_clusters:
+            raise EngineError(
+                f"cluster.n_clusters={config.n_clusters}: beside so many centres of {embeddings.shape[1]} dimensions "
+                f"the {free / 1e9:.3g} GB that are free on the GPU hold no block of rows; lower it, or set "
+                f"cluster.backend=sklearn"
+            )
+        options |= {"device_buffer_samples": block, "init_size": min(block, SEEDED_BY * config.n_clusters)}
     model = KMeans(init="scalable-k-means++", output_type="numpy", **options)
     try:
-        return model.fit_predict(_on_device(embeddings)), model.inertia_
+        rows = _on_device(embeddings) if is_resident else single_precision(embeddings)
+        return model.fit_predict(rows), model.inertia_
     except MemoryError as error:
         # cupy's own error for a full GPU is a MemoryError.
         raise EngineError(
-            f"{len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn"
+            f"clustering {len(embeddings)} embeddings exceeds the {free / 1e9:.3g} GB that were free on the GPU; set "
+            f"cluster.backend=sklearn"
         ) from error
 
 

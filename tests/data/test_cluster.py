@@ -1,13 +1,15 @@
 """Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
 
+import importlib.util
 import json
+import re
 import shutil
 import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
+from sklearn.cluster import KMeans as SklearnKMeans
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts.console import Console
@@ -221,32 +224,88 @@ RELEASED = json.loads((Path(__file__).parent / "cuml_kmeans.json").read_text())
 ROWS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float16)
 
 
-def test_cumls_call_fits_the_released_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cuML finds, a GPU tells: tests/gpu."""
-    arguments: dict[str, Any] = {}
+class StandIn:
+    """cuML's KMeans without a GPU: its parameters as released, its clusters by scikit-learn on what it is given."""
 
-    class KMeans:
-        inertia_ = 1.5
+    made: ClassVar[list[dict[str, Any]]] = []
+    rows: ClassVar[list[np.ndarray]] = []
 
-        def __init__(self, **options: Any) -> None:
-            arguments.update(options)
+    def __init__(self, **options: Any) -> None:
+        assert options.keys() <= RELEASED["keyword_only"].keys()
+        self.made.append(options)
 
-        def fit_predict(self, rows: np.ndarray) -> np.ndarray:
-            if arguments["random_state"] == 8:
-                raise MemoryError
-            assert rows.dtype == np.float32 and rows.flags.c_contiguous, "what it takes without a copy"
-            assert (rows == ROWS.astype(np.float32)).all()
-            return np.arange(60, dtype=np.int32) % 3
+    def fit_predict(self, rows: np.ndarray) -> np.ndarray:
+        options = self.made[-1]
+        if options["random_state"] == 8:
+            raise MemoryError
+        assert rows.dtype == np.float32 and rows.flags.c_contiguous, "what it takes without a copy"
+        self.rows.append(rows)
+        model = SklearnKMeans(options["n_clusters"], n_init=1, random_state=options["random_state"])
+        labels = model.fit_predict(np.array(rows))
+        self.inertia_ = model.inertia_
+        return labels
 
-    modules = {"cuml": None, "cuml.cluster": SimpleNamespace(KMeans=KMeans), "cupy": np}  # NumPy's calls mean the same
+
+@pytest.fixture
+def cuml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """cuML and CuPy, whose calls mean what NumPy's do; ``free`` is how many bytes the GPU has."""
+    gpu = SimpleNamespace(free=1 << 30)
+    runtime = SimpleNamespace(memGetInfo=lambda: (gpu.free, 2 * gpu.free))
+    cupy = SimpleNamespace(
+        empty=np.empty, asarray=np.asarray, float32=np.float32, cuda=SimpleNamespace(runtime=runtime)
+    )
+    modules = {"cuml": None, "cuml.cluster": SimpleNamespace(KMeans=StandIn), "cupy": cupy}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(clustering, "WIDEN", 7)
-    config = ClusterConfig(n_clusters=3, backend="cuml")
-    labels, inertia, backend = kmeans(ROWS, config, 7)
-    assert (backend, inertia, labels.tolist()) == ("cuml", 1.5, [0, 1, 2] * 20)
+    monkeypatch.setattr(StandIn, "made", [])
+    monkeypatch.setattr(StandIn, "rows", [])
+    return gpu
+
+
+CUML = ClusterConfig(n_clusters=3, backend="cuml")
+
+
+def test_rows_that_fit_lie_in_the_gpus_memory(cuml: SimpleNamespace) -> None:
+    """What cuML finds, a GPU tells: tests/gpu."""
+    labels, inertia, backend = kmeans(ROWS, CUML, 7)
+    assert backend == "cuml" and inertia > 0 and set(labels) == {0, 1, 2}
     meant = {"n_clusters": 3, "max_iter": 300, "init": "scalable-k-means++", "random_state": 7, "output_type": "numpy"}
-    assert RELEASED["keyword_only"] | arguments == RELEASED["keyword_only"] | meant
-    assert arguments.keys() <= RELEASED["keyword_only"].keys()
-    with pytest.raises(EngineError, match=r"60 embeddings exceed the GPU's memory; set cluster\.backend=sklearn"):
-        kmeans(ROWS, config, 8)
+    assert StandIn.made == [meant]
+    assert (StandIn.rows[0] == ROWS.astype(np.float32)).all()
+
+
+def test_more_rows_than_the_gpu_holds_are_streamed_from_a_file(
+    cuml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(clustering, "MINI_BATCH_FROM", 50)
+    np.save(tmp_path / "embeddings.npy", ROWS)
+    mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
+    # Rows of 16 bytes: 60 take 960, of which half of 1,600 holds 50.
+    cuml.free = 1600
+    labels, inertia, _ = kmeans(mapped, CUML, 7)
+    (options,) = StandIn.made
+    assert (options["device_buffer_samples"], options["init_size"]) == (12, 12), "an eighth of the memory"
+    assert isinstance(StandIn.rows[0], np.memmap) and (StandIn.rows[0] == ROWS.astype(np.float32)).all()
+    wide = ROWS.astype(np.float64)
+    squares = sum(((wide[labels == c] - wide[labels == c].mean(0)) ** 2).sum() for c in range(3))
+    assert inertia == pytest.approx(squares, rel=1e-5)
+
+
+def test_a_gpu_without_room_is_told(cuml: SimpleNamespace) -> None:
+    with pytest.raises(EngineError, match=r"clustering 60 embeddings exceeds the 1.07 GB .*cluster\.backend=sklearn"):
+        kmeans(ROWS, CUML, 8)
+    cuml.free = 300
+    with pytest.raises(EngineError, match=r"cluster\.n_clusters=3: .* 3e-07 GB .* hold no block of rows"):
+        kmeans(ROWS, CUML, 7)
+
+
+def test_the_released_signature_is_that_of_the_installed_package() -> None:
+    """Without a GPU cuML cannot be imported; its source comes with it."""
+    package = importlib.util.find_spec("cuml")
+    if package is None or package.origin is None:
+        pytest.skip("cuML is not installed")
+    source = (Path(package.origin).parent / "cluster" / "kmeans.pyx").read_text()
+    (parameters,) = re.findall(r"def __init__\(\s*self,\s*\*,(.*?)\):", source, re.DOTALL)
+    names = re.findall(r"(\w+)=", parameters)
+    assert [*RELEASED["keyword_only"]] == names

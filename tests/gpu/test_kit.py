@@ -21,6 +21,7 @@ import pytest
 import torch
 from trl.trainer.utils import add_fused_lm_head
 
+from judgetrain.data import clustering
 from judgetrain.data.clustering import kmeans
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
@@ -216,17 +217,23 @@ def test_deepspeed(mode: str, tmp_path: Path, record_property: Record) -> None:
 
 @pytest.mark.gpu(limit=120)
 @pytest.mark.skipif(importlib.util.find_spec("cuml") is None, reason="cuML is not installed")
-def test_cuml_finds_clusters_as_good_as_scikit_learn(record_property: Record) -> None:
+def test_cuml_finds_clusters_as_good_as_scikit_learn(record_property: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """200,000 points around 100 centres: inertia within 1%."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, 64))
     points = (centres[rng.integers(100, size=200_000)] + 0.5 * rng.normal(size=(200_000, 64))).astype(np.float16)
     inertias = {}
-    for backend in ("cuml", "sklearn"):
+    for name, backend, resident in (
+        ("cuml", "cuml", 0.5),
+        ("cuml, streamed", "cuml", 0.0),
+        ("sklearn", "sklearn", 0.5),
+    ):
+        monkeypatch.setattr(clustering, "RESIDENT", resident)
         began = time.perf_counter()
-        inertias[backend] = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1).inertia
-        record_property(backend, f"inertia {inertias[backend]:.4g}, {time.perf_counter() - began:.1f} s")
+        _, inertias[name], _ = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1)
+        record_property(name, f"inertia {inertias[name]:.4g}, {time.perf_counter() - began:.1f} s")
     assert inertias["cuml"] == pytest.approx(inertias["sklearn"], rel=0.01)
+    assert inertias["cuml, streamed"] == pytest.approx(inertias["sklearn"], rel=0.01)
 
 
 @pytest.mark.gpu(limit=150)
