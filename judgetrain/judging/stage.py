@@ -10,7 +10,6 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.data.votes import Contradiction, contradictions
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
@@ -32,6 +31,7 @@ from judgetrain.judging.rows import (
     verdicts_told,
 )
 from judgetrain.judging.stages import JudgeSettings
+from judgetrain.judging.votes import labels_that_count
 from judgetrain.schema import Candidates, Verdict
 
 SHARDS = "judged"
@@ -49,9 +49,9 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     config = settings.verdicts
     method = settings.method
     items = read_items(config, settings.world, settings.seed, lambda line: out.log(f"judge: {line}"))
-    contradicted = labelled_differently(items)
-    for notice in (*_notices(items, settings), *contradictions_told(contradicted)):
+    for notice in _notices(items, settings):
         out.log(f"judge: {notice}")
+    labels = labels_that_count(items, lambda line: out.log(f"judge: {line}"))
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         # Before the judge is loaded, which may take minutes.
@@ -66,43 +66,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))
             raise
-    _write(method.name, budget, labels_that_count(items, contradicted), out)
-
-
-def labelled_differently(items: Sequence[JudgedRow]) -> list[tuple[Contradiction, str]]:
-    """Return the pairs of responses that rows label differently, each with the id of its first row."""
-    comparisons = [item.comparison for item in items]
-    votes: list[list[Verdict]] = []
-    for item in items:
-        of_row: list[Verdict] = []
-        # A row of single responses has no label of two.
-        if item.group is None and item.comparison.label is not None:
-            of_row.append(item.comparison.label)
-        votes.append(of_row)
-    return [(pair, comparisons[pair.places[0]].id) for pair in contradictions(comparisons, votes)]
-
-
-def contradictions_told(contradicted: Sequence[tuple[Contradiction, str]]) -> Iterator[str]:
-    """Yield a line about pairs of responses that rows label differently; nothing without any."""
-    if not contradicted:
-        return
-    first, name = contradicted[0]
-    without_majority = sum(contradiction.label is None for contradiction, _ in contradicted)
-    yield (
-        f"{len(contradicted)} pairs of responses stand in several rows with different labels, such as {name} "
-        f"({', '.join(first.votes)}): of each the majority counts once, and {without_majority} have none"
-    )
-
-
-def labels_that_count(
-    items: Sequence[JudgedRow], contradicted: Sequence[tuple[Contradiction, str]]
-) -> dict[str, Verdict | None]:
-    """Return the label that counts for rows that are labelled differently, by id; None: the row counts for none."""
-    labels: dict[str, Verdict | None] = {}
-    for contradiction, name in contradicted:
-        labels |= dict.fromkeys(items[place].comparison.id for place in contradiction.places)
-        labels[name] = contradiction.label
-    return labels
+    _write(method.name, budget, labels, out)
 
 
 def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
@@ -249,7 +213,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
 
 
 def _write(judge: str, budget: Budget | None, labels: Mapping[str, Verdict | None], out: StageRun) -> None:
-    """Write everything that is made of the rows; ``labels`` as of :func:`labels_that_count`."""
+    """Write everything that is made of the rows; ``labels``: those that count instead of rows' own, by id."""
 
     # Read again for each file, so that no more than a row is in memory.
     def rows() -> Iterator[Row]:

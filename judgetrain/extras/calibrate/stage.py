@@ -19,10 +19,11 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.aggregation import Fitted, margins_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of
-from judgetrain.judging.items import read_items
+from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import table
 from judgetrain.judging.stage import judge_of
-from judgetrain.schema import Comparison
+from judgetrain.judging.votes import labels_that_count
+from judgetrain.schema import Comparison, Verdict
 
 MARGINS = "margins"
 """The name of the shards."""
@@ -31,10 +32,16 @@ MARGINS = "margins"
 def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``fitted.json`` for ``judge.aggregation=fitted judge.fitted=FILE``; ``margins`` are its shards."""
     config = settings.verdicts
-    items = read_items(config, settings.world, settings.seed, lambda message: out.log(f"calibrate: {message}"))
-    labelled = [item.comparison for item in items if item.failure is None and item.comparison.label]
+
+    def say(line: str) -> None:
+        out.log(f"calibrate: {line}")
+
+    items = read_items(config, settings.world, settings.seed, say)
+    labelled = with_labels(items, labels_that_count(items, say))
     if not labelled:
-        raise DataError(f"none of the {len(items)} rows of verdicts.source has a label; name its column with fields")
+        raise DataError(
+            f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with fields"
+        )
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
@@ -63,6 +70,22 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
             "read, or hold an empty response. Agreement is over all of them."
         )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
+
+
+def with_labels(items: Sequence[JudgedRow], labels: Mapping[str, Verdict | None]) -> list[Comparison]:
+    """Return the comparisons of rows that can be judged and have a label.
+
+    Args:
+        items: all rows.
+        labels: those that count instead of the rows' own, by id; None: the row counts for nothing.
+    """
+    labelled = []
+    for item in items:
+        comparison = item.comparison
+        label = labels.get(comparison.id, comparison.label)
+        if item.failure is None and label:
+            labelled.append(replace(comparison, label=label))
+    return labelled
 
 
 def judged(

@@ -26,4 +26,6 @@ CALIBRATE = replace(
     settings=CalibrateSettings,
     code="judgetrain.extras.calibrate.stage:run",
     check=_check_calibrate,
+    # Rows that label a pair differently were all fitted to.
+    format=JUDGE.format + 1,
 )

@@ -156,6 +156,27 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
     assert sum(row["verdict"] == row["label"] for row in verdicts) > 50
 
 
+def test_rows_that_label_a_pair_differently_are_votes_as_in_stage_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
+    rows = [
+        {"query": f"q{i}", "response_a": "a " * (1 + i % 5), "response_b": "b " * (1 + i % 3), "label": "AB"[i % 2]}
+        for i in range(24)
+    ]
+    # The first pair gets a second vote and a third for what it says, the second one a tie that has no majority.
+    first, second = rows[0], rows[1]
+    turned = {"response_a": first["response_b"], "response_b": first["response_a"]}
+    rows += [first | {"label": "B"}, first | turned | {"label": "B"}, second | {"label": "A"}]
+    source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}"
+    words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base@2", source]
+    calibrated = json.loads((Pipeline(configured(*words), Console()).run("calibrate") / "fitted.json").read_text())
+    assert "2 pairs of responses stand in several rows with different labels" in capsys.readouterr().out
+    summary = json.loads((judge_stage(tmp_path / "judge", source, judge="base@2") / "summary.json").read_text())
+    assert calibrated["n"] == summary["labelled"] == 23
+    assert calibrated["before"]["agreement"] == pytest.approx(summary["agreed"] / 23, abs=1e-6)
+
+
 def unsure(request: Request, occurrence: int) -> str:
     """Judgments that vary, an eighth of them unreadable: of query "half" all in one order; of "mute" none is given."""
     query = request.slots.get("query")
