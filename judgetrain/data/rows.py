@@ -110,6 +110,8 @@ class RowReader:
 
         self.unknown: Counter[str] = Counter()
         """How often each label was read that has no meaning, as it is written."""
+        self.unknown_votes: list[str] = []
+        """Why labels of single responses are not used, a message a row."""
         self.thoughts: Counter[str] = Counter()
         """How many responses held ``some`` thoughts, or ``all`` of them nothing else."""
         self._seen_labels: dict[str, dict[float, str]] = {}
@@ -288,6 +290,15 @@ class RowReader:
             group=self._optional_text(row, "group"),
         )
 
+    def known_votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
+        """Return the labels of a row's only response; none where one of them has no meaning, which is counted."""
+        try:
+            return self.votes(row)
+        except RowError as error:
+            # The response can be judged all the same.
+            self.unknown_votes.append(str(error))
+            return {}
+
     def scales(self) -> dict[str, Scale]:
         """Return the scale of the labels that were read, by criterion."""
         scales = {}
@@ -366,6 +377,8 @@ class RowReader:
                 f"{name}: {self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
+        if self.unknown_votes:
+            say(f"{name}: the labels of {len(self.unknown_votes)} responses are not used: {self.unknown_votes[0]}")
         for criterion, numbers in self._numbers_found.items():
             if numbers.scores and 0 < numbers.highest < 5:
                 of_criterion = f" of {criterion}" if criterion else ""

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.rubrics import Rubric, Source
+from judgetrain.rubrics import Rubric, Source, share
 from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Verdict
 
 
@@ -97,6 +98,11 @@ class Reason:
     source: Source = "judge"
 
 
+def criterion_key(name: str) -> str:
+    """Return a criterion's name as labels are found by it: without case, and with single blanks."""
+    return " ".join(name.split()).casefold()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """The score of one response by a judge's criteria.
@@ -114,6 +120,15 @@ class Score:
     reasons: tuple[Reason, ...] = ()
     failures: dict[str, int] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+
+    @property
+    def by_criterion(self) -> dict[str, float]:
+        """Return the score by each criterion that could be read, 0 to 1, by the name of :func:`criterion_key`."""
+        scores: dict[str, list[float]] = {}
+        for reason in self.reasons:
+            if reason.score_a is not None:
+                scores.setdefault(criterion_key(reason.name or reason.criterion), []).append(share(reason.score_a))
+        return {name: fmean(of_criterion) for name, of_criterion in scores.items()}
 
     def __str__(self) -> str:
         head = "unreadable" if self.value is None else f"score {self.value:.2f}"

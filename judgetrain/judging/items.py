@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data import world
+from judgetrain.data.benchmarks.adapter import load_adapter
+from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import RowError, first_cell, id_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
+from judgetrain.data.labelled import Scale, Votes
 from judgetrain.data.prompt_keys import IDS
 from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thoughts_told
-from judgetrain.data.sources import Rejects, files_of, read
+from judgetrain.data.sources import Rejects, files_of, read, row_reader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.messages import replied, said, with_empty_end
@@ -43,11 +46,20 @@ class JudgedRow:
         comparison: of the row; its texts are empty where the row could not be read.
         failure: why it cannot be judged; None: it can.
         group: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
+        votes: people's labels of a row's only response, by criterion (:mod:`judgetrain.data.labelled`).
+        scales: of these labels, the same for all rows of a source.
     """
 
     comparison: Comparison
     failure: str | None = None
     group: Candidates | None = None
+    votes: Mapping[str, Votes] = field(default_factory=dict)
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, float | None]:
+        """The label of a row's only response, 0 to 1, by criterion; None where annotators tie."""
+        return {name: self.scales[name].label(votes) for name, votes in self.votes.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,13 +379,22 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Judge
     items: list[JudgedRow] = []
 
     rejects = Rejects(strict=False, keep=lambda row: items.append(unread(source.name, row)))
-    if source.adapter:
+    if source.adapter and load_adapter(source.adapter, KEY).of_single_responses:
+        adapter_reader = CaseReader(source)
+        # Row by row here and below: rejected rows are added in between, so that the order is the file's.
+        for item in _of_adapted_responses(adapter_reader, placed(source), rejects):
+            items.append(item)
+        items = _with_scales(items, adapter_reader.scales())
+    elif source.adapter:
         for comparisons in adapted(source, KEY, rejects):
             items.extend(map(JudgedRow, comparisons))
     else:
-        # One by one: rejected rows are added in between, so that the order is the file's.
-        for item in _of_plain_rows(source, rejects, say):
+        reader = row_reader(source, KEY)
+        for item in _of_plain_rows(reader, source, rejects):
             items.append(item)
+        # At the end, when every row has been seen.
+        reader.tell(say)
+        items = _with_scales(items, reader.scales())
     if not items:
         raise DataError(f"{KEY}.path={source.path}: there is no row; expected a comparison a line")
     # Such a file is most likely another kind of file.
@@ -384,16 +405,30 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Judge
     return items
 
 
-def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[JudgedRow]:
+def _of_adapted_responses(reader: CaseReader, source: SourceConfig, rejects: Rejects) -> Iterator[JudgedRow]:
+    """Yield the items of rows that an adapter reads as single responses with their labels."""
+    for response in read(source, KEY, reader.labelled, rejects):
+        group = response.candidates
+        yield JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group, votes=response.votes)
+
+
+def _with_scales(items: Sequence[JudgedRow], scales: Mapping[str, Scale]) -> list[JudgedRow]:
+    """Return items with the scales of their labels, which are known when all rows were read."""
+    return [replace(item, scales=scales) if item.votes else item for item in items]
+
+
+def _of_plain_rows(reader: RowReader, source: SourceConfig, rejects: Rejects) -> Iterator[JudgedRow]:
     """Yield the items of rows that need no adapter."""
-    reader = RowReader(source, KEY)
 
     def take(row: Any, number: int) -> JudgedRow:
         try:
             # A row with one response, or with a list of them.
             if reader.is_scored(row):
                 group = reader.candidates(row, number)
-                return JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group)
+                votes: dict[str, Votes] = {}
+                if reader.is_rated(row):
+                    votes = reader.known_votes(row)
+                return JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group, votes=votes)
             if number == 1:
                 reader.check_columns(row)
             comparison = reader.comparison(row, number, labelled=False)
@@ -406,8 +441,6 @@ def _of_plain_rows(source: SourceConfig, rejects: Rejects, say: Callable[[str], 
             raise
 
     yield from read(source, KEY, take, rejects)
-    # At the end, when every row has been seen.
-    reader.tell(say)
 
 
 def _with_unique_ids(items: list[JudgedRow]) -> Iterator[JudgedRow]:
@@ -426,4 +459,4 @@ def _with_unique_ids(items: list[JudgedRow]) -> Iterator[JudgedRow]:
         group = None
         if item.group is not None:
             group = replace(item.group, id=identifier)
-        yield JudgedRow(replace(item.comparison, id=identifier), item.failure, group)
+        yield replace(item, comparison=replace(item.comparison, id=identifier), group=group)

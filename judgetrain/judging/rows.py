@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.intervals import FEWEST, bootstrap_interval
+from judgetrain.data.labelled import OVERALL, Scale
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
-from judgetrain.judges.base import Prediction, Reason, Score, listed
+from judgetrain.judges.base import Prediction, Reason, Score, criterion_key, listed
 from judgetrain.judges.settings import too_long_hint
 from judgetrain.rubrics import is_above
 from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
@@ -72,7 +73,13 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
     }
 
 
-def score_rows(group: Candidates, scores: Sequence[Score], judge: str, failure: str | None = None) -> Iterator[Row]:
+def score_rows(
+    group: Candidates,
+    scores: Sequence[Score],
+    judge: str,
+    failure: str | None = None,
+    labels: Mapping[str, float | None] | None = None,
+) -> Iterator[Row]:
     """Yield a row for each response of a group.
 
     ``score`` is 0 to 1, None where nothing could be read; ``rank`` counts from 1 among the group's responses, the best
@@ -83,6 +90,9 @@ def score_rows(group: Candidates, scores: Sequence[Score], judge: str, failure: 
         scores: of the responses; empty: they were not judged.
         judge: the judge's name.
         failure: why the group was not judged.
+        labels: people's labels of the only response, 0 to 1, by criterion; of the response as a whole under
+            :data:`~judgetrain.data.labelled.OVERALL`. None: no row of the source has any, and rows have no columns
+            ``label`` and ``labels`` (by criterion, each beside the judge's score by it).
     """
     # Responses without a score have no rank, and count in no other's.
     values = [score.value for score in scores if score.value is not None]
@@ -98,12 +108,24 @@ def score_rows(group: Candidates, scores: Sequence[Score], judge: str, failure: 
             "response": response,
             "score": score.value,
             "rank": rank,
+            **_label_columns(labels, score),
             "reasons": [_score_reason(reason) for reason in score.reasons],
             "failures": dict(sorted(score.failures.items())),
             "judge": judge,
             "cost": asdict(score.cost),
             "failure": failure,
         }
+
+
+def _label_columns(labels: Mapping[str, float | None] | None, score: Score) -> Row:
+    """Return the columns of a response's labels."""
+    if labels is None:
+        return {}
+    by_criterion = {}
+    for name, label in labels.items():
+        if name != OVERALL:
+            by_criterion[name] = {"label": label, "score": score.by_criterion.get(criterion_key(name))}
+    return {"label": labels.get(OVERALL), "labels": by_criterion}
 
 
 def _score_reason(reason: Reason) -> Row:
@@ -320,6 +342,68 @@ def _agreement_line(summary: Mapping[str, Any]) -> str:
         return f"{line} (no interval: {prompts} prompts, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
     return f"{line} (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
+
+
+def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Mapping[str, Scale]) -> dict[str, Any]:
+    """Return how often scores give the level of people's labels, as a whole and by criterion.
+
+    ``agreement`` has for each name (:data:`~judgetrain.data.labelled.OVERALL` for responses as a whole) the labels that
+    count, how many scores are at their level, the 95% interval of that over prompts, and the ``commonest`` level with
+    its share, which whoever always says it agrees with. A score that could not be read agrees with none.
+
+    Args:
+        rows: of ``scores.jsonl``, all of one response each.
+        judge: the judge's name.
+        scales: of the labels.
+    """
+    total = 0
+    agreed: dict[str, list[bool]] = {name: [] for name in scales}
+    levels: dict[str, Counter[int]] = {name: Counter() for name in scales}
+    prompts: dict[str, list[PromptKey]] = {name: [] for name in scales}
+    criteria_judged_by: set[str] = set()
+    for row in rows:
+        total += 1
+        for name, scale in scales.items():
+            label, score = row["label"], row["score"]
+            if name != OVERALL:
+                of_criterion = row["labels"].get(name) or {}
+                label, score = of_criterion.get("label"), of_criterion.get("score")
+                if score is not None:
+                    criteria_judged_by.add(name)
+            if label is None:
+                continue
+            level = scale.level(label)
+            levels[name][level] += 1
+            agreed[name].append(score is not None and scale.level(score) == level)
+            prompts[name].append(prompt_key(row) or ("row", str(total)))
+    agreement = {}
+    for name, scale in scales.items():
+        if not agreed[name]:
+            continue
+        level, count = levels[name].most_common(1)[0]
+        agreement[name] = {
+            "labelled": len(agreed[name]),
+            "agreed": sum(agreed[name]),
+            **_agreement(agreed[name], prompts[name]),
+            "commonest": scale.names[level],
+            "commonest_share": count / len(agreed[name]),
+        }
+    not_judged_by = [name for name in agreement if name != OVERALL and name not in criteria_judged_by]
+    return {"judge": judge, "rows": total, "agreement": agreement, "not_judged_by": not_judged_by}
+
+
+def agreement_told(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines on the agreement of scores with labels, made of :func:`summary_of_scores`."""
+    for name, figures in summary["agreement"].items():
+        if name in summary["not_judged_by"]:
+            yield (
+                f"labels of {name!r} are compared with nothing: the judge went by no criterion of this name; "
+                "give one with criteria=FILE"
+            )
+            continue
+        subject = f"{name}: " if name != OVERALL else ""
+        line = f"{subject}{_agreement_line(figures)}"
+        yield f"{line}; always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
 
 
 def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:

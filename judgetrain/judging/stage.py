@@ -10,6 +10,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data.labelled import Scale
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
@@ -23,11 +24,13 @@ from judgetrain.judging.rows import (
     SCORES,
     VERDICTS,
     Row,
+    agreement_told,
     dropped,
     row_of,
     score_rows,
     scores_told,
     summary_of,
+    summary_of_scores,
     verdicts_told,
 )
 from judgetrain.judging.stages import JudgeSettings
@@ -58,7 +61,9 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         _check_rows(items, settings)
         try:
             with judge_of(models, settings) as judge:
-                process = shard_of(method, judge, settings, any(item.group for item in items))
+                scored = any(item.group for item in items)
+                labelled = any(item.votes for item in items)
+                process = shard_of(method, judge, settings, scored, labelled)
                 # What is paid for is asked by one process, which counts what it spends.
                 spread = budget is None
                 out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=spread)
@@ -66,7 +71,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))
             raise
-    _write(method.name, budget, labels, out)
+    scales = next((item.scales for item in items if item.scales), {})
+    _write(method.name, budget, labels, scales, out)
 
 
 def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
@@ -106,7 +112,7 @@ def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[
 
 
 def shard_of(
-    method: Method, judge: Callable[[], Judge], settings: JudgeSettings, scored: bool = False
+    method: Method, judge: Callable[[], Judge], settings: JudgeSettings, scored: bool = False, labelled: bool = False
 ) -> Callable[[int, Sequence[JudgedRow]], ShardResult]:
     """Return a function that judges a shard: all that can be judged in one call, the others with their reason.
 
@@ -115,11 +121,12 @@ def shard_of(
         judge: returns it.
         settings: of the stage.
         scored: True: the rows hold responses that are scored one by one.
+        labelled: True: some of these have labels.
     """
 
     def process(index: int, items: Sequence[JudgedRow]) -> ShardResult:
         if scored:
-            rows, costs = _scored(items, judge, method.name, settings.seed)
+            rows, costs = _scored(items, judge, method.name, settings.seed, labelled)
         else:
             rows, costs = _compared(items, judge, method.name, settings.seed)
         cost = sum(costs, Cost())
@@ -161,7 +168,7 @@ def _compared(
 
 
 def _scored(
-    items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int
+    items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int, labelled: bool
 ) -> tuple[list[Row], list[Cost]]:
     """Return the rows of single responses, and what each of those that were judged cost."""
     groups = [item.group for item in items if item.failure is None and item.group is not None]
@@ -176,7 +183,8 @@ def _scored(
             scores = next(scores_by_group)
         # A row that could not be read has one empty response, for its reason to stand in a row.
         group = item.group or Candidates(item.comparison.id, item.comparison.dialogue, ("",))
-        rows.extend(score_rows(group, scores, name, item.failure))
+        labels = item.labels if labelled else None
+        rows.extend(score_rows(group, scores, name, item.failure, labels))
         costs.extend(score.cost for score in scores)
     return rows, costs
 
@@ -212,8 +220,18 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
 
-def _write(judge: str, budget: Budget | None, labels: Mapping[str, Verdict | None], out: StageRun) -> None:
-    """Write everything that is made of the rows; ``labels``: those that count instead of rows' own, by id."""
+def _write(
+    judge: str, budget: Budget | None, labels: Mapping[str, Verdict | None], scales: Mapping[str, Scale], out: StageRun
+) -> None:
+    """Write everything that is made of the rows.
+
+    Args:
+        judge: the judge's name.
+        budget: of a paid model.
+        labels: those that count instead of rows' own, by id.
+        scales: of single responses' labels; empty where there are none.
+        out: the stage's run.
+    """
 
     # Read again for each file, so that no more than a row is in memory.
     def rows() -> Iterator[Row]:
@@ -222,6 +240,10 @@ def _write(judge: str, budget: Budget | None, labels: Mapping[str, Verdict | Non
     if any("score" in row for row in islice(rows(), 1)):
         file = out.write_rows(SCORES, rows())
         out.tell(scores_told(rows(), judge))
+        if scales:
+            scores_summary = summary_of_scores(rows(), judge, scales)
+            out.write_json("summary", scores_summary)
+            out.tell(agreement_told(scores_summary))
         out.log(f"judge: {file}")
         return
     file = out.write_rows(VERDICTS, rows())

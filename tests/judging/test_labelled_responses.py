@@ -1,0 +1,112 @@
+"""Stage judge on single responses that people have labelled: the agreement of the judge's scores with the labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.intervals import bootstrap_interval
+from judgetrain.engines import lazy_model
+from tests.builders.scripted import ScriptedEngine
+from tests.judging.test_judging import answer, run
+
+RUBRIC = "- {name: Length, text: it is long, guideline: g}\n- {name: Tone, text: it is kind, guideline: g}\n"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
+    """Scores a response by its number of words (1 to 5), and one that says "right" with 5."""
+    scripted = ScriptedEngine(answer)
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: scripted)
+    return scripted
+
+
+def row(words: int, label: Any, place: int = 0, **more: Any) -> dict[str, Any]:
+    return {"id": str(place), "query": f"q{place}", "response": " ".join(["word"] * words), "label": label, **more}
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_agreement_is_of_levels_over_prompts_beside_the_commonest_label(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Five words pass, one fails; two of twelve are labelled otherwise.
+    rows = [row(5 if place % 2 else 1, "pass" if place % 2 or place < 4 else "fail", place) for place in range(12)]
+    directory = run(tmp_path, rows, "judge.reads=one")
+    scores = list(read_rows(directory, "scores"))
+    assert [(r["score"], r["label"], r["labels"]) for r in scores[:3]] == [(0, 1, {}), (1, 1, {}), (0, 1, {})]
+    summary = json.loads((directory / "summary.json").read_text())
+    figures = summary["agreement"][""]
+    assert (figures["labelled"], figures["agreed"], figures["labelled_prompts"]) == (12, 10, 12)
+    assert (figures["commonest"], figures["commonest_share"]) == ("pass", pytest.approx(8 / 12))
+    agreed = [place not in (0, 2) for place in range(12)]
+    assert figures["agreement_ci"] == list(bootstrap_interval(agreed, 2000, 0) or ())
+    assert "agreement: 10 of 12 labels, 83.3% (95%: " in told(capsys)
+    run(tmp_path, rows, "judge.reads=one")
+    assert "always pass, the commonest label: 66.7%" in told(capsys), "a finished stage says it again"
+
+
+def test_a_scale_of_five_and_annotators_in_columns(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {**row(words, None, words), "ann": words, "bo": other}
+        for words, other in [(1, 1), (2, 4), (3, 3), (4, 5), (5, 4)]
+    ]
+    directory = run(tmp_path, rows, "judge.reads=one", "++verdicts.source.fields={label: [ann, bo]}")
+    scores = list(read_rows(directory, "scores"))
+    assert [r["label"] for r in scores] == pytest.approx([0, 0.5, 0.5, 0.875, 0.875])
+    # A mean halfway between two levels is the better one: 4.5 is 5.
+    assert [r["score"] for r in scores] == [0, 0.25, 0.5, 0.75, 1]
+    assert "agreement: 3 of 5 labels, 60.0% (no interval: 5 prompts, and 10 are needed)" in told(capsys)
+
+
+def test_a_label_a_criterion_stands_beside_the_score_by_it(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text(RUBRIC)
+    rows = [row(5, {"length": 5, "Taste": "good"}, 0), row(1, {"length": 3, "Taste": "poor"}, 1)]
+    directory = run(tmp_path, rows, "judge.reads=one", f"criteria={tmp_path / 'r.yaml'}")
+    first, second = read_rows(directory, "scores")
+    assert first["label"] is None
+    assert first["labels"] == {"length": {"label": 1.0, "score": 1.0}, "Taste": {"label": 1.0, "score": None}}
+    assert second["labels"]["length"] == {"label": 0.5, "score": 0.0}
+    output = told(capsys)
+    assert "length: agreement: 1 of 2 labels, 50.0%" in output
+    assert "labels of 'Taste' are compared with nothing: the judge went by no criterion of this name" in output
+
+
+def test_a_label_without_a_meaning_costs_no_row(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row(5, "pass", 0), row(1, "maybe", 1), row(1, None, 2), row(1, "fail", 3)]
+    scores = list(read_rows(run(tmp_path, rows, "judge.reads=one"), "scores"))
+    assert [(r["score"], r["label"]) for r in scores] == [(1, 1), (0, None), (0, None), (0, 0)]
+    output = told(capsys)
+    assert "mine: the labels of 1 responses are not used: label 'maybe' of one response is not one of pass," in output
+    assert "agreement: 2 of 2 labels" in output
+
+
+def test_published_rows_with_a_rubric_each_are_judged_by_its_levels(tmp_path: Path, engine: ScriptedEngine) -> None:
+    levels = {str(level): f"level {level}, word for word" for level in range(1, 6)}
+    published = {
+        "id": "v", "query": "q", "response": "is right", "reference": "yes", "criterion": "Is it right?",
+        "levels": levels, "gpt4_scores": [5, 5, 4], "model": "m", "category": "c",
+    }  # fmt: skip
+    directory = run(tmp_path, [published], "judge.reads=one", "verdicts.source.adapter=rubric_scores")
+    (scored,) = read_rows(directory, "scores")
+    assert (scored["score"], scored["label"]) == (1.0, pytest.approx(11 / 12))
+    (request,) = engine.requests
+    prompt = request.messages[-1]["content"]
+    assert all(text in prompt for text in levels.values()), "nothing else is asked, and every level is shown"
+    assert "Is it right?" in prompt and "yes" in prompt
+
+
+def test_rows_without_labels_have_no_columns_for_them(tmp_path: Path, engine: ScriptedEngine) -> None:
+    unlabelled = {"query": "q", "response": "is right"}
+    (scored,) = read_rows(run(tmp_path, [unlabelled], "judge.reads=one"), "scores")
+    assert "label" not in scored and "labels" not in scored
