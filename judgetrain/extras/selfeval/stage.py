@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -238,8 +238,9 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))
         dialogues = answered_dialogues(dialogues, responses)
+        scoring = _Scoring(list(zip(dialogues, responses, strict=True)), scorer, settings, out)
         for group, members in groups(settings.selfeval.methods).items():
-            _score(group, members, dialogues, responses, scorer, settings, out)
+            scoring.write(group, members)
     scores_of, cut = _read_scores(settings.selfeval.methods, len(dialogues), out)
     rows = table(scores_of, settings.selfeval.methods, [dialogue.category for dialogue in dialogues], cut)
     score_rows = []
@@ -285,28 +286,44 @@ def _read_scores(methods: Sequence[str], answers: int, out: StageRun) -> tuple[d
     return scores_of, cut
 
 
-def _score(
-    group: str,
-    members: Sequence[str],
-    dialogues: Sequence[Dialogue],
-    responses: Sequence[Row],
-    scorer: Callable[[], TokenScorer],
-    settings: SelfEvalSettings,
-    out: StageRun,
-) -> None:
-    """Write the scores of a group of methods, and what else it finds (ProbDiff's revisions), by shards."""
+@dataclass(frozen=True)
+class _Scoring:
+    """Scores answers by one group of methods after another.
 
-    def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
-        loaded = scorer()
+    Args:
+        answers: each dialogue, and the row of its answer.
+        scorer: returns the model, which is loaded when it is first called.
+        settings: of the stage.
+        out: the stage's directory.
+    """
+
+    answers: Sequence[tuple[Dialogue, Row]]
+    scorer: Callable[[], TokenScorer]
+    settings: SelfEvalSettings
+    out: StageRun
+
+    def write(self, group: str, members: Sequence[str]) -> None:
+        """Write the scores of a group of methods, and what else it finds (ProbDiff's revisions), by shards."""
+
+        def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
+            return self._shard(items, group, members, derive_seed(self.out.shard_seed(index), group))
+
+        size = self.settings.scorer.shard_size
+        self.out.sharded(f"scores-{group}", self.answers, size, process, "answers", self.scorer, spread=True)
+
+    def _shard(
+        self, items: Sequence[tuple[Dialogue, Row]], group: str, members: Sequence[str], seed: int
+    ) -> ShardResult:
+        """Return the scores of some answers by a group of methods as a finished shard."""
+        loaded = self.scorer()
 
         # The scorer counts all tokens since it was loaded, those of earlier shards too.
         usage_before = loaded.usage
         samples = []
         for dialogue, row in items:
-            temperature = temperature_of(dialogue, settings.selfeval)
+            temperature = temperature_of(dialogue, self.settings.selfeval)
             samples.append(replace(sample_of(dialogue, row["text"]), temperature=temperature))
-        seed = derive_seed(out.shard_seed(index), group)
-        scores_of = score(loaded, samples, members, settings.scorer, seed)
+        scores_of = score(loaded, samples, members, self.settings.scorer, seed)
         rows: list[Row] = []
         for place in range(len(items)):
             rows.append({member: scores_of[member].plain(place) for member in members})
@@ -317,6 +334,3 @@ def _score(
         unscored = scores_of[members[0]].unscored
         dropped = {f"{group}:{reason}": count for reason, count in unscored.items()}
         return ShardResult(rows, len(rows), dropped, **tokens_of([loaded.usage - usage_before]))
-
-    items = list(zip(dialogues, responses, strict=True))
-    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=True)
