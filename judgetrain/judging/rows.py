@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -204,13 +204,23 @@ READABLE = ("A", "B", "tie", "inconsistent")
 UNTRAINED = "no verdict: it keeps to no form; take recipe=untrained criteria=FILE or a tuned model, or train it"
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgingCost:
+    """What judging all rows took, in both orders.
+
+    Args:
+        calls: requests to the judge's model.
+        tokens: by kind.
+        spent: what a paid model was sent, answers that were kept left out.
+    """
+
+    calls: float
+    tokens: Mapping[str, int]
+    spent: Mapping[str, int]
+
+
 def summary_of(
-    rows: Iterable[Mapping[str, Any]],
-    judge: str,
-    calls: float,
-    tokens: Mapping[str, int],
-    spent: Mapping[str, int],
-    labels: Mapping[str, Verdict | None] | None = None,
+    rows: Iterable[Mapping[str, Any]], judge: str, cost: JudgingCost, labels: Mapping[str, Verdict | None] | None = None
 ) -> dict[str, Any]:
     """Return the numbers of rows by verdict, and by the reason where there is none.
 
@@ -224,9 +234,7 @@ def summary_of(
     Args:
         rows: of ``verdicts.jsonl``.
         judge: the judge's name.
-        calls: requests of all rows, both orders.
-        tokens: of all rows, both orders, by kind.
-        spent: what a paid model was sent, answers that were kept left out.
+        cost: of all rows.
         labels: by id those that count in place of the rows' own, where rows on one pair of responses have different
             ones; None: the row counts as one without a label.
     """
@@ -269,10 +277,10 @@ def summary_of(
         "agreed": sum(agreed),
         "labelled_differently": len(labels),
         **_agreement(agreed, prompts),
-        "calls": calls,
+        "calls": cost.calls,
         "verdicts": verdicts,
-        "tokens": tokens,
-        "spent": spent,
+        "tokens": cost.tokens,
+        "spent": cost.spent,
         "failures": dict(failures.most_common()),
         "partly_read": partly_read,
         "unreadable": dict(unreadable.most_common()),

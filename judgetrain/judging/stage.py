@@ -23,6 +23,7 @@ from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import (
     SCORES,
     VERDICTS,
+    JudgingCost,
     Row,
     agreement_told,
     dropped,
@@ -252,7 +253,8 @@ def _write(
     # Of all shards, also those that an earlier run finished.
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
     spent = budget.spent if budget else {}
-    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], spent, labels)
+    cost = JudgingCost(calls=calls, tokens=out.totals()["tokens"], spent=spent)
+    summary = summary_of(rows(), judge, cost, labels)
     out.write_json("summary", summary)
     out.tell(verdicts_told(summary))
     out.log(f"judge: {file}")

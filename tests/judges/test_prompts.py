@@ -21,9 +21,10 @@ from judgetrain.judges.prompting.prompts import (
     quoted,
 )
 from judgetrain.judges.settings import too_long_hint
-from judgetrain.judging.rows import summary_of, verdicts_told
+from judgetrain.judging.rows import JudgingCost, summary_of, verdicts_told
 from tests.builders.scripted import comparison
 
+ONE_CALL = JudgingCost(calls=1, tokens={"prompt": 1, "generated": 0}, spent={})
 SLOT_VALUES = {
     "query": "what {criterion} is {query}?", "context": "", "count": "7", "criterion": "Depth: x", "guideline": "5 if",
     "response_a": "{response_b} $x", "response_b": "B text", "response": "{lowest} it", "judgment": "too {short}",
@@ -247,17 +248,17 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     assert hint.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
     assert too_long_hint({"judgment:no_scores": 3}) is None
     row = {"verdict": "unreadable", "label": None, "failure": "too_long", "failures": {"criteria:too_long": 1}}
-    lines = verdicts_told(summary_of([row], "dpo", 1, {"prompt": 1, "generated": 0}, {}))
+    lines = verdicts_told(summary_of([row], "dpo", ONE_CALL))
     assert any("lower judge.criteria_tokens" in str(line) for line in lines), "stage judge says it at its end"
     row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
-    lines = verdicts_told(summary_of([row], "base", 1, {"prompt": 1, "generated": 0}, {}))
+    lines = verdicts_told(summary_of([row], "base", ONE_CALL))
     assert any("take recipe=untrained criteria=FILE or a tuned model, or train it" in str(line) for line in lines)
 
 
 def test_a_rubric_that_was_read_in_part_is_said_with_the_key() -> None:
     row = {"verdict": "unreadable", "label": None, "failure": None, "failures": {"no_scores": 2}, "plan": "shared"}
     row["share_read"] = 0.1
-    summary = summary_of([row], "external", 1, {"prompt": 1, "generated": 0}, {})
+    summary = summary_of([row], "external", ONE_CALL)
     assert summary["partly_read"] == 1
     lines = [str(line) for line in verdicts_told(summary)]
     assert any("1 comparisons have no verdict" in line and "judge.least_read" in line for line in lines)
