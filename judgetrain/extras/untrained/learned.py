@@ -132,7 +132,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     with loaded_once(lambda: models.judge(by)) as judge:
 
         def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            return drawn(judge(), items, prompts, options, seed, every=is_dry_run)
+            return RubricDrawing(judge(), prompts, options, every=is_dry_run).rounds(items, seed)
 
         # All pairs are one shard, since each round begins with what the one before got wrong.
         evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
@@ -191,60 +191,115 @@ def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
     return load_prompt_set("rubric", "rubric")
 
 
-def drawn(
-    judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: JudgeOptions, seed: int, every: bool = False
-) -> ShardResult:
-    """Return the rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs.
+@dataclass(frozen=True)
+class RubricDrawing:
+    """Draws a rubric from labelled pairs, round by round.
 
     Args:
         judge: asked for criteria and for judgments.
-        pairs: labelled.
         prompts: with the steps of drawing a rubric.
         options: how the judge is asked.
-        seed: of the shard.
         every: make all rounds, as in a dry run, which cannot know when the agreement stops rising.
     """
-    is_held_out = _held_out(pairs)
-    shown = [pair for pair, held in zip(pairs, is_held_out, strict=True) if not held]
-    rounds: list[dict[str, Any]] = []
-    spent: list[Any] = []
-    failures = Counter[str]()
-    calls = 0
-    while len(rounds) < ROUNDS and shown:
-        number = len(rounds)
-        before: list[str] = []
-        if rounds:
-            before = rounds[-1]["criteria"]
-        criteria, completions = named(judge.engine, shown, before, prompts, options, derive_seed(seed, number))
-        spent += completions
-        calls += len(completions)
-        if not criteria:
-            failures[f"rubric:{_reason(completions)}"] += 1
-            break
+
+    judge: Any
+    prompts: PromptSet
+    options: JudgeOptions
+    every: bool = False
+
+    def rounds(self, pairs: Sequence[Comparison], seed: int) -> ShardResult:
+        """Return the rounds as a finished shard: criteria, and the agreement on the held-out pairs.
+
+        Args:
+            pairs: labelled.
+            seed: of the shard.
+        """
+        is_held_out = _held_out(pairs)
+        shown = [pair for pair, held in zip(pairs, is_held_out, strict=True) if not held]
+        rounds: list[dict[str, Any]] = []
+        spent: list[Any] = []
+        failures = Counter[str]()
+        calls = 0
+        while len(rounds) < ROUNDS and shown:
+            number = len(rounds)
+            before: list[str] = []
+            if rounds:
+                before = rounds[-1]["criteria"]
+            criteria, completions = self._named(shown, before, derive_seed(seed, number))
+            spent += completions
+            calls += len(completions)
+            if not criteria:
+                failures[f"rubric:{_reason(completions)}"] += 1
+                break
+            shard, is_right = self._judged(pairs, criteria, derive_seed(seed, "judged", number))
+            failures.update(shard.dropped)
+            spent.append(shard)
+
+            # Each response is judged by itself, once by each criterion.
+            calls += 2 * len(criteria) * len(pairs)
+            held_out = [right for right, held in zip(is_right, is_held_out, strict=True) if held]
+            agreement = round(sum(held_out) / len(held_out), 6)
+            rounds.append({"criteria": criteria, "agreement": agreement})
+            if not self.every and number and agreement <= rounds[-2]["agreement"]:
+                break
+            # The next criteria are to tell apart what these could not.
+            shown = []
+            for pair, right, held in zip(pairs, is_right, is_held_out, strict=True):
+                if not right and not held:
+                    shown.append(pair)
+        return ShardResult(rounds, len(rounds), failures, **tokens_of(spent), facts={"calls": calls})
+
+    def _judged(
+        self, pairs: Sequence[Comparison], criteria: Sequence[str], seed: int
+    ) -> tuple[ShardResult, list[bool]]:
+        """Return the judgments of pairs by some criteria as a shard, and which pairs they get right."""
         rubric = _rubric(criteria)
         by_rubric = [replace(pair, rubric=rubric) for pair in pairs]
-        judged_seed = derive_seed(seed, "judged", number)
-        trees = grow(by_rubric, judge.engine, judge.prompts, ONCE, options.steps, judged_seed)
-        shard = shard_of(trees)
-        failures.update(shard.dropped)
-        spent.append(shard)
+        trees = grow(by_rubric, self.judge.engine, self.judge.prompts, ONCE, self.options.steps, seed)
+        is_right = []
+        for tree, pair in zip(trees, pairs, strict=True):
+            is_right.append(predict(tree, 1, self.options, "").verdict == pair.label)
+        return shard_of(trees), is_right
 
-        # Each response is judged by itself, once by each criterion.
-        calls += 2 * len(criteria) * len(pairs)
-        is_right = [
-            predict(tree, 1, options, "").verdict == pair.label for tree, pair in zip(trees, pairs, strict=True)
-        ]
-        held_out = [right for right, held in zip(is_right, is_held_out, strict=True) if held]
-        agreement = round(sum(held_out) / len(held_out), 6)
-        rounds.append({"criteria": criteria, "agreement": agreement})
-        if not every and number and agreement <= rounds[-2]["agreement"]:
-            break
-        # The next criteria are to tell apart what these could not.
-        shown = []
-        for pair, right, held in zip(pairs, is_right, is_held_out, strict=True):
-            if not right and not held:
-                shown.append(pair)
-    return ShardResult(rounds, len(rounds), failures, **tokens_of(spent), facts={"calls": calls})
+    def _named(
+        self, pairs: Sequence[Comparison], criteria: Sequence[str], seed: int
+    ) -> tuple[list[str], list[Completion]]:
+        """Return the criteria that the model names for pairs, and its completions.
+
+        Args:
+            pairs: as many as fit are shown, the better response first.
+            criteria: of the round before.
+            seed: of the request.
+        """
+        better_first = []
+        texts = []
+        for pair in pairs:
+            if pair.label != "A":
+                pair = pair.swapped()
+            better_first.append(pair)
+            slots = slots_of(pair) | {"response_a": pair.response_a, "response_b": pair.response_b}
+            texts.append(self.prompts.render("pair", slots)[-1]["content"])
+        # As many as have so many characters together, but one in any case.
+        count = sum(length <= SHOWN for length in accumulate(map(len, texts))) or 1
+        texts = texts[:count]
+        numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(criteria, 1))
+        completions: list[Completion] = []
+        while texts:
+            shown = [(pair.response_a, pair.response_b) for pair in better_first[: len(texts)]]
+            slots = {"pairs": "\n\n".join(texts), "criteria": numbered or "none", "count": str(CRITERIA)}
+            request = Request(
+                messages=self.prompts.render("rubric", slots),
+                sampling=Sampling.of(self.options.steps.criteria_sampling),
+                step="rubric",
+                slots=slots | {"shown": json.dumps(shown)},
+            )
+            completions += self.judge.engine.generate([request], seed)
+            if completions[-1].finish_reason != "too_long":
+                return parse_criteria(completions[-1].text, CRITERIA, slots["pairs"]), completions
+
+            # SHOWN is a guess at what fits: a tokenizer may need more tokens for these texts.
+            texts = texts[: len(texts) // 2]
+        return [], completions
 
 
 def _held_out(pairs: Sequence[Comparison]) -> list[bool]:
@@ -261,56 +316,6 @@ def _reason(completions: Sequence[Completion]) -> str:
     if completions and completions[-1].finish_reason in UNANSWERED:
         return completions[-1].finish_reason
     return "none"
-
-
-def named(
-    engine: Any,
-    pairs: Sequence[Comparison],
-    criteria: Sequence[str],
-    prompts: PromptSet,
-    options: JudgeOptions,
-    seed: int,
-) -> tuple[list[str], list[Completion]]:
-    """Return the criteria that a model names for pairs, and its completions.
-
-    Args:
-        engine: of the model.
-        pairs: as many as fit are shown, the better response first.
-        criteria: of the round before.
-        prompts: with the steps of drawing a rubric.
-        options: how the model is asked.
-        seed: of the request.
-    """
-    better_first = []
-    texts = []
-    for pair in pairs:
-        if pair.label != "A":
-            pair = pair.swapped()
-        better_first.append(pair)
-        slots = slots_of(pair) | {"response_a": pair.response_a, "response_b": pair.response_b}
-        texts.append(prompts.render("pair", slots)[-1]["content"])
-    # As many as have so many characters together, but one in any case.
-    count = sum(length <= SHOWN for length in accumulate(map(len, texts))) or 1
-    texts = texts[:count]
-    numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(criteria, 1))
-    sampling = Sampling.of(options.steps.criteria_sampling)
-    completions: list[Completion] = []
-    while texts:
-        shown = [(pair.response_a, pair.response_b) for pair in better_first[: len(texts)]]
-        slots = {"pairs": "\n\n".join(texts), "criteria": numbered or "none", "count": str(CRITERIA)}
-        request = Request(
-            messages=prompts.render("rubric", slots),
-            sampling=sampling,
-            step="rubric",
-            slots=slots | {"shown": json.dumps(shown)},
-        )
-        completions += engine.generate([request], seed)
-        if completions[-1].finish_reason != "too_long":
-            return parse_criteria(completions[-1].text, CRITERIA, slots["pairs"]), completions
-
-        # SHOWN is a guess at what fits: a tokenizer may need more tokens for these texts.
-        texts = texts[: len(texts) // 2]
-    return [], completions
 
 
 @dataclass

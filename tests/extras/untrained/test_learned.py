@@ -51,7 +51,7 @@ def drawn(lists: list[str], pairs: list[Comparison] = LABELLED) -> tuple[list[di
     options = JudgeOptions.of(JudgeConfig(reads="one", score="parsed", aggregation="mean"), 10)
     options = replace(options, steps=replace(options.steps, write_guidelines=False))
     judge = SimpleNamespace(engine=engine, prompts=load_prompt_set("compact"))
-    shard = learned.drawn(judge, pairs, load_prompt_set("rubric", "rubric"), options, 1)
+    shard = learned.RubricDrawing(judge, load_prompt_set("rubric", "rubric"), options).rounds(pairs, 1)
     return shard.rows, engine, shard
 
 
