@@ -7,7 +7,7 @@ import random
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.stage import goes_on
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Trainer
+    from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
     from judgetrain.extras.rl.trainer import Labelled, Rollouts
     from judgetrain.judges.config import StepsConfig
@@ -97,11 +97,10 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         if config.keep_best:
             measured_on = held_out
         job = replace(job, probes=_probes(train, tokenizer))
-
-        def build(checkpoints: Path) -> Trainer:
-            return _trainer(job, tokenizer, train, rollouts, measured_on, checkpoints, out)
-
-        complete(build, job, tokenizer, out, goes_on(start, settings, inputs, out))
+        learning = _Learning(
+            job=job, tokenizer=tokenizer, train=train, held_out=measured_on, rollouts=rollouts, out=out
+        )
+        complete(learning.trainer, job, tokenizer, out, goes_on(start, settings, inputs, out))
 
 
 @contextmanager
@@ -263,65 +262,92 @@ def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
     return filled(order, config.comparisons_per_step, config.max_steps)
 
 
-def _trainer(
-    job: Job,
-    tokenizer: PreTrainedTokenizerBase,
-    train: Sequence[Labelled],
-    rollouts: Rollouts,
-    held_out: Sequence[Labelled],
-    checkpoints: Path,
-    out: StageRun,
-) -> Trainer:
-    """Return the trainer over labelled comparisons, ready to train."""
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import GRPOConfig
+@dataclass(frozen=True, kw_only=True)
+class _Learning:
+    """What a judge learns from, and by what it is measured.
 
-    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, both_orders, unreadable
+    Args:
+        job: what is trained.
+        tokenizer: of the judge.
+        train: labelled comparisons to train on.
+        held_out: those to measure the judge on; empty: it is not measured.
+        rollouts: samples branches.
+        out: the stage's directory.
+    """
 
-    config = rollouts.config
-    # TRL passes over the rows once, in their order, so that a resume needs no state of a sampler.
-    chosen = [train[index] for index in in_order(len(train), config, out.seed)]
-    rows = []
-    for item in chosen:
-        # TRL's sampler repeats a row for each branch; the parts of a branch are rows of their own.
-        rows += [_row(item)] * PARTS
-    held_out_rows = None
-    callbacks = [*watchers(out), AtReference(config.beta)]
-    if held_out:
-        callbacks.append(KeptLabels(len(held_out), out))
-        out.note("heldout", {"comparisons": len(held_out)})
-        if current().leads:
-            facts = [{"comparison_id": item.comparison.id, "verdict": item.verdict} for item in held_out]
-            out.write_rows("heldout", facts)
-        held_out_rows = Dataset.from_list([_row(item) for item in held_out])
-    training = Training(config=config, key=job.key, checkpoints=checkpoints, seed=out.seed, evaluate=bool(held_out))
-    args = arguments_of(GRPOConfig, training, branch_arguments(config, rollouts.asking), **DEFAULTS)
-    args.report_to = out.track.report_to
-    args.run_name = f"{out.stage}-{out.directory.name}"
-    model = policy_of(job)
-    # From there TRL loads the reference, where beta is above 0.
-    model.config.name_or_path = job.start.path
-    with warnings.catch_warnings(), trainer_explained(config, job.key):
-        # TRL calls rollout_func experimental; pyproject.toml names the versions that this one was tried with.
-        warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
-        trainer = BranchTrainer(
-            model=model,
-            reward_funcs=[both_orders, unreadable],
-            args=args,
-            train_dataset=Dataset.from_list(rows),
-            eval_dataset=held_out_rows,
-            processing_class=tokenizer,
-            peft_config=peft_config(config),
-            callbacks=callbacks,
-            rollout_func=rollouts,
-            held_out=held_out,
+    job: Job
+    tokenizer: PreTrainedTokenizerBase
+    train: Sequence[Labelled]
+    held_out: Sequence[Labelled]
+    rollouts: Rollouts
+    out: StageRun
+
+    def trainer(self, checkpoints: Path) -> Trainer:
+        """Return the trainer over the labelled comparisons, ready to train."""
+        from datasets import Dataset
+        from transformers import PrinterCallback
+        from trl import GRPOConfig
+
+        from judgetrain.extras.rl.trainer import BranchTrainer, both_orders, unreadable
+
+        job = self.job
+        out = self.out
+        config = self.rollouts.config
+        # TRL passes over the rows once, in their order, so that a resume needs no state of a sampler.
+        chosen = [self.train[index] for index in in_order(len(self.train), config, out.seed)]
+        rows = []
+        for item in chosen:
+            # TRL's sampler repeats a row for each branch; the parts of a branch are rows of their own.
+            rows += [_row(item)] * PARTS
+        held_out_rows = None
+        if self.held_out:
+            held_out_rows = Dataset.from_list([_row(item) for item in self.held_out])
+        training = Training(
+            config=config, key=job.key, checkpoints=checkpoints, seed=out.seed, evaluate=bool(self.held_out)
         )
-    trainer.remove_callback(PrinterCallback)
-    steps = len(chosen) // config.comparisons_per_step
-    size = f"{config.comparisons_per_step} x {config.num_generations} branches"
-    out.log(f"{out.stage}: {len(train)} labelled comparisons, {steps} steps of {size}, from the {config.start} judge")
-    return trainer
+        args = arguments_of(GRPOConfig, training, branch_arguments(config, self.rollouts.asking), **DEFAULTS)
+        args.report_to = out.track.report_to
+        args.run_name = f"{out.stage}-{out.directory.name}"
+        model = policy_of(job)
+        # From there TRL loads the reference, where beta is above 0.
+        model.config.name_or_path = job.start.path
+        with warnings.catch_warnings(), trainer_explained(config, job.key):
+            # TRL calls rollout_func experimental; pyproject.toml names the versions that this one was tried with.
+            warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+            trainer = BranchTrainer(
+                model=model,
+                reward_funcs=[both_orders, unreadable],
+                args=args,
+                train_dataset=Dataset.from_list(rows),
+                eval_dataset=held_out_rows,
+                processing_class=self.tokenizer,
+                peft_config=peft_config(config),
+                callbacks=self._callbacks(),
+                rollout_func=self.rollouts,
+                held_out=self.held_out,
+            )
+        trainer.remove_callback(PrinterCallback)
+        steps = len(chosen) // config.comparisons_per_step
+        size = f"{config.comparisons_per_step} x {config.num_generations} branches"
+        out.log(
+            f"{out.stage}: {len(self.train)} labelled comparisons, {steps} steps of {size}, from the {config.start} "
+            "judge"
+        )
+        return trainer
+
+    def _callbacks(self) -> list[TrainerCallback]:
+        """Return what watches the training, and note what it is measured on."""
+        from judgetrain.extras.rl.trainer import KeptLabels
+
+        callbacks = [*watchers(self.out), AtReference(self.rollouts.config.beta)]
+        if not self.held_out:
+            return callbacks
+        callbacks.append(KeptLabels(len(self.held_out), self.out))
+        self.out.note("heldout", {"comparisons": len(self.held_out)})
+        if current().leads:
+            facts = [{"comparison_id": item.comparison.id, "verdict": item.verdict} for item in self.held_out]
+            self.out.write_rows("heldout", facts)
+        return callbacks
 
 
 def _row(item: Labelled) -> dict[str, Any]:
