@@ -122,11 +122,13 @@ def test_seconds_add_up_over_runs_that_end_in_any_way(tmp_path: Path) -> None:
 
 
 def test_loading_is_no_time_of_a_shard(tmp_path: Path) -> None:
-    now, loads = 0.0, 0
+    now = 0.0
+    loads = 0
 
     def load() -> None:
         nonlocal now, loads
-        now, loads = now + 100, loads + 1
+        now = now + 100
+        loads = loads + 1
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
         nonlocal now

@@ -73,7 +73,8 @@ def test_large_files_are_read_once_and_only_for_a_stage_that_reads_them(
     artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(integrity, "SMALL", 1000)
-    weights, read = artifact / "model" / "model.safetensors", list[str]()
+    weights = artifact / "model" / "model.safetensors"
+    read = list[str]()
 
     def counted(path: Path) -> str:
         read.append(path.name)

@@ -90,7 +90,8 @@ def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
 
 
 def test_a_model_is_loaded_once_where_it_was_sent_and_leaves_for_the_next(tmp_path: Path) -> None:
-    executor, logs = Elsewhere(), [tmp_path / name for name in ("first", "second")]
+    executor = Elsewhere()
+    logs = [tmp_path / name for name in ("first", "second")]
     for log in (*logs, logs[0]):
         fill(stage(tmp_path / f"run-{log.name}-{os.urandom(4).hex()}", executor), log)
     assert logs[0].read_text().split() == [str(os.getpid()), "closed", str(os.getpid())]
@@ -126,7 +127,8 @@ def two() -> Iterator[Executor]:
 
 
 def test_two_processes_give_the_same_artifact_with_a_model_each(tmp_path: Path, two: Executor) -> None:
-    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", two)
+    here = stage(tmp_path / "here")
+    elsewhere = stage(tmp_path / "there", two)
     fill(here, tmp_path / "log")
     multiprocessing.set_start_method("loky", force=True)  # as in a job of sweep=joblib, of which workers know nothing
     fill(elsewhere, tmp_path / "two", pause=0.05)
@@ -178,7 +180,8 @@ def until(true: Callable[[], bool], seconds: float = 120) -> None:
 
 def made(directory: Path, key: str, name: str, says: str, dropped: dict[str, int] | None = None) -> list[int]:
     """Return the shards that had to be made, of two with two items each; the second drops."""
-    out, processed = StageRun(directory, "evaluate", 0, Console()), list[int]()
+    out = StageRun(directory, "evaluate", 0, Console())
+    processed = list[int]()
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
         processed.append(index)
@@ -218,7 +221,8 @@ def spilled(rows: Any, place: Path | None = None) -> DiskList[dict[str, Any]]:
 @settings(deadline=None)
 @given(ROWS, ROWS, st.data())
 def test_it_is_the_list_of_its_rows(first: list[Any], second: list[Any], data: st.DataObject) -> None:
-    disk_list, rows = spilled(first), first + second
+    disk_list = spilled(first)
+    rows = first + second
     assert list(disk_list) == first
     disk_list.extend(second)
     assert (len(disk_list), bool(disk_list), list(disk_list), disk_list[:], disk_list[1:3]) == (
