@@ -42,7 +42,8 @@ class Figure:
     @property
     def ratio(self) -> float:
         """How many times as fast we are, by medians: units are of time unless they are ``.../s``."""
-        ours, peers = statistics.median(self.ours), statistics.median(self.peers)
+        ours = statistics.median(self.ours)
+        peers = statistics.median(self.peers)
         return ours / peers if self.unit.endswith("/s") else peers / ours
 
 
@@ -57,7 +58,9 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def _said(values: Sequence[float]) -> str:
-    middle, low, high = statistics.median(values), min(values), max(values)
+    middle = statistics.median(values)
+    low = min(values)
+    high = max(values)
     return f"{middle:.3g}" if len(values) == 1 else f"{middle:.3g} ({low:.3g} to {high:.3g})"
 
 

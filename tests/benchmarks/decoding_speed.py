@@ -73,7 +73,8 @@ def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[
         f"judgments of {count} comparisons": judgments(count, 1, 1),
         f"8 judgments by each of {count // 8} prompts": judgments(count // 8, 1, 8),
     }
-    found, vllm = [], _vllm()
+    found = []
+    vllm = _vllm()
     for name, requests in workloads.items():
         made: dict[str, int] = {}
         caches = {cache or "dynamic": Generate(engine, requests, cache) for cache in (None, "static")}

@@ -43,7 +43,8 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs/figures.md"))
-    options, found = parser.parse_args(), {}
+    options = parser.parse_args()
+    found = {}
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     told = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
     for title, (_, figures, small) in reversed(PROGRAMS.items()):

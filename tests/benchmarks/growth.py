@@ -44,7 +44,9 @@ def command(name: str, count: int, run: str, place: Path) -> list[str]:
     if name == "evaluate":
         size = f"dialogues.world.eval_comparisons={count}"
         return ["judgetrain", "stage=evaluate", FLOORS, size, f"output_dir={place / name}"]
-    rng, systems, battles = random.Random(count), [f"system{i}" for i in range(20)], place / "battles.csv"
+    rng = random.Random(count)
+    systems = [f"system{i}" for i in range(20)]
+    battles = place / "battles.csv"
     with battles.open("w") as file:
         print("model_a,model_b,winner", file=file)
         for _ in range(count):
@@ -72,7 +74,8 @@ def main() -> None:
                 _, status, used = os.wait4(child.pid, 0)
             if status:
                 raise SystemExit(f"{' '.join(words)} failed")
-            seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+            seconds = used.ru_utime + used.ru_stime
+            peak = used.ru_maxrss / 1024
             above = peak - base.setdefault(name, peak)
             print(f"| {name} | {each * count:,} | {seconds:.1f} | {peak:.0f} | {above:.0f} |", flush=True)
 

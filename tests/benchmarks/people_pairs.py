@@ -126,7 +126,8 @@ class Reader:
 
     def _prompt(self, comparison: Comparison, order: Order, criterion: str) -> list[int]:
         """Up to the token that is read, as stages train it."""
-        renderer, said = Renderer(self.tokenizer, ()), [{"role": "assistant", "content": self.said[0]}]
+        renderer = Renderer(self.tokenizer, ())
+        said = [{"role": "assistant", "content": self.said[0]}]
         messages = self.messages(comparison, order, criterion)
         before, after = renderer.tokens(renderer.prompt(messages), renderer.answer(messages, said) or "")
         return [*before, *after[: after.index(self.tokens[0])]]
@@ -148,7 +149,8 @@ class Reader:
         ids, mask = (torch.zeros(len(prompts), width, dtype=torch.long) for _ in range(2))
         for row, prompt in enumerate(prompts):
             ids[row, width - len(prompt) :], mask[row, width - len(prompt) :] = torch.tensor(prompt), 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
+        ids = ids.to(self.device)
+        mask = mask.to(self.device)
         places = (mask.cumsum(1) - 1).clamp(min=0)
         with torch.no_grad(), torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             found = self.model.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
@@ -197,7 +199,8 @@ def right_of(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]]
 def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any]) -> str:
     """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
     labels = [str(c.label) for c in comparisons]
-    lengths, queries = [c.longer for c in comparisons], [c.dialogue.query for c in comparisons]
+    lengths = [c.longer for c in comparisons]
+    queries = [c.dialogue.query for c in comparisons]
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
     interval = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
@@ -210,7 +213,8 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[Any], other: Sequenc
     """How far the second judges' length-balanced agreement is above the first ones', in points, the mean of those who
     are right; 95% over queries."""
     more = np.mean(other, axis=0) - np.mean(first, axis=0)
-    sides, queries = [(c.label, c.longer) for c in comparisons], [c.dialogue.query for c in comparisons]
+    sides = [(c.label, c.longer) for c in comparisons]
+    queries = [c.dialogue.query for c in comparisons]
     long, short = np.array([[y == z != "tie", {y, z} == {"A", "B"}] for y, z in sides], float).T
 
     def balanced(totals: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -227,7 +231,8 @@ def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, An
     sides = [{f"{k}": lead / len(each) for k, lead in enumerate(each)} for each in leads]
     for side, c in zip(sides, comparisons, strict=True):
         side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
-    n, labels = len(sides), [c.label or "tie" for c in comparisons]
+    n = len(sides)
+    labels = [c.label or "tie" for c in comparisons]
     agreement = fit(sides, labels, conversation_starts([c.dialogue.user_texts for c in comparisons])).after["agreement"]
     low, high = (100 * end for end in wilson_interval(np.arange(n) < round(agreement * n)) or (0.0, 0.0))
     return f"{100 * agreement:.1f} ({low:.1f}–{high:.1f})"
@@ -236,7 +241,8 @@ def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, An
 def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, Any]:
     """The margins of an arm's judge on each benchmark, by criterion."""
     reads, number, *share = arm.split(":")
-    pairs, judge = list(train), Reader(options.model, reads, options.criteria, options.micro)
+    pairs = list(train)
+    judge = Reader(options.model, reads, options.criteria, options.micro)
     random.Random(100 + seed).shuffle(pairs)
     pairs = pairs if number == "all" else pairs[: int(number)]
     with TemporaryDirectory() as place:

@@ -166,7 +166,8 @@ def difference(first: Sequence[Run], second: Sequence[Run], key: Key, than: Key)
 def claims(arms: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return every claim that the arms allow, a line each."""
     lines = []
-    floor, few = ("floor:highest", 0), ("fitted_floor:highest", 0)
+    floor = ("floor:highest", 0)
+    few = ("fitted_floor:highest", 0)
     for name, runs in arms.items():
         there = runs[0].rows
         initial = "initial+vote" if ("initial+vote", 1) in there else "initial"

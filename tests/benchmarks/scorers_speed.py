@@ -54,7 +54,8 @@ def by_hand(scorer: TokenScorer, tokens: Sequence[Tokens], size: int) -> list[to
 def figures(base: str = "world", prompts: int = 160, repeats: int = 3) -> list[Figure]:
     """One answer to each prompt, and eight."""
     one_core()
-    scorer, found = TokenScorer.from_pretrained(base), []
+    scorer = TokenScorer.from_pretrained(base)
+    found = []
     for of_each in (1, 8):
         asked = samples(-(-prompts // of_each), of_each)
         tokens = [each for each in scorer.encode(asked) if isinstance(each, Tokens)]

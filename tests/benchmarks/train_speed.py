@@ -36,13 +36,17 @@ from tests.benchmarks.common import Figure, in_turns, one_core, program, version
 from tests.benchmarks.workloads import Row, examples, pairs
 from tests.builders.train import config, run_reference
 
-BATCH, RATE, BETA, HELD = 16, 2e-4, 0.1, 32
+BATCH = 16
+RATE = 2e-4
+BETA = 0.1
+HELD = 32
 PEER = "float32, no gradient checkpointing, group_by_length, precompute_ref_log_probs, logging_steps=10"
 
 
 def loss_of(model: Any, start: Path, rows: Sequence[Row]) -> float:
     """Mean over tokens of held-out completions; of pairs the mean DPO loss (branching paper, equation 2)."""
-    tokenizer, reference = load_tokenizer(ModelConfig(path=str(start))), load_model(ModelConfig(path=str(start)))
+    tokenizer = load_tokenizer(ModelConfig(path=str(start)))
+    reference = load_model(ModelConfig(path=str(start)))
 
     def said(of: Any, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
         ids = torch.tensor([[*prompt, *answer]])
@@ -103,7 +107,8 @@ class Arms:
         """No trainer: the products that SFT cannot do without, on the batches of :meth:`ours`, and AdamW's steps."""
         start = ModelConfig(path=str(self.start))
         found = fitting(self.rows, tokenizer := load_tokenizer(start), 4096, "rows")
-        batches, places = [], order(found.lengths, BATCH, 1, 0)
+        batches = []
+        places = order(found.lengths, BATCH, 1, 0)
         for at in range(0, len(places), BATCH):
             rows = [found.data[i] for i in places[at : at + BATCH]]
             ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True, tokenizer.pad_token_id)
@@ -174,7 +179,8 @@ class Arms:
 
 def timed(owner: type, name: str, run: Callable[[], object]) -> list[float]:
     """Seconds of a processor of each call of a method, while ``run`` runs."""
-    whole, found = getattr(owner, name), list[float]()
+    whole = getattr(owner, name)
+    found = list[float]()
 
     def call(*args: Any, **kwargs: Any) -> Any:
         began = time.process_time()
@@ -190,7 +196,8 @@ def timed(owner: type, name: str, run: Callable[[], object]) -> list[float]:
 def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> list[Figure]:
     """The loops, and DPO with its reference."""
     one_core()
-    found, peer = [], f"{versions('trl', 'transformers', 'torch')}; {PEER}"
+    found = []
+    peer = f"{versions('trl', 'transformers', 'torch')}; {PEER}"
     with TemporaryDirectory() as place, ExitStack() as quiet:
         quiet.enter_context(redirect_stdout(StringIO()))
         quiet.enter_context(redirect_stderr(StringIO()))
@@ -208,7 +215,8 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
             def speeds(name: str, seconds: dict[str, list[float]] = seconds, count: int = count) -> list[float]:
                 return [count / each for each in seconds[name]]
 
-            name, unit = f"{what}, {base}, {count} rows", "rows/s"
+            name = f"{what}, {base}, {count} rows"
+            unit = "rows/s"
             found.append(Figure(name, unit, speeds("ours"), speeds("trl"), peer, losses))
             if what == "DPO":
                 both = {k: [a + b for a, b in zip(seconds[k], arms.reference[k], strict=True)] for k in seconds}

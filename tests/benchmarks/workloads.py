@@ -45,7 +45,8 @@ def pairs(comparisons: int) -> list[Row]:
 
 def judgments(comparisons: int, criteria: int, of_each: int, tokens: int = 64) -> list[Request]:
     """Requests for judgments at temperature 1: ``comparisons`` x ``criteria`` prompts, each so many times."""
-    prompts, sampling = load_prompt_set(PROMPTS), Sampling(temperature=1.0, max_new_tokens=tokens)
+    prompts = load_prompt_set(PROMPTS)
+    sampling = Sampling(temperature=1.0, max_new_tokens=tokens)
     lists = [row["completion"][0]["content"] for row in examples(40) if row["level"] == "criteria"]
     names = sorted({line.split(". ", 1)[1] for text in lists for line in text.splitlines()})[:criteria]
     return [
