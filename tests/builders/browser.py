@@ -21,7 +21,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 QUIET = ("disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update")
 """Without these it asks for hosts of the network at every start."""
-DESK, PHONE = 1280, 390
+DESK = 1280
+PHONE = 390
 """Widths in pixels."""
 KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "Space": (" ", 32, " ")}
 
@@ -31,7 +32,8 @@ class Browser:
 
     def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        ours, theirs = os.pipe(), os.pipe()
+        ours = os.pipe()
+        theirs = os.pipe()
         ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (ours[0], theirs[1])]
         command = [str(CHROMIUM), "--headless", "--no-sandbox", "--hide-scrollbars", "--remote-debugging-pipe"]
         command += [*(f"--{flag}" for flag in QUIET), f"--user-data-dir={self._home.name}", "about:blank"]

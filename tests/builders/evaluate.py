@@ -126,7 +126,8 @@ def manifest(root: Path, name: str, mark: str, upstream: dict[str, str]) -> Path
     """Return a finished artifact's directory with nothing in it but its manifest."""
     directory = root / name / mark
     directory.mkdir(parents=True)
-    counts, tokens = {"in": 3, "out": 2, "dropped": {}}, {"prompt": 1, "generated": 7}
+    counts = {"in": 3, "out": 2, "dropped": {}}
+    tokens = {"prompt": 1, "generated": 7}
     parts = {"stage": name, "fingerprint": mark, "recipe": "r", "seed": 1, "counts": counts, "tokens": tokens}
     (directory / "manifest.json").write_text(json.dumps(parts | {"seconds": 1.0, "config": {}, "upstream": upstream}))
     return directory

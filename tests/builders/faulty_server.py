@@ -161,9 +161,12 @@ class _Handler(BaseHTTPRequestHandler):
             ],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3},
         }
-        status, headers, payload = 200, {}, json.dumps(good)
+        status = 200
+        headers = {}
+        payload = json.dumps(good)
         if isinstance(fault, int):
-            status, payload = fault, json.dumps({"error": {"message": f"bad key {KEY}"}})
+            status = fault
+            payload = json.dumps({"error": {"message": f"bad key {KEY}"}})
         elif isinstance(fault, tuple):
             status, headers = fault[:2]
             payload = fault[2] if len(fault) > 2 else payload

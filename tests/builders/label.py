@@ -43,7 +43,8 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
                 failure = "no_scores" if letter == "?" else None
                 text = f"reasons {letter} {'abcdefgh'[i]}"
                 leaves.append(leaf(f"{base}/g{number}/{i}", order, text, a, b, failure))  # type: ignore[arg-type]
-            text, identifier = f"guideline {'abc'[number]}", f"{base}/g{number}"
+            text = f"guideline {'abc'[number]}"
+            identifier = f"{base}/g{number}"
             criterion_nodes.append(GuidelineNode(id=identifier, text=text, judgments=tuple(leaves), **SAMPLED))
         name = f"{'uvwxyz'[rank]}name: x"
         nodes.append(

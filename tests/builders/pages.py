@@ -61,7 +61,8 @@ def parse(page: str) -> Element:
     reader.feed(page)
     reader.close()
     assert reader.open == [reader.root], f"<{reader.open[-1].tag}> is not closed"
-    root, ids = reader.root, set()
+    root = reader.root
+    ids = set()
     for element in root.all():
         assert element.tag not in ("script", "img", "link", "iframe", "object", "form", "svg", "base"), element.tag
         for name, value in element.attributes.items():

@@ -60,11 +60,14 @@ RL = [
 ]
 """Four steps of stage rl or so, and as many evaluations."""
 ROOT = Path(__file__).parents[2]
-LOSS, LOGP = 1e-5, 1e-4
+LOSS = 1e-5
+LOGP = 1e-4
 """Largest differences between one process and two, in float32: of a step's loss, of a log-probability."""
-STEPS, RATE = 12, 1e-3
+STEPS = 12
+RATE = 1e-3
 """Of stage dpo with OVERRIDES: its steps and its learning rate."""
-RL_STEPS, RL_RATE = 4, 1e-4
+RL_STEPS = 4
+RL_RATE = 1e-4
 """The same of stage rl with RL."""
 
 

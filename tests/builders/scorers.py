@@ -66,7 +66,8 @@ def attention_entropies(model: Any, tokens: Tokens) -> list[list[float]]:
 
 def prompt_set(directory: Path, system_prompts: Sequence[str] = ("s",), **revision: str) -> str:
     """Write a prompt set whose templates but those given hold nothing but their slots, and return its file."""
-    path, template = directory / "prompts.yaml", "{prompt}{response}"
+    path = directory / "prompts.yaml"
+    template = "{prompt}{response}"
     parts = {
         "system_prompts": [*system_prompts],
         "self_generation": template,

@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BLOCK, HEADER = 32768, 7
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+BLOCK = 32768
+HEADER = 7
+FULL = 1
+FIRST = 2
+MIDDLE = 3
+LAST = 4
 
 
 @dataclass
@@ -47,7 +51,8 @@ class OfflineRun:
 def records(data: bytes) -> Iterator[bytes]:
     """Yield the records of a log file; a checksum that does not fit fails."""
     assert data[:4] == b":W&B"
-    at, parts = HEADER, b""
+    at = HEADER
+    parts = b""
     while at < len(data):
         room = BLOCK - at % BLOCK
         if room < HEADER:
@@ -59,7 +64,8 @@ def records(data: bytes) -> Iterator[bytes]:
             return  # not yet written whole
         assert kind in (FULL, FIRST, MIDDLE, LAST)
         assert checksum == zlib.crc32(bytes([kind]) + part)
-        parts, at = parts + part, at + HEADER + size
+        parts = parts + part
+        at = at + HEADER + size
         if kind in (FULL, LAST):
             yield parts
             parts = b""

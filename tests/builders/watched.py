@@ -15,7 +15,8 @@ from judgetrain.artifacts.stage_run import StageRun
 
 def interrupted(patch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> list[Any]:
     """Ctrl-C in the place of the ``at``-th call of ``owner.name``; gives the arguments of each call so far."""
-    real, calls = getattr(owner, name), []
+    real = getattr(owner, name)
+    calls = []
 
     def call(*arguments: Any, **named: Any) -> Any:
         calls.append(arguments)
@@ -29,7 +30,8 @@ def interrupted(patch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> li
 
 def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Return whether workers may share them, by the names of rows that go by shards from now on."""
-    real, spread_by_name = StageRun.sharded, dict[str, bool]()
+    real = StageRun.sharded
+    spread_by_name = dict[str, bool]()
 
     def sharded(self: StageRun, name: str, *arguments: Any, spread: bool = True, **named: Any) -> float:
         spread_by_name[name] = spread
