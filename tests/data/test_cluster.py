@@ -84,7 +84,8 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
 
 def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SHARD", 5)
-    taken_rows, ahead = 0, []
+    taken_rows = 0
+    ahead = []
     real = Encoder.__call__
 
     def encoding(self: Encoder, texts: list[str]) -> np.ndarray:
@@ -190,7 +191,8 @@ def test_a_tokenizer_file_that_cuts_is_not_heeded(tmp_path: Path) -> None:
     tokenizer_json["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     (cut / "tokenizer.json").write_text(json.dumps(tokenizer_json))
     texts = ["the cat reads a book for my sister and gives a clear example of it", "?"]
-    whole, read = Encoder(ClusterConfig(encoder="static:world")), Encoder(ClusterConfig(encoder=f"static:{cut}"))
+    whole = Encoder(ClusterConfig(encoder="static:world"))
+    read = Encoder(ClusterConfig(encoder=f"static:{cut}"))
     assert np.array_equal(whole(texts), read(texts))
 
 

@@ -160,14 +160,18 @@ def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: p
     import datasets
 
     file, write, rows, expected = PUBLISHED[name]
-    repository, place = tmp_path / "repository", catalogue()[name]["hub"]
+    repository = tmp_path / "repository"
+    place = catalogue()[name]["hub"]
     (repository / file).parent.mkdir(parents=True)
     write(repository / file, rows)
     files = place.get("data_files", [""])
-    loads, load, changed = [], datasets.load_dataset, dict[str, Any]()
+    loads = []
+    load = datasets.load_dataset
+    changed = dict[str, Any]()
     if place["path"] == "json":
         assert len(files) == 1 and files[0].startswith("https://") and files[0].endswith(file)
-        opened, changed = "json", {"data_files": [str(repository / file)]}
+        opened = "json"
+        changed = {"data_files": [str(repository / file)]}
     else:
         opened = str(repository)
         for other in files[1:]:

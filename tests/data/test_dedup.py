@@ -60,7 +60,8 @@ def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
         changed = list(text)
         for at in rng.sample(range(60), rng.choice([1, 2, 20, 30])):
             changed[at] = rng.choice(words)
-        a, b = " ".join(text), " ".join(changed)
+        a = " ".join(text)
+        b = " ".join(changed)
         similarity = by_hand(a, b)
         if 0.7 < similarity < 0.88:
             continue  # within three standard errors of the estimate
@@ -246,7 +247,8 @@ def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_o
         row = {"query": query, "response_a": "x", "response_b": "y", "label": "A"}
         write_lines(tmp_path / "bench.jsonl", [row | other])
 
-    near, off = configured(tmp_path, [{"query": "q"}], [CAKE]), configured(tmp_path, [{"query": "q"}])
+    near = configured(tmp_path, [{"query": "q"}], [CAKE])
+    off = configured(tmp_path, [{"query": "q"}])
     marks = mark(near), mark(off)
     assert marks[0] != marks[1]
     near.dialogues.decontaminate[0].limit = 1

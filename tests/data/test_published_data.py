@@ -45,7 +45,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
 
 
 def test_auto_js_predictions_on_eval_p(table: dict[str, Row]) -> None:
-    rows, row = read(EVAL_P), table["stored:auto-j"]
+    rows = read(EVAL_P)
+    row = table["stored:auto-j"]
     mirrored = {0: 1, 1: 0, 2: 2}
     items = [(int(r["autoj_output"]), mirrored[int(r["autoj_output_swapped"])], int(r["label"])) for r in rows]
     decided = [(a, b, y) for a, b, y in items if y != 2]

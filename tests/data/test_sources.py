@@ -132,7 +132,8 @@ def test_a_damaged_file_of_any_form_is_said_in_a_line(tmp_path: Path, form: str,
     packed = gzip.compress(PLAIN[form])
     place = tmp_path / f"in.{form}.gz"
     if damage == "latin-1":  # far behind what tells the form of a file
-        place, message = tmp_path / f"in.{form}", rf"in\.{form}:\d+: expected UTF-8 text"
+        place = tmp_path / f"in.{form}"
+        message = rf"in\.{form}:\d+: expected UTF-8 text"
         place.write_bytes(PLAIN[form][:-4] + "é".encode("latin-1") + PLAIN[form][-4:])
     else:
         message = "not a whole gzip file"

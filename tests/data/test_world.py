@@ -92,7 +92,8 @@ def asked(pool: list[str], kind: str, topic: str) -> bool:
 
 
 def test_test_sets_of_different_seeds_share_no_query() -> None:
-    config, seen = WorldConfig(eval_comparisons=500), set[str]()
+    config = WorldConfig(eval_comparisons=500)
+    seen = set[str]()
     for seed in (*range(12), *range(101, 106)):
         held_out = eval_comparisons(config, seed)
         test_queries = {c.dialogue.query for c in held_out}
@@ -107,7 +108,9 @@ def test_test_sets_of_different_seeds_share_no_query() -> None:
 def test_the_base_knows_every_word_of_the_world() -> None:
     from transformers import AutoTokenizer
 
-    tokenizer, language, rng = AutoTokenizer.from_pretrained(WORLD_BASE), load_language(), random.Random(0)
+    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    language = load_language()
+    rng = random.Random(0)
     world = load_world(0)
     texts = [*language.queries] + [world.respond(rng.choice(language.queries), 0.5, rng) for _ in range(2000)]
     first = {text.split(" ", 1)[0] for text in texts}
@@ -120,7 +123,8 @@ def test_the_base_knows_every_word_of_the_world() -> None:
 
 def shown(count: int, seed: int, rule: int = 3) -> Iterator[tuple[str, list[int], int]]:
     """Yield the kind, the grades of all properties and the number of words of so many responses by all writers."""
-    world, rng = load_world(rule), random.Random(seed)
+    world = load_world(rule)
+    rng = random.Random(seed)
     pool = queries("train")
     for _ in range(count):
         query = rng.choice(pool)
@@ -141,13 +145,15 @@ def test_what_counts_is_shown_as_often_and_as_strongly_as_what_does_not() -> Non
 def test_a_text_is_as_long_as_what_it_shows_whatever_counts() -> None:
     """Words are explained by the number of strong and weak sentences; whether those count adds nothing."""
     deciding = load_world(3).deciding
-    rows, words = [], []
+    rows = []
+    words = []
     for kind, grades, length in shown(3000, 2):
         count = [g for name, g in zip(NAMES, grades, strict=True) if name in deciding[kind].crucial]
         by_property = [[float(g == grade) for g in grades] for grade in (1, 2)]
         rows.append([1.0, *by_property[0], *by_property[1], float(count.count(2)), float(count.count(0))])
         words.append(length)
-    design, target = np.array(rows), np.array(words, dtype=float)
+    design = np.array(rows)
+    target = np.array(words, dtype=float)
     weights, *_ = np.linalg.lstsq(design, target, rcond=None)
     rest = target - design @ weights
     covariance = np.linalg.pinv(design.T @ design) * rest.var()
@@ -227,7 +233,9 @@ def test_phrases_that_never_meet_are_one_group() -> None:
 
 
 def test_the_annotator_finds_all_plausible_and_thinks_of_the_decoy_first() -> None:
-    world, rng, first = load_world(3), random.Random(0), Counter[str]()
+    world = load_world(3)
+    rng = random.Random(0)
+    first = Counter[str]()
     decoys = {kind: rule.decoy for kind, rule in world.deciding.items()}
     annotator = Annotator(world.language, 0.0, decoys)
     for query in rng.sample(queries("train"), 6000):
@@ -315,7 +323,8 @@ def test_without_errors_it_gives_the_labels() -> None:
 
 @pytest.mark.parametrize("error_rate", [0.2, 0.6])
 def test_it_errs_as_often_as_stated_and_leans_to_the_first(error_rate: float) -> None:
-    referee, rng = Referee(load_world(0), error_rate), random.Random(0)
+    referee = Referee(load_world(0), error_rate)
+    rng = random.Random(0)
     wrong: Counter[str | None] = Counter()
     draws = 0
     for item in ITEMS:
@@ -344,7 +353,8 @@ def test_ratings_follow_the_hidden_rule(scale: tuple[int, int]) -> None:
 
 
 def test_the_faithful_critique_is_preferred_wherever_it_stands() -> None:
-    annotator, rng = Annotator(LANGUAGE, 0.0), random.Random(0)
+    annotator = Annotator(LANGUAGE, 0.0)
+    rng = random.Random(0)
     preferred = 0
     for item in ITEMS[:40]:
         criterion = LANGUAGE.properties[DECIDING[item.group or ""].primary].criteria[0]
@@ -373,7 +383,8 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
 
 def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:
     """Two of three pairs speak for an example, one for thanks, one against; the known one has a pair's weight."""
-    language, names = load_language(), ("example", "thanks")
+    language = load_language()
+    names = ("example", "thanks")
     strong = {name: language.properties[name].strong[0].format(thing=language.things[0]) for name in names}
     pairs = [(strong["example"], "so it is"), (strong["example"], strong["thanks"]), (strong["thanks"], "so it is")]
     annotator = Annotator(language, 0.0)
