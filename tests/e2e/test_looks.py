@@ -55,7 +55,9 @@ FAINT = """(() => {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root, whole, rng = tmp_path_factory.mktemp("pages"), benchmark(60), random.Random(0)
+    root = tmp_path_factory.mktemp("pages")
+    whole = benchmark(60)
+    rng = random.Random(0)
     names = ["initial", "sft", "dpo", "dpo+sampled+independent", "pairwise:teacher", "longer", "scorer:sentprob_mean"]
     judged = [(n, k) for n in names for k in ((1, 3, 10) if n.startswith(("initial", "sft", "dpo")) else (0,))]
     rows = [metric_row(whole, answers(n, k, whole, rng.randint(20, 58)), 0.1, 50, 0) for n, k in judged]

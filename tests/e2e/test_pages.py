@@ -55,7 +55,8 @@ RUN = [words for page in PAGES[1:] for words in commands(page) if not why_not(wo
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a copy of a finished run and every file that a page names."""
-    place, done = tmp_path_factory.mktemp("pages"), finished_once(tmp_path_factory)
+    place = tmp_path_factory.mktemp("pages")
+    done = finished_once(tmp_path_factory)
     shutil.copytree(done, place / "outputs")
     (judge,) = done.glob("artifacts/dpo/*/model")
     for name in ("my-judge", "my_judge"):

@@ -72,7 +72,8 @@ def test_the_second_run_does_nothing_and_says_so(uninterrupted: Path) -> None:
 
 
 def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Path, tmp_path: Path) -> None:
-    output, log = tmp_path / "outputs", tmp_path / "log"
+    output = tmp_path / "outputs"
+    log = tmp_path / "log"
     killed = 0
     for stage in STAGES:
         log.touch()
@@ -102,7 +103,8 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
 
 
 def test_ctrl_c_keeps_what_is_finished(uninterrupted: Path, tmp_path: Path) -> None:
-    output, log = tmp_path / "outputs", tmp_path / "log"
+    output = tmp_path / "outputs"
+    log = tmp_path / "log"
     log.touch()
     for stage in STAGES[:2]:
         shutil.copytree(uninterrupted / "artifacts" / stage, output / "artifacts" / stage)
