@@ -73,7 +73,8 @@ def test_a_budget_of_tokens_counts_what_is_under_way(tmp_path: Path) -> None:
     request = ask("x" * 40, max_new_tokens=20)
     assert prompt_tokens(request) == 19
     budget = Budget(tmp_path / "spent.jsonl", max_tokens=80)
-    first, second = budget.send(request), budget.send(request)
+    first = budget.send(request)
+    second = budget.send(request)
     assert first == second == 39
     with pytest.raises(EngineError, match=r"teacher\.max_tokens=80: 0 are spent, and the next request may take 39"):
         budget.send(request)

@@ -130,7 +130,8 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]
 
 
 def test_the_first_gpus_share_it_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads, config = on_gpus(monkeypatch, 4), ModelConfig(path="world", dtype="float32", gpus=2)
+    loads = on_gpus(monkeypatch, 4)
+    config = ModelConfig(path="world", dtype="float32", gpus=2)
     load_model(config, "cuda")  # is not moved as a whole, which would fail here
     assert loads[0]["device_map"] == "balanced" and loads[0]["max_memory"] == {0: 10, 1: 20}
     for device in (None, "cpu"):  # trainers place it themselves; a CPU has room for all of it

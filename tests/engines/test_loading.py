@@ -38,7 +38,9 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
 
 def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    real, model, unpacked = gguf.from_pretrained, loading.load_model(ModelConfig(path="world")), []
+    real = gguf.from_pretrained
+    model = loading.load_model(ModelConfig(path="world"))
+    unpacked = []
     stopped = [True]
 
     def load(of, config, path, gguf_file, **options):
@@ -153,7 +155,8 @@ def test_default_template_is_given_and_said(tmp_path, caplog):
 def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path, monkeypatch):
     directory = shutil.copytree(WORLD_BASE, tmp_path / "model.tmp")
     first = loading.load_tokenizer(ModelConfig(path=str(directory)))
-    ids, template = first("exactly three cups").input_ids, first.chat_template
+    ids = first("exactly three cups").input_ids
+    template = first.chat_template
     first.padding_side, first.chat_template, first.pad_token = "right", "another", None
     config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
     with monkeypatch.context() as context:
@@ -205,10 +208,8 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
         TransformersEngineConfig(model=ModelConfig(path=str(model_dir))), tokenizer=word_tokenizer(template)
     )
     limits = Sampling(temperature=0.0, max_new_tokens=3)
-    fine, refused = (
-        Request(messages=(USER,), sampling=limits),
-        Request(messages=(USER, {"role": "assistant", "content": "cat"}, USER), sampling=limits),
-    )
+    fine = Request(messages=(USER,), sampling=limits)
+    refused = Request(messages=(USER, {"role": "assistant", "content": "cat"}, USER), sampling=limits)
     out = engine.generate([refused, fine], seed=1)
     assert out[0].finish_reason == "error" and "one turn only" in (out[0].error or "")
     assert out[1] == engine.generate([fine], seed=1)[0] and out[1].generated_tokens > 0

@@ -256,7 +256,8 @@ def saying(text, **parts):
     return json.dumps(answer, ensure_ascii=False).encode()
 
 
-CAFE, TOO_LONG = saying("caf\u00e9"), "This model's maximum context length is 4096 tokens"
+CAFE = saying("caf\u00e9")
+TOO_LONG = "This model's maximum context length is 4096 tokens"
 PARTS = [{"type": "text", "text": "caf"}, {"type": "text", "text": "\u00e9"}]
 HALF = json.dumps({"choices": [{"message": {"content": "a\ud83d"}}]})
 TYPES = {"Content-Type": "application/json"}, {"Content-Type": "text/plain; charset=utf-16"}

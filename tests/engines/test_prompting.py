@@ -199,7 +199,8 @@ def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
     st.booleans(),
 )
 def test_whatever_folds_to_a_control_token_is_broken(parts: list[str], cleans: bool) -> None:
-    tokenizer, text = _FOLDING[cleans], "".join(parts)
+    tokenizer = _FOLDING[cleans]
+    text = "".join(parts)
     safe = neutralise(text, tokenizer)
     if not cleans:
         assert safe.replace(BREAK, "") == text.replace(BREAK, "")

@@ -122,7 +122,8 @@ def test_a_pad_token_without_an_embedding(tmp_path):
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(tmp_path / "m")
     texts = ["the cat", "the cat reads a book for my sister"]
-    engine, right = engine_at(tmp_path / "m"), engine_at(WORLD_BASE)
+    engine = engine_at(tmp_path / "m")
+    right = engine_at(WORLD_BASE)
     assert [c.text for c in engine.generate([*map(ask, texts)], 0)] == [
         right.generate([ask(text)], 0)[0].text for text in texts
     ]

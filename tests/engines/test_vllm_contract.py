@@ -78,7 +78,8 @@ def test_greedy_answers_are_those_of_transformers(
 
 def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
     """Each second request may say half of its answer; the others have a word from the middle of theirs to stop at."""
-    requests_made, ends = [], []
+    requests_made = []
+    ends = []
     for place, (request, whole) in enumerate(zip(requests[:12], here.generate(requests[:12], 1), strict=True)):
         words = re.findall(r"\w+", whole.text)
         assert whole.generated_tokens > 3 and words
