@@ -39,7 +39,8 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wrong(tree: EvaluationTree) -> float | None:
     """Return how far the mean of A minus B is on the wrong side; None where both orders give the label."""
-    margins, verdicts = [], []
+    margins = []
+    verdicts = []
     for order in ("AB", "BA"):
         nodes = [(c.rank, j) for c, _, j in tree.judgments() if j.order == order and j.score_a]
         scores = [(j.score_a, j.score_b) for _, j in nodes]

@@ -25,7 +25,8 @@ from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.evaluate import LABELS, prediction
 
-VERDICT, LABEL = st.sampled_from(["A", "B", "tie", None]), st.sampled_from(["A", "B", "tie"])
+VERDICT = st.sampled_from(["A", "B", "tie", None])
+LABEL = st.sampled_from(["A", "B", "tie"])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, LABEL, LABEL), min_size=1, max_size=40)
 
 
@@ -92,7 +93,8 @@ def test_intervals_are_those_of_resamples_drawn_item_by_item() -> None:
     prompts = rng.integers(0, 25, 90).tolist()
     right = (rng.integers(0, 3, 90) == 0).tolist()
     names = list(dict.fromkeys(prompts))
-    again, means = np.random.default_rng(7), []
+    again = np.random.default_rng(7)
+    means = []
     for _ in range(2000):
         rows = [i for c in again.integers(25, size=25) for i, p in enumerate(prompts) if p == names[c]]
         means.append(np.mean([right[i] for i in rows]))
@@ -152,9 +154,11 @@ def test_a_length_balanced_agreement_by_hand() -> None:
 
 def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
     # 40 prompts, each five times the same: on 12 the first method alone is right, on 6 the second, on 22 both.
-    first, second = np.repeat([True] * 12 + [False] * 6 + [True] * 22, 5), np.repeat([False] * 12 + [True] * 28, 5)
+    first = np.repeat([True] * 12 + [False] * 6 + [True] * 22, 5)
+    second = np.repeat([False] * 12 + [True] * 28, 5)
     prompts = np.repeat(np.arange(40), 5).tolist()
-    difference, naive = paired_difference(first, second, 4000, 1, prompts), paired_difference(first, second, 4000, 1)
+    difference = paired_difference(first, second, 4000, 1, prompts)
+    naive = paired_difference(first, second, 4000, 1)
     assert difference is not None and naive is not None
     mean = 6 / 40
     deviation = math.sqrt((18 / 40 - mean**2) / 40)
@@ -172,7 +176,8 @@ def test_correlation_intervals_are_near_fishers() -> None:
     x = rng.normal(size=200)
     y = x + rng.normal(size=200)
     r = metrics.correlations(x, y)["pearson"] or 0
-    z, half = math.atanh(r), 1.96 / math.sqrt(197)
+    z = math.atanh(r)
+    half = 1.96 / math.sqrt(197)
     expected = (math.tanh(z - half), math.tanh(z + half))
     assert with_intervals(x, y, 400, 1)["pearson_ci"] == pytest.approx(expected, abs=0.03)
     assert with_intervals([1.0, 1.0], [1.0, 2.0], 20, 1)["pearson_ci"] is None
@@ -191,7 +196,8 @@ def unseen(n: int) -> float:
 def test_where_all_or_none_is_right_the_interval_is_the_exact_one_over_prompts(
     n: int, copies: int, right: bool
 ) -> None:
-    values, prompts = [float(right)] * (n * copies), [i // copies for i in range(n * copies)]
+    values = [float(right)] * (n * copies)
+    prompts = [i // copies for i in range(n * copies)]
     low, high = bootstrap_interval(values, 50, 1, prompts) or (-1, -1)
     assert (low, high) == (pytest.approx(1 - unseen(n) if right else 0), pytest.approx(1 if right else unseen(n)))
     assert bootstrap_interval(values[:n], 50, 1) == (low, high)
@@ -199,7 +205,8 @@ def test_where_all_or_none_is_right_the_interval_is_the_exact_one_over_prompts(
 
 def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     """As a judge that always says A has on pairs that are there both ways round."""
-    values, prompts = [1.0, 0.0] * 30, [i // 2 for i in range(60)]
+    values = [1.0, 0.0] * 30
+    prompts = [i // 2 for i in range(60)]
     assert bootstrap_interval(values, 50, 1, prompts) == pytest.approx((0.5 - unseen(30), 0.5 + unseen(30)))
     assert bootstrap_interval([1.0, 0.0], 50, 1, ["x", "x"]) is None, "one prompt tells nothing of others"
     assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) == pytest.approx((0.025, 1))
@@ -208,7 +215,8 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
 @pytest.mark.parametrize(("prompts", "known"), [(9, False), (10, True)])
 def test_below_ten_prompts_resamples_give_no_interval(prompts: int, known: bool) -> None:
     clusters = [i % prompts for i in range(90)]
-    values, margins = [float(c < 4) for c in clusters], [float(i % 7) for i in range(90)]
+    values = [float(c < 4) for c in clusters]
+    margins = [float(i % 7) for i in range(90)]
     differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
     assert differ and (differ.interval is not None, differ.p is not None) == (known, known)
     for interval in (
@@ -285,7 +293,8 @@ def test_comparisons_that_say_the_same_of_a_prompt_change_no_interval(branches: 
 
 
 def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:
-    one, copies = copied(1, True), copied(COPIES, False)
+    one = copied(1, True)
+    copies = copied(COPIES, False)
     named = replace(copies, prompts={c.id: str(i // COPIES) for i, c in enumerate(copies.comparisons)})
     expected = metric_row(one, judged(one, 1, "m", 0, 1), 0.1, 200, 1)
     row = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, 200, 1)

@@ -92,7 +92,8 @@ def test_an_objective_is_of_items_that_are_not_reported(evaluated: Path) -> None
 
 
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
-    whole, apart = benchmark(30, 3), benchmark(30)
+    whole = benchmark(30, 3)
+    apart = benchmark(30)
     together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))
     assert (together.n, together.n_prompts) == (30, 3)
     assert (alone.n_prompts, alone.agreement) == (30, together.agreement)
@@ -148,15 +149,18 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
 
 def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> None:
     """What is sent to W&B, read back from an offline run's files."""
-    whole, judged = benchmark(60), (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
+    whole = benchmark(60)
+    judged = (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
     rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]
-    report, stage_facts = Report(recipe="mine", seed=1, rows=rows), {"stage": "evaluate", "fingerprint": "0" * 16}
+    report = Report(recipe="mine", seed=1, rows=rows)
+    stage_facts = {"stage": "evaluate", "fingerprint": "0" * 16}
     how: dict[str, Any] = {**stage_facts, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}
     with tracked(TrackConfig("wandb"), StageFacts(**how)) as run:
         track_report(report, run)
     [tracked_run] = read_runs(tmp_path)
     assert tracked_run.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)
     table = tracked_run.table("b/metrics")
-    balanced, high = table["columns"].index("length_balanced"), table["columns"].index("agreement_ci_high")
+    balanced = table["columns"].index("length_balanced")
+    high = table["columns"].index("agreement_ci_high")
     assert [row[balanced] for row in table["data"]] == pytest.approx([row.length_balanced for row in report.rows])
     assert [row[high] for row in table["data"]] == pytest.approx([row.agreement_ci[1] for row in report.rows])

@@ -163,7 +163,8 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, t
     config.recipe_name = "<img src=x>|[a](http://x)"
     config.evaluate.benchmarks[0].source.fields = {"group": "query"}
     out = evaluate(config, inputs, tmp_path / "out")
-    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
+    page = (out / "report.html").read_text()
+    text = (out / "report.md").read_text()
     assert "q0 &lt;script&gt;" in page
     for bad in ("<script", "<img", "http:", "https:", "@import", "url("):
         assert bad not in page.replace("(http://x)", "")
@@ -221,7 +222,8 @@ def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(se
     assert {(m, r.get("asked"), r.get("plan")) for (m, _), r in rows.items()} == {(m, *how) for m, how in ways.items()}
     assert [k for m, k in rows if m == "sft+sampled+independent"] == [1], "asked with one branch alone"
     for k in (1, 3):
-        shared, independent = rows["sft", k], rows["sft+independent", k]
+        shared = rows["sft", k]
+        independent = rows["sft+independent", k]
         assert (shared["calls"], independent["calls"]) == ((1 + 3 * k) / 2, 1 + 2 * k)
         assert shared["judgments"] == independent["judgments"] == 30 * k * 2
     trees = list(read_rows(out, "trees-pairs-sft+independent"))
