@@ -54,7 +54,8 @@ def test_weights_are_those_of_scikit_learn_where_none_of_them_is_below_0() -> No
 
 def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
     """Ten places of which the first two matter: of 60 labels the weights are near thirds, of 3,000 the true ones."""
-    truth, thirds = np.array([3.0, 6.0, *[0.0] * 8]), (1 / 3) ** np.arange(10)
+    truth = np.array([3.0, 6.0, *[0.0] * 8])
+    thirds = (1 / 3) ** np.arange(10)
     rng = np.random.default_rng(3)
 
     def found(n: int) -> np.ndarray:
@@ -64,13 +65,15 @@ def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
         weights = fitted(margins, labels).weights
         return thirds * [weights[f"#{i}"] for i in range(1, 11)]
 
-    few, many = found(60), found(3000)
+    few = found(60)
+    many = found(3000)
     assert few[4:].sum() < 0.15 * few.sum(), "late places count little, whatever chance says of them"
     assert many[:2] == pytest.approx(truth[:2], abs=0.8) and many[2:].max() < 0.5
 
 
 def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_mean() -> None:
-    errors, gains = [], []
+    errors = []
+    gains = []
     for seed in range(5):
         margins, labels = drawn(100, seed)
         result = fitted(margins, labels)
@@ -86,7 +89,8 @@ def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_m
 
 
 def test_calibration_error_by_hand() -> None:
-    probabilities, targets = np.array([0.9, 0.9, 0.1, 0.6]), np.array([1.0, 0.0, 0.0, 0.5])
+    probabilities = np.array([0.9, 0.9, 0.1, 0.6])
+    targets = np.array([1.0, 0.0, 0.0, 0.5])
     # Confidence 0.9 three times, right twice: |0.9 - 2/3| * 3/4; 0.6 once, a tie is half right: 0.1 * 1/4.
     assert calibration_error(probabilities, targets) == pytest.approx(0.9 * 0.75 - 0.5 + 0.025)
 

@@ -43,7 +43,8 @@ def stored(tmp_path: Path) -> Config:
     scores = [{"question_id": q, "model": "m", "turn": t, "score": s} for (q, t), s in RATED.items()]
     turned = [row | {"evaluations": [-v for v in row["evaluations"]]} for row in features]  # type: ignore[attr-defined]
     other = [{"question_id": 1, "model": "n", "turn": 1, "score": 3}]
-    feature, rating = write_rows(tmp_path / "f.jsonl", features), write_rows(tmp_path / "r.jsonl", [*scores, *other])
+    feature = write_rows(tmp_path / "f.jsonl", features)
+    rating = write_rows(tmp_path / "r.jsonl", [*scores, *other])
     common = {"benchmark": "mt", "id": "question_id"}
     score = ColumnConfig(name="sentprob", source=SourceConfig(path=feature), model="m", value="evaluations", **common)
     rated = ColumnConfig(
@@ -59,7 +60,8 @@ def stored(tmp_path: Path) -> Config:
 
 
 def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, tmp_path: Path) -> None:
-    x, y = [-0.1, -0.9, -0.3, -0.7, -0.2], [9, 1, 7, -1, 8]
+    x = [-0.1, -0.9, -0.3, -0.7, -0.2]
+    y = [9, 1, 7, -1, 8]
     expected = [f(x, y).statistic for f in FUNCTIONS]
     printed = [abs(round(v, 4)) for v in expected]
     others = {"mt/m/turned": [0.1, 0.2, 0.3], "mt/m/softmax_ent": [0.4, 0.5, 0.6]}
@@ -81,7 +83,8 @@ def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, 
 @pytest.mark.parametrize(("change", "n"), [({}, 10), ({"keep_minus_one": True}, 12), ({"lowest": -3}, 12)])
 def test_minus_one_stands_for_no_rating_unless_it_may_be_one(change: dict[str, Any], n: int, tmp_path: Path) -> None:
     """By the ten ratings that there are Pearson's r is 1."""
-    lowest, kept = change.get("lowest", 1), change.get("keep_minus_one", False)
+    lowest = change.get("lowest", 1)
+    kept = change.get("keep_minus_one", False)
     rated = [{"id": i, "model": "m", "value": -1 if i >= 10 else lowest if i == 0 else i + 1} for i in range(12)]
     people = [{"id": i, "model": "m", "value": 10 if i >= 10 else lowest if i == 0 else i + 1} for i in range(12)]
     files = {name: write_rows(tmp_path / f"{name}.jsonl", rows) for name, rows in (("r", rated), ("p", people))}

@@ -34,7 +34,8 @@ def learned(steps: int = 40) -> tuple[Any, Any]:
     """Return the world's base after a few steps of scoring one response: as many points as "a" is in it, at most 5."""
     import torch
 
-    tokenizer, model = load_tokenizer(ModelConfig(path="world")), load_model(ModelConfig(path="world"), "cpu")
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    model = load_model(ModelConfig(path="world"), "cpu")
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
     rows = eval_comparisons(WorldConfig(eval_comparisons=8 * steps), 5)
     (criterion,) = RUBRIC.criteria

@@ -22,7 +22,8 @@ def test_predictions_on_partly_labelled_rows_are_what_ppi_python_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The page's example, as it is written: A wins 70%, of which 100 labels alone would tell 9 points either way."""
-    rng, rows = random.Random(1), []
+    rng = random.Random(1)
+    rows = []
     for i in range(1100):
         label = "A" if rng.random() < 0.7 else "B"
         row = {"id": i, "query": f"q{i}", "response_a": "1", "response_b": "2"}

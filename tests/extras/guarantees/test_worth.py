@@ -69,7 +69,8 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     assert (gain.judge, gain.than, gain.n, gain.seconds, gain.tokens) == ("dpo@10", "rubric:70:teacher", 60, 7.0, 0.25)
     assert gain.difference == 0.25
     # the last fifteen of the first 45 items are the difference: an independent bootstrap of their share
-    rng, gained = np.random.default_rng(5), np.array([0] * 30 + [1] * 15 + [0] * 15)
+    rng = np.random.default_rng(5)
+    gained = np.array([0] * 30 + [1] * 15 + [0] * 15)
     ends = np.percentile(rng.choice(gained, (20_000, 60)).mean(axis=1), [2.5, 97.5])
     assert gain.difference_ci == pytest.approx(tuple(ends), abs=0.02)
     low, high = (f"{100 * end:.1f}" for end in gain.difference_ci or ())
@@ -108,7 +109,8 @@ def test_the_best_is_what_one_could_do_without_training() -> None:
 @pytest.mark.parametrize("form", ["{}", "pairwise:{}", "rubric:70:{}"])
 def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_path: Path) -> None:
     """Its settings, or the manifest of the stage it is of; in tables it has a name without a path."""
-    kept, model = judge(tmp_path / "dpo" / "0123456789abcdef") / "model", tmp_path / "qwen"
+    kept = judge(tmp_path / "dpo" / "0123456789abcdef") / "model"
+    model = tmp_path / "qwen"
     bare = manifest(tmp_path, "sft", "0123456789abcdef", {}) / "model"
     for directory in (bare, model):
         directory.mkdir()

@@ -58,7 +58,8 @@ def cost(tokens: Sequence[tuple[int, int]]) -> float:
 class Timed:
     """An engine that moves a clock by what it costs to write texts half as long as they may be."""
 
-    max_context, tokenizer = 100, None
+    max_context = 100
+    tokenizer = None
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -80,7 +81,8 @@ class Timed:
 @pytest.mark.parametrize("number", [3, 100])
 def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short prompts are asked first, for a few tokens; long prompts and answers are reckoned with."""
-    engine, ledger = Timed(), Ledger("base", batch=8, lengths={"judgment": [5, 7]})
+    engine = Timed()
+    ledger = Ledger("base", batch=8, lengths={"judgment": [5, 7]})
     prompts = [((*range(80), last), 4) for last in (1, 2, 2)]
     assert ledger.sizes(prompts) == [4, 82, 12], "what prompts begin with alike is read once"
     ledger.engine = engine

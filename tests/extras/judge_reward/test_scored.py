@@ -9,12 +9,14 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward import JudgeReward, best_of_n, verl
 from tests.judges.test_reads_one import RUBRIC, asked, judge
 
-GOOD, BAD = 3.25 / 4, 0.75 / 4
+GOOD = 3.25 / 4
+BAD = 0.75 / 4
 """What the two are worth by RUBRIC: tests/judges/test_reads_one.py."""
 
 
 def test_a_group_of_eight_takes_eight_judgments_a_criterion() -> None:
-    scored_judge, logged_means = judge(), dict[str, float]()
+    scored_judge = judge()
+    logged_means = dict[str, float]()
     completions = [f"{'good' if i % 2 else 'bad'} {i}" for i in range(7)] + [" "]
     rewards = JudgeReward(scored_judge, "score", criteria=RUBRIC)(
         ["q"] * 8, completions, log_metric=logged_means.__setitem__

@@ -49,7 +49,8 @@ def battles(record: str) -> list[Battle]:
     rows = []
     for result in record.split():
         pair, _, times = result.partition("*")
-        a, b = pair[0], pair[2]
+        a = pair[0]
+        b = pair[2]
         for k in range(int(times or 1)):
             outcome = "tie" if pair[1] == "=" else "A" if k % 2 else "B"  # either side first, by turns
             rows.append(battle(*((a, b) if outcome != "B" else (b, a)), outcome))
@@ -67,7 +68,8 @@ def standing(board: Leaderboard, name: str) -> Standing:
 @pytest.fixture(scope="module")
 def many() -> list[Battle]:
     """Five systems of known strength on 120 prompts, with ties."""
-    rng, strength = np.random.default_rng(3), dict(zip("abcde", (1.0, 0.5, 0.0, -0.4, -1.1), strict=True))
+    rng = np.random.default_rng(3)
+    strength = dict(zip("abcde", (1.0, 0.5, 0.0, -0.4, -1.1), strict=True))
     rows = []
     for prompt in range(120):
         for _ in range(4):
@@ -103,7 +105,8 @@ def test_ratings_and_win_rates_are_evalicas_to_a_millionth(many: list[Battle]) -
 def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle]) -> None:
     """One resample, made again row by row: each row weighs what its prompt does."""
     games = Battles(many).games
-    result, rng = fit(games, 3, seed=5), np.random.default_rng(5)
+    result = fit(games, 3, seed=5)
+    rng = np.random.default_rng(5)
     for k in range(3):
         weights = np.maximum(rng.multinomial(120, np.full(120, 1 / 120)), 1e-3)
         expected = by_evalica(many, [float(weights[p]) for p in games.prompt.tolist()])

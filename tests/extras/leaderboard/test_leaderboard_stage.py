@@ -42,7 +42,8 @@ def board(directory: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three writers' answers to 15 queries, as alpaca_eval's outputs."""
-    place, rng = tmp_path_factory.mktemp("answers"), random.Random(0)
+    place = tmp_path_factory.mktemp("answers")
+    rng = random.Random(0)
     world = load_world(RULE)
     questions = rng.sample(queries("heldout"), 15)
     for skill in SKILLS:

@@ -56,7 +56,8 @@ def workers() -> Iterator[Callable[[int], Executor]]:
 @pytest.mark.ray
 @pytest.mark.parametrize("number", [1, 2])
 def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[int], Executor], number: int) -> None:
-    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", workers(number))
+    here = stage(tmp_path / "here")
+    elsewhere = stage(tmp_path / "there", workers(number))
     fill(here, tmp_path / "log")
     fill(elsewhere, tmp_path / "ray")
     assert kept(elsewhere) == kept(here)
@@ -67,7 +68,9 @@ def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[i
 @pytest.mark.ray
 def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
     """By hand (``JUDGETRAIN_FUZZ=full``, a quiet machine): twenty of them and more in one run."""
-    log, killed, rows = tmp_path / "ray", [], range(SIZE * effort(10, 400))
+    log = tmp_path / "ray"
+    killed = []
+    rows = range(SIZE * effort(10, 400))
 
     class Killing(Executor):
         """Kills the worker that loaded its model last, after every second shard."""
@@ -86,7 +89,8 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
-    here, elsewhere = stage(tmp_path / "here"), stage(tmp_path / "there", Killing(workers(2)))
+    here = stage(tmp_path / "here")
+    elsewhere = stage(tmp_path / "there", Killing(workers(2)))
     fill(here, tmp_path / "log", rows=rows)
     fill(elsewhere, log, pause=0.2, rows=rows)
     assert kept(elsewhere) == kept(here) and len(killed) >= effort(1, 20)
@@ -104,7 +108,8 @@ def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: 
         return ShardResult([{"item": i} for i in items], len(items))
 
     stage(tmp_path / "out", workers(1)).sharded("rows", range(8), SIZE, process, spread=True)
-    pid, until = int(started.read_text()), time.monotonic() + 15
+    pid = int(started.read_text())
+    until = time.monotonic() + 15
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.1)
     assert not is_alive(pid)
@@ -114,7 +119,8 @@ def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: 
 def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
     tmp_path: Path, workers: Callable[[int], Executor]
 ) -> None:
-    log, executor = tmp_path / "ray", workers(2)
+    log = tmp_path / "ray"
+    executor = workers(2)
     fill(stage(tmp_path, executor), log, pause=0.1)
     executor.close()
     loads = log.read_text().split()
@@ -164,7 +170,8 @@ def shards(count: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.ray
 def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(pool: Pool, tmp_path: Path) -> None:
-    mine, pids = pool(gpus=2), list[set[int]]()
+    mine = pool(gpus=2)
+    pids = list[set[int]]()
     for turn, (gpus_asked_for, gpus, number) in enumerate(((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4))):
         (place := tmp_path / str(turn)).mkdir()
 
@@ -255,7 +262,9 @@ def test_workers_that_cannot_start_are_left_out_and_without_any_the_run_ends(
 @pytest.mark.ray
 def test_a_lost_node_costs_its_shards_and_the_others_go_on(cluster: Any, pool: Pool) -> None:
     """Shards are taken when there is room for them; an error of ours is no death, and ends the run."""
-    shards_read, came, mine = [], [], pool()
+    shards_read = []
+    came = []
+    mine = pool()
 
     def items() -> Iterator[tuple[int, int]]:
         for index in range(40):

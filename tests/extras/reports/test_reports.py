@@ -110,7 +110,8 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
 
 
 def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:
-    whole, root = benchmark(12), tmp_path / "artifacts"
+    whole = benchmark(12)
+    root = tmp_path / "artifacts"
     for mark, beta in (("z", 0.05), ("m", 0.5), ("a", 10.0)):
         evaluation(root, mark, beta, 1, 4 + len(mark) + (beta > 1), whole)
     settings = reporting(tmp_path)

@@ -110,7 +110,8 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
     sampler = rollouts(model)
     ids = [c.id for c in COMPARISONS[:2]]
     rows = batch(model, tokenizer, ids)
-    generations, parts = 3, 4
+    generations = 3
+    parts = 4
     assert {len(column) for name, column in rows.items() if name != "logprobs"} == {2 * generations * parts}
     # The same trees, grown by themselves, say which text each row must hold.
     from judgetrain.artifacts.stage_run import derive_seed
@@ -255,7 +256,8 @@ def artifact(output: Path) -> Path:
 def test_what_a_run_leaves(alone: Path) -> None:
     directory = artifact(alone)
     manifest = json.loads((directory / "manifest.json").read_text())
-    counts, notes = manifest["counts"], manifest["notes"]
+    counts = manifest["counts"]
+    notes = manifest["notes"]
     assert counts["in"] == 20 and counts["out"] + notes["heldout"]["comparisons"] == 20
     assert notes["kept"]["of"] == notes["training"]["steps"] > 2
     rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]
@@ -282,7 +284,8 @@ def test_a_start_that_no_step_beats_is_what_is_kept(tmp_path: Path, capsys: pyte
     small = "rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
     pipeline = plant(composed(tmp_path, *RL, small))
     pipeline.run("rl")
-    directory, start_ = artifact(tmp_path), pipeline.plan("sft").directory
+    directory = artifact(tmp_path)
+    start_ = pipeline.plan("sft").directory
     kept = json.loads((directory / "manifest.json").read_text())["notes"]["kept"]
     assert kept == {"step": 0, "of": 2, "agreement": kept["start"], "start": kept["start"]}
     assert "kept the judge it started from, since none of 2 steps is better" in capsys.readouterr().out

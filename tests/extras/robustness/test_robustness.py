@@ -40,7 +40,8 @@ def test_wilson_s_interval_is_scipy_s(hits: int, n: int) -> None:
 
 
 def test_items_of_one_cluster_that_say_the_same_count_once() -> None:
-    values, clusters = [True] * 10 + [False] * 30, [i // 5 for i in range(40)]
+    values = [True] * 10 + [False] * 30
+    clusters = [i // 5 for i in range(40)]
     few = binomtest(2, 8).proportion_ci(method="wilson")
     low, high = wilson_interval(values, clusters)  # type: ignore[misc]
     assert (low, high) == pytest.approx((few.low, few.high), abs=0.03)
@@ -91,8 +92,11 @@ def test_shares_equal_a_recount() -> None:
     tried = found()
     plain, attacked = said("m", tried, 1)
     rows = {(r.attack, r.kind): r for r in robustness(tried, plain, attacked)}
-    base, labels = {p.comparison_id: p for p in plain}, {c.id: c.label for c in tried.of.comparisons}
-    robust, loses, unread = 0, 0, 0
+    base = {p.comparison_id: p for p in plain}
+    labels = {c.id: c.label for c in tried.of.comparisons}
+    robust = 0
+    loses = 0
+    unread = 0
 
     def seen(name: str) -> tuple[Verdict | None, Verdict | None]:
         p = base[name]
@@ -138,7 +142,8 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
         for of in (tried.of, tried.benchmark)
     ]
     rows = {(r.attack, r.kind): r for r in robustness(tried, *silent)}
-    edits, dot = rows["", "edit"], rows["colon", "empty"]
+    edits = rows["", "edit"]
+    dot = rows["colon", "empty"]
     assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
     assert dot.loses == 0, "what has no content lost nowhere"
     shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
@@ -186,7 +191,8 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
     assert rows["longer", 0]["robustness"]
     read = MetricRow.from_row(rows["sft", 2])
     assert read == MetricRow.from_row(json.loads(json.dumps(read.to_row()))) and read.extras["robustness"]
-    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
+    page = (out / "report.html").read_text()
+    text = (out / "report.md").read_text()
     assert "Under attack" in page
     assert "self praise 100.0" in text
     assert "<details" in page[page.index("Answers without content") - 200 :]

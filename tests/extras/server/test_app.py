@@ -308,7 +308,8 @@ def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> No
     rows = [replace(c, rubric=RUBRIC) for c in eval_comparisons(WorldConfig(eval_comparisons=4), seed=5)]
     rows = [replace(c, dialogue=replace(c.dialogue, reference="twelve pieces .")) for c in rows]
     with client_of(world_judge()) as client:
-        served_predictions, offline = through(client).compare_all(rows, 3), world_judge().compare_all(rows, 3)
+        served_predictions = through(client).compare_all(rows, 3)
+        offline = world_judge().compare_all(rows, 3)
         assert served_predictions == offline and [p.reasons for p in served_predictions] == [p.reasons for p in offline]
         assert {reason.source for reason in served_predictions[0].reasons} == {"given"}
         with pytest.raises(EngineError, match="422: judge reads two responses at a time"):
@@ -358,7 +359,8 @@ def test_items_of_nemo_gym_need_no_type_and_unknown_ones_are_refused(client: Tes
         return {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
     asked = {"conversation_history": [{"role": "user", "content": "q"}]}
-    typed, untyped = [message("aa") | {"type": "message"}], [message("aaa")]
+    typed = [message("aa") | {"type": "message"}]
+    untyped = [message("aaa")]
     for first, second, rewards in ((typed, untyped, [0.0, 1.0]), (untyped, typed, [1.0, 0.0])):
         found = client.post("/compare", json={**asked, "response_objs": [{"output": first}, {"output": second}]}).json()
         assert (found["rewards"], found["metrics"]["comparisons"]) == (rewards, 1)

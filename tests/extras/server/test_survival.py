@@ -30,8 +30,10 @@ def slow(directory: Path, port: int, seconds: float, *overrides: str) -> list[st
 
 
 def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
-    port, answered = free_port(), dict[str, float]()
-    command, log = slow(tmp_path, port, 0.15, "batch=16"), tmp_path / "log"
+    port = free_port()
+    answered = dict[str, float]()
+    command = slow(tmp_path, port, 0.15, "batch=16")
+    log = tmp_path / "log"
     first = Served(command, log).wait()
     url = first.url
 

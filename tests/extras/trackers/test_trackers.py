@@ -51,7 +51,8 @@ def test_a_run_is_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, tries = wandb.init, list[str]()
+    real = wandb.init
+    tries = list[str]()
 
     def init(**options: Any) -> Any:
         tries.append(options["mode"])
@@ -253,7 +254,8 @@ def test_curves_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_fail
         statuses = {"dialogues": "FINISHED", "cluster": "FINISHED", "evaluate": "FAILED"}
         assert {name: run.info.status for name, run in run_of.items()} == statuses
         assert all(run_of[name].data.tags["uses.dialogues"] == plan.fingerprint for name in ("cluster", "evaluate"))
-        failed, cluster = run_of["evaluate"].info.run_id, run_of["cluster"]
+        failed = run_of["evaluate"].info.run_id
+        cluster = run_of["cluster"]
         assert cluster.data.params["cluster.n_clusters"] == "2" and cluster.data.metrics["summary/out"] > 0
         assert "manifest.json" in {file.path for file in client.list_artifacts(cluster.info.run_id)}
         assert [(point.step, point.value) for point in client.get_metric_history(failed, "sft/loss")] == [(3, 0.5)]

@@ -167,7 +167,8 @@ def test_what_was_learned_from_and_spent_stands_in_the_rows(
 ) -> None:
     """Agreement is recounted from the scores that were written; another evaluation asks nobody."""
     monkeypatch.setattr(learned, "Encoder", Letters)
-    config, inputs = settings("rubric:9:external", "fewshot:9:external"), {"responses": responses}
+    config = settings("rubric:9:external", "fewshot:9:external")
+    inputs = {"responses": responses}
     assert EVALUATE.inputs(EvaluateSettings.of(config)) == ["responses"]
     out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
     rubric, fewshot = json.loads(out.path("metrics.json").read_text())
@@ -195,7 +196,8 @@ def test_what_was_learned_from_and_spent_stands_in_the_rows(
 def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     responses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, inputs = settings("rubric:70:external"), {"responses": responses}
+    config = settings("rubric:70:external")
+    inputs = {"responses": responses}
     out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
     assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
     counts = "10 of 13 training rows are labelled A or B, 9 have no benchmark's query"

@@ -30,7 +30,8 @@ def test_a_model_is_asked_by_one_sentence_and_the_mean_of_eight_judgments_decide
     out = run("evaluate", config, {}, tmp_path / "out")
     row, _ = json.loads(out.path("metrics.json").read_text())
     trees = [json.loads(line) for line in out.path("trees-world-prompted.external-00000-of-00001.jsonl").open()]
-    right, apart = [], set()
+    right = []
+    apart = set()
     for tree in trees:
         (criterion,) = tree["criteria"]
         assert criterion["text"] == text

@@ -33,7 +33,9 @@ def corpus_of(phase: int) -> Corpus:
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
     assert len(STREAMS) == len(PHASES)
     for phase, expected in enumerate(STREAMS):
-        corpus, rng, digest = corpus_of(phase), random.Random("corpus 1 test"), hashlib.sha256()
+        corpus = corpus_of(phase)
+        rng = random.Random("corpus 1 test")
+        digest = hashlib.sha256()
         for _ in range(3000):
             digest.update("\0".join(corpus.exchange(rng)).encode())
         assert digest.hexdigest().startswith(expected)
@@ -51,7 +53,8 @@ def test_one_more_query_is_of_the_same_kind_and_of_the_base_s_own() -> None:
     """
     language = load_language()
     pool = pretraining_queries(language)
-    corpus, rng = corpus_of(4), random.Random("corpus another test")
+    corpus = corpus_of(4)
+    rng = random.Random("corpus another test")
     answered = Counter[str]()
     for _ in range(3000):
         prompt, answer = corpus.exchange(rng)
@@ -75,7 +78,8 @@ def test_no_property_stands_out_for_a_kind_of_query(phase: int) -> None:
     reviewed = np.zeros((len(kinds), len(NAMES)))
     listed_first = np.zeros_like(reviewed)
     shown = np.zeros((len(kinds), len(NAMES), 3))
-    corpus, rng = corpus_of(phase), random.Random("corpus even test")
+    corpus = corpus_of(phase)
+    rng = random.Random("corpus even test")
     seen = Counter[str]()
     every_query = set(language.queries)
     for _ in range(20_000):
