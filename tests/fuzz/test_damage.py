@@ -57,7 +57,8 @@ def results(output: Path) -> dict[str, list[Path]]:
 
 def damage(path: Path, chance: random.Random) -> str:
     """Damage a file in one of three ways, without touching other names of it; says which."""
-    content, way = bytearray(path.read_bytes()), chance.choice(("cut", "emptied", "bit"))
+    content = bytearray(path.read_bytes())
+    way = chance.choice(("cut", "emptied", "bit"))
     if way == "cut":
         content = content[: chance.randrange(len(content))]
     elif way == "emptied":
@@ -70,8 +71,10 @@ def damage(path: Path, chance: random.Random) -> str:
 
 
 def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tries, seed = effort(30, 300), int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
-    chance, files = random.Random(seed), results(copy)
+    tries = effort(30, 300)
+    seed = int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
+    chance = random.Random(seed)
+    files = results(copy)
     directories = {name: Pipeline(config(copy)).plan(name).directory for name in STAGES}
     for _ in range(tries):
         stage = chance.choice([*files])

@@ -11,20 +11,24 @@ from pathlib import Path
 from tests.builders.debug_run import STAGES, fork, lasting
 from tests.fuzz.effort import effort
 
-EARLIEST, LATEST = 0.3, 0.2
+EARLIEST = 0.3
+LATEST = 0.2
 """When a process is killed: from so many seconds after it is forked, to this share of what a whole run took."""
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_artifacts(finished: Path, tmp_path: Path) -> None:
     """Of two stages, drawn anew each time, in short form; all others are there."""
-    kills, seed = effort(2, 50), int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
-    chance, whole = random.Random(seed), lasting(finished)
+    kills = effort(2, 50)
+    seed = int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
+    chance = random.Random(seed)
+    whole = lasting(finished)
     length = effort(2, len(STAGES))
     runs = done = 0
     while done < kills:
         first = chance.randrange(len(STAGES) - length + 1)
         again = STAGES[first : first + length]
-        output, log = tmp_path / f"killed-{runs}", tmp_path / f"killed-{runs}.log"
+        output = tmp_path / f"killed-{runs}"
+        log = tmp_path / f"killed-{runs}.log"
         shutil.copytree(finished, output)
         seconds_taken = [
             json.loads(p.read_bytes())["seconds"] for s in again for p in output.glob(f"artifacts/{s}/*/manifest.json")
@@ -38,7 +42,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_artifacts(finished: Path
                 break
             done += 1
         assert ended(output, log, again[-1], None)
-        log_text, contents = log.read_text(), lasting(output)
+        log_text = log.read_text()
+        contents = lasting(output)
         assert "Traceback" not in log_text, (seed, log_text)
         assert sorted(contents) == [
             name for name in sorted(whole) if name.split("/")[0] not in STAGES[first + length :]

@@ -165,7 +165,9 @@ class Attack(dict):  # type: ignore[type-arg]
         return [fault]
 
 
-REQUESTS, RUNS, TIMEOUT = 24, 40, 3.0
+REQUESTS = 24
+RUNS = 40
+TIMEOUT = 3.0
 REAL = 10
 """Tokens that the server charges for an answer."""
 
@@ -297,7 +299,8 @@ def test_budgets_hold_whatever_the_server_does(observed: Any) -> None:
         rng = random.Random(number)
         with serving() as server:
             attacked = observed(number, server)
-            requests, tokens = rng.randint(1, 20), rng.randint(100, 1500)
+            requests = rng.randint(1, 20)
+            tokens = rng.randint(100, 1500)
             for _ in range(RUNS):
                 finished = attacked.once(max_requests=requests, max_tokens=tokens)
                 assert len(attacked.server.log) <= requests

@@ -107,7 +107,11 @@ def ancestors(pid: int) -> Iterator[int]:
 
 @pytest.mark.ray
 def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, partial: Path, tmp_path: Path) -> None:
-    log, markers = tmp_path / "log", lambda: [*partial.glob("artifacts/tree/*/.trees-*-of-*.json")]
+    log = tmp_path / "log"
+
+    def markers() -> list[Path]:
+        return [*partial.glob("artifacts/tree/*/.trees-*-of-*.json")]
+
     run = start(partial, log, "stage=tree", *RAY)
     limit = threading.Timer(1200, run.kill)
     limit.start()
@@ -124,5 +128,6 @@ def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, pa
         assert start(partial, log, *stage, *RAY).wait(3000) == 0, log.read_text()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "finished shards are not made again"
     assert not [pid for pid in workers_left if Path(f"/proc/{pid}").exists()]
-    expected, contents = lasting(finished), lasting(partial)
+    expected = lasting(finished)
+    contents = lasting(partial)
     assert [name for name in expected if expected[name] != contents.get(name)] == []
