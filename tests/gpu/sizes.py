@@ -92,7 +92,8 @@ def steps(place: Path, base: Path, *, pairs: bool = False, length: int, batch: i
     config = (DpoConfig if pairs else TrainConfig)(**settings)
     start = ModelConfig(path=str(base))
     job = run.RowsJob(start=start, config=config, key="train.gpu", train=[], heldout=[], what="rows")
-    out, watch = StageRun(place, "gpu", 0, Console(silent=True)), Watch()
+    out = StageRun(place, "gpu", 0, Console(silent=True))
+    watch = Watch()
     examples = Examples(data=random_rows(pairs, length, batch * count), lengths=[length] * batch * count, dropped={})
     forget_peak()
     with labelled_tokens_alone():
@@ -107,7 +108,8 @@ def steps(place: Path, base: Path, *, pairs: bool = False, length: int, batch: i
 
 def random_rows(pairs: bool, length: int, count: int) -> Dataset:
     """Rows of random tokens, as training's tables hold them."""
-    generator, answer = torch.Generator().manual_seed(1), int(ANSWER * length)
+    generator = torch.Generator().manual_seed(1)
+    answer = int(ANSWER * length)
 
     def some(size: int) -> list[int]:
         return torch.randint(3, 500, (size,), generator=generator).tolist()

@@ -99,7 +99,8 @@ def test_all_stages_of_gemma_small(tmp_path: Path, record_property: Record) -> N
 
 def test_attention_backends_give_the_same_log_probabilities(base: Path, record_property: Record) -> None:
     """The scorers' own, of answers alone and nine to a prompt; against a CPU's in float32."""
-    generator, tokenizer = torch.Generator().manual_seed(3), load_tokenizer(ModelConfig(path="world"))
+    generator = torch.Generator().manual_seed(3)
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
 
     def some(size: int) -> tuple[int, ...]:
         return tuple(torch.randint(3, 500, (size,), generator=generator).tolist())
@@ -112,7 +113,8 @@ def test_attention_backends_give_the_same_log_probabilities(base: Path, record_p
 
     shared = some(60)
     tokens = [Tokens(shared if i < 9 else some(20 + i), some(5 + 3 * i)) for i in range(16)]
-    exact, ways = said("cpu", "eager", "float32"), [("sdpa", "float32"), ("eager", "bfloat16"), ("sdpa", "bfloat16")]
+    exact = said("cpu", "eager", "float32")
+    ways = [("sdpa", "float32"), ("eager", "bfloat16"), ("sdpa", "bfloat16")]
     ways += [("flex_attention", "bfloat16")] if DEVICE == "cuda" else []
     ways += [("flash_attention_2", "bfloat16")] if importlib.util.find_spec("flash_attn") else []
     for kind, dtype in ways:
@@ -126,7 +128,9 @@ def test_attention_backends_give_the_same_log_probabilities(base: Path, record_p
 @pytest.mark.parametrize("size", ["0.5B", "7B"])
 def test_own_decoder_beside_generate(size: str, base: Path, record_property: Record) -> None:
     """Tokens a second over the same judgments, sampled at temperature 1, in bfloat16; and vLLM's where it is."""
-    small, model, tokenizer = size == "0.5B", random_model(size), load_tokenizer(ModelConfig(path="world"))
+    small = size == "0.5B"
+    model = random_model(size)
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
     model.generation_config.eos_token_id = model.config.eos_token_id = None  # random weights end nowhere
     requests = judgments(2 if TINY else 16, 4 if TINY else 16, 1)
     engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="x"), batch_size=256), model, tokenizer)
@@ -160,7 +164,8 @@ def test_steps_of_full_weights_adapters_and_checkpointing(place: Path, base: Pat
     for name, changes in ways.items():
         losses[name] = steps(place / name, base, length=1024, batch=8, **changes)
         record_property(name, losses[name][0])
-    plain, twice = losses["lora"], losses["lora, checkpointing"]
+    plain = losses["lora"]
+    twice = losses["lora, checkpointing"]
     assert twice[2] == pytest.approx(plain[2], abs=0.02)
     assert TINY or twice[1] < plain[1]
     assert losses["full"][2][-1] < losses["full"][2][0] + 0.1
@@ -170,7 +175,8 @@ def test_the_fused_head_equals_the_plain_one(base: Path, record_property: Record
     """Loss and gradients of a step over labelled tokens alone, and over all logits."""
     model: Any = load_model(ModelConfig(path=str(base), dtype="float32"), DEVICE).train()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    length, losses = 64 if TINY else 1024, {}
+    length = 64 if TINY else 1024
+    losses = {}
     ids = torch.randint(3, 500, (4, length), generator=torch.Generator().manual_seed(4)).to(DEVICE)
     labels = ids.clone()
     labels[:, : length - length // 8] = -100
@@ -249,7 +255,8 @@ def test_qlora_on_a_gpu_of_24_gb(size: str, place: Path, record_property: Record
     changes = {"lora": True, "four_bit": True, "gradient_checkpointing": True, "count": 5}
     try:
         for kind, batch, length in (("SFT", 2, 2048), ("DPO", 1, 2048), *([("DPO", 1, 4096)] if size == "7B" else [])):
-            name, here = f"{kind} {batch} x {length:,}, fits 24 GB:", place / f"{size}-{kind}-{length}"
+            name = f"{kind} {batch} x {length:,}, fits 24 GB:"
+            here = place / f"{size}-{kind}-{length}"
             try:
                 measured = steps(here, model, pairs=kind == "DPO", length=length, batch=batch, **changes)[0]
                 record_property(name, f"yes, {measured}")
