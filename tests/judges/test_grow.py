@@ -73,7 +73,9 @@ def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
 
 
 def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
-    rows, shape, choose = [comparison(i) for i in range(5)], Shape(count=6, criteria=6), sample_criteria(3, 2)
+    rows = [comparison(i) for i in range(5)]
+    shape = Shape(count=6, criteria=6)
+    choose = sample_criteria(3, 2)
     first, again = (grow(rows, ScriptedEngine(noisy), PROMPTS, shape, SAMPLING, 0, choose) for _ in range(2))
     assert first == again
     assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in first)
@@ -223,13 +225,16 @@ def lessons(data: TrainingData) -> Counter[str]:
 def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_it_is(
     tree: EvaluationTree, seed: int
 ) -> None:
-    other, scores = exchanged(tree), rewards(tree, random.Random(seed))
+    other = exchanged(tree)
+    scores = rewards(tree, random.Random(seed))
     assert {j.id: j.verdict and mirror(j.verdict) for _, _, j in tree.judgments()} == {
         j.id: j.verdict for _, _, j in other.judgments()
     }
-    first, second = prune(tree), prune(other)
+    first = prune(tree)
+    second = prune(other)
     assert {k: b.reason for k, b in first.items()} == {k: b.reason for k, b in second.items()}
-    here, mirrored = learned(tree, scores), learned(other, scores)
+    here = learned(tree, scores)
+    mirrored = learned(other, scores)
     verdict = here.labels[0]["verdict"]
     assert mirrored.labels[0]["verdict"] == (verdict and mirror(verdict))
     assert here.labels[0]["share"] == mirrored.labels[0]["share"]

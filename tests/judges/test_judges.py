@@ -34,7 +34,8 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
 
 def second_tries(request: Request, occurrence: int) -> str:
     """Answer so that the first comparison's list and the second's judgment in order AB are read at the second try."""
-    query, shown = request.slots["query"], request.slots.get("response_a")
+    query = request.slots["query"]
+    shown = request.slots.get("response_a")
     if request.step == "guideline":
         return "a guideline"
     if request.step == "criteria":
@@ -61,7 +62,8 @@ def test_what_cannot_be_read_is_asked_again_and_counted_and_charged() -> None:
     assert [p.failures for p in again] == [{}] * 4
     assert [p.cost.calls for p in once] == [1 / 2, 2, 2, 2]
     assert [p.cost.calls for p in again] == [1 / 2 + 2, 2 + 2, 2, 2]
-    lost, whole = once[0].cost, again[2].cost
+    lost = once[0].cost
+    whole = again[2].cost
     assert again[0].cost.generated_tokens == lost.generated_tokens + whole.generated_tokens
     assert again[0].cost.prompt_tokens == lost.prompt_tokens + whole.prompt_tokens
 
@@ -70,9 +72,11 @@ def test_what_cannot_be_read_is_asked_again_and_counted_and_charged() -> None:
 @pytest.mark.parametrize("early_stop", [False, True])
 def test_the_first_branch_alone_decides_what_is_asked_again(early_stop: bool, plan: Plan) -> None:
     """So that one branch read off two says, and is asked again, as a judge with one branch is."""
-    large, small = retrying(1, 2, early_stop, plan), retrying(1, 1, early_stop, plan)
+    large = retrying(1, 2, early_stop, plan)
+    small = retrying(1, 1, early_stop, plan)
     trees, others = large.ask(COMPARISONS[:4], 0)
-    read, small_predictions = large.predictions(trees, 1, others), small.compare_all(COMPARISONS[:4])
+    read = large.predictions(trees, 1, others)
+    small_predictions = small.compare_all(COMPARISONS[:4])
     assert [(p.verdict_ab, p.verdict_ba, p.asked_again) for p in read] == [
         (p.verdict_ab, p.verdict_ba, p.asked_again) for p in small_predictions
     ]

@@ -58,7 +58,8 @@ def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says_but_for_optio
     judge.close()
     judge = load_judge(f"{trained}+sampled+independent@3", rubric="first", prompts="multi_step")
     assert isinstance(judge, BranchingJudge)
-    loaded_options, steps = judge.options, judge.options.steps
+    loaded_options = judge.options
+    steps = judge.options.steps
     assert (loaded_options.branches, loaded_options.plan, steps.rubric) == (3, "independent", "first")
     assert steps.judgment_sampling.temperature == 1.0 and judge.prompts.name == "multi_step"
     assert judge.name.endswith("+sampled+independent")
@@ -232,7 +233,8 @@ def placed(directory: Path, criteria: int = 3) -> Path:
     ],
 )
 def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[str], unused: set[str]) -> None:
-    settings, kinds = Settings.of(config_of(*methods)), {Method.parse(text).kind for text in methods}
+    settings = Settings.of(config_of(*methods))
+    kinds = {Method.parse(text).kind for text in methods}
     names = ("base", "teacher", "external", "engine", "prompts", "judge", "criteria")
     assert {name for name in names if getattr(settings, name) is None} == unused
     for kind in ("pairwise", "pointwise", "scorer"):
@@ -246,7 +248,8 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     directory = placed(tmp_path / "dpo" / "dpo0" / "model")
     loaded_models = models(config, tmp_path, "dpo")
     judge = loaded_models.judge(Method.parse("dpo"), 2)
-    options, step_options = judge.options, judge.options.steps
+    options = judge.options
+    step_options = judge.options.steps
     assert {name: getattr(step_options, name) for name in HOW} == HOW
     assert (step_options.criteria, step_options.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
     assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
@@ -326,7 +329,8 @@ def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
     place = placed(tmp_path / "hub" / "models--me--judge" / "snapshots" / ("a" * 40))
     (place.parents[1] / "refs").mkdir()
     (place.parents[1] / "refs" / "main").write_text("a" * 40)
-    method, loaded_models = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
+    method = Method.parse("me/judge")
+    loaded_models = models(config_of("me/judge"), tmp_path)
     assert method.on_hub and not Method.parse("./me/judge").on_hub
     assert loaded_models.judge(method, 2).options.steps.criteria == 3 and made[0][1] == str(place)
     assert loaded_models.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]

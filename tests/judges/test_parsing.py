@@ -328,7 +328,9 @@ def test_a_correction_is_what_follows_the_reasoning(end: str) -> None:
 
 
 JUDGED = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
-AT_A, AT_B, ELSEWHERE = JUDGED.index("4"), JUDGED.index("2/5"), JUDGED.index("x 5") + 2
+AT_A = JUDGED.index("4")
+AT_B = JUDGED.index("2/5")
+ELSEWHERE = JUDGED.index("x 5") + 2
 
 
 def completion(*choices: Choice, text: str = JUDGED, reason: Any = "stop") -> Completion:
@@ -340,7 +342,8 @@ FIRST = "Comparison: B is better.\nResponse A Score: 2\nResponse B Score: 4"
 DENIED = "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"
 AFTER = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
 SURE = {"2": (0, 1.0, 0, 0, 0, 0, 0), "4": (0, 0, 0, 1.0, 0, 0, 0)}
-FOUR, TWO = SURE["4"][:5], SURE["2"][:5]
+FOUR = SURE["4"][:5]
+TWO = SURE["2"][:5]
 
 
 def said(text: str, *letter: float) -> Completion:
@@ -415,7 +418,8 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
 
 
 def test_sampling_asks_the_engine_for_what_scores_need() -> None:
-    prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
+    prompts = load_prompt_set("compact")
+    limits = SamplingConfig(0.7, 0.9, 50)
     sampling = judgment_sampling(StepsConfig(judgment_sampling=limits, score="expected", constrained=True), prompts)
     assert sampling.candidates == ("1", "2", "3", "4", "5", "A", "B")
     assert sampling.pattern == prompts.judgment_frame("judgment", 50)

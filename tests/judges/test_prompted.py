@@ -103,11 +103,14 @@ def test_ratings_by_hand() -> None:
     judge = PointwiseJudge(ScriptedEngine(lambda r, i: f"[[{rating(r.slots['response']) or 'no idea'}]]"))
     seen: set[str | None] = set()
     for item, prediction in zip(COMPARISONS, judge.compare_all(COMPARISONS, 0), strict=True):
-        a, b = rating(item.response_a), rating(item.response_b)
+        a = rating(item.response_a)
+        b = rating(item.response_b)
         if a is None or b is None:
-            expected, margin = None, None
+            expected = None
+            margin = None
         else:
-            expected, margin = "A" if a > b else "B" if b > a else "tie", a - b
+            expected = "A" if a > b else "B" if b > a else "tie"
+            margin = a - b
         assert prediction.verdict_ab == prediction.verdict_ba == expected
         assert prediction.margin == margin
         assert prediction.failures.get("no_rating", 0) == [a, b].count(None)
@@ -258,7 +261,8 @@ def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str
     predicted = judge.compare_all(ITEMS, 0)
     scores = score(base, samples_of(ITEMS), (method,))[method].oriented
     for i, prediction in enumerate(predicted):
-        a, b = scores[2 * i], scores[2 * i + 1]
+        a = scores[2 * i]
+        b = scores[2 * i + 1]
         assert prediction.margin == pytest.approx(a - b, abs=1e-4)  # type: ignore[operator]
         assert prediction.verdict_ab == prediction.verdict_ba == ("A" if a > b else "B")  # type: ignore[operator]
         assert (prediction.method, prediction.judgments, prediction.branches) == (f"scorer:{method}", 2, 0)
@@ -319,7 +323,8 @@ def test_scorers_stand_in_the_table_with_their_auc(
     labels = [c.label for c in comparisons]
     truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
     for method in METHODS[:3]:
-        row, name = rows[method], method.removeprefix("scorer:")
+        row = rows[method]
+        name = method.removeprefix("scorer:")
         oriented = score(base, samples_of(comparisons), (name,))[name].oriented
         margins = [a - b for a, b in zip(oriented[::2], oriented[1::2], strict=True)]  # type: ignore[operator]
         for correlation, expected in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
@@ -352,7 +357,8 @@ WORDS = ("red", "green", "blue", "grey", "pink", "brown")
 
 def made(count: int, seed: int, share: float = 1.0, ties: int = 0) -> list[Comparison]:
     """Comparisons in which the side that says "please" is the better one in a ``share``; the last ``ties`` are ties."""
-    rng, made_comparisons = random.Random(seed), []
+    rng = random.Random(seed)
+    made_comparisons = []
     for i in range(count):
         a, b = (" ".join(rng.choices(WORDS, k=6)) for _ in range(2))
         polite = rng.choice("AB")
@@ -381,7 +387,8 @@ def test_a_prompts_own_labels_are_not_learned_from() -> None:
     """Each prompt has words of its own that tell its four comparisons apart: of other prompts they say nothing."""
     items = []
     for i in range(160):
-        better, worse = f"good{i // 4}", f"poor{i // 4}"
+        better = f"good{i // 4}"
+        worse = f"poor{i // 4}"
         compared = comparison(i, better, worse, "A") if i % 2 else comparison(i, worse, better, "B")
         items.append(
             replace(compared, dialogue=replace(compared.dialogue, messages=(Message("user", f"prompt {i // 4}"),)))

@@ -74,14 +74,18 @@ def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Pat
     }
     seen = Counter[str]()
     for view in views_of(label):
-        page, numbers, branches = parse(tree_page(view)), own_number(view.tree), prune(view.tree)
+        page = parse(tree_page(view))
+        numbers = own_number(view.tree)
+        branches = prune(view.tree)
         for criterion, guideline in view.tree.guidelines():
             assert criterion.text in page.by_id(f"n{numbers[criterion.id]}").all("summary")[0].text()
             part = page.by_id(f"n{numbers[guideline.id]}")
             assert part.all(kind="text")[0].text() == guideline.text
             for node in guideline.judgments:
-                card, reason = page.by_id(f"n{numbers[node.id]}"), branches[node.id].reason
-                tags, heading = [t.text() for t in card.all(kind="tag")], card.all("h3")[0].text()
+                card = page.by_id(f"n{numbers[node.id]}")
+                reason = branches[node.id].reason
+                tags = [t.text() for t in card.all(kind="tag")]
+                heading = card.all("h3")[0].text()
                 assert card.all(kind="text")[0].text() == node.text
                 assert reasons.get(reason, f"pruned: unreadable: {node.failure}") in tags
                 shown_scores = "not read" if node.score_a is None else f"A {node.score_a:g} : B {node.score_b:g} "
@@ -101,7 +105,8 @@ def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Pat
 def test_label_votes_and_responses_are_told(label: Path) -> None:
     labels = {row["comparison_id"]: row for row in read_rows(label, "labels")}
     for view in views_of(label):
-        page, row = parse(tree_page(view)), labels[view.tree.comparison.id]
+        page = parse(tree_page(view))
+        row = labels[view.tree.comparison.id]
         facts = dict(zip((e.text() for e in page.all("dt")), (e.text() for e in page.all("dd")), strict=True))
         words = {"A": "A is better", "B": "B is better", "tie": "tie", None: f"none ({row['reason']})"}
         assert (facts["Label"], facts["Right verdict"]) == (words[row["verdict"]], "A is better")
@@ -116,11 +121,13 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
 
 def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
     view_of = {view.tree.comparison.id: view for view in views_of(label)}
-    pairs, examples = rows_of(label, "pairs"), rows_of(label, "sft")
+    pairs = rows_of(label, "pairs")
+    examples = rows_of(label, "sft")
     assert sum(len(v.pairs) for v in view_of.values()) == len(pairs) > 0
     assert sum(len(v.sft) for v in view_of.values()) == len(examples) > 0
     for view in view_of.values():
-        page, numbers = parse(tree_page(view)), own_number(view.tree)
+        page = parse(tree_page(view))
+        numbers = own_number(view.tree)
         for i, row in enumerate(view.pairs, 1):
             assert row["level"] in page.by_id(f"pair{i}").text()
             for side in ("chosen", "rejected"):
