@@ -205,7 +205,8 @@ def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Pat
         for name in ("whole", "killed")
     )
     Pipeline(configured(*whole), Console()).run("judge")
-    moment, until = random.Random().randrange(1, ROWS // 4), time.monotonic() + 1200
+    moment = random.Random().randrange(1, ROWS // 4)
+    until = time.monotonic() + 1200
     process = forked(tmp_path / "log", command, {}, tmp_path, "judge", *killed)
     try:
         while len(done := list((tmp_path / "killed").glob("artifacts/judge/*/.judged-*.json"))) < moment:

@@ -242,7 +242,8 @@ def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
 
 def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
     answers = arena_hard(tmp_path)
-    small, none = answers / "small.jsonl", tmp_path / "none.json"
+    small = answers / "small.jsonl"
+    none = tmp_path / "none.json"
     other = lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}])
     for paths, baseline, message in (
         ((small,), None, r"two or more are needed, found small in 1"),
