@@ -95,7 +95,8 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     halves = [len({repr(n[2]) for t in ts for n in nodes_of(t, TWO)}) for ts in (trees[:2], trees[2:])]
     one_cut_short = [halves[0], halves[1], halves[1]]
     assert [len(samples) for _, samples, *_ in sizes] == [*one_cut_short, *halves]
-    cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
+    cut = contents(tmp_path / "killed" / "cut")
+    whole = contents(tmp_path / "whole")
     names = [name for name in whole if ".json" in name]
     assert "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
     for name in names:
@@ -187,7 +188,8 @@ def test_a_pair_keeps_every_part_and_its_margin_is_their_mean() -> None:
         sides = []
         for node in (pair.chosen_nodes[0], pair.rejected_nodes[0]):
             sides.append(sum(criteria[node]) / len(criteria[node]) if node in criteria else scores[node])
-        share, branches = ensemble_label(tree, LabelConfig()).share, pair.reward["branches"]
+        share = ensemble_label(tree, LabelConfig()).share
+        branches = pair.reward["branches"]
         difference = pytest.approx(sides[0] - sides[1])
         assert pair.reward == {"ensemble": share, "branches": branches, "softmax_var": difference}
         assert pair.margin == pytest.approx((branches + sides[0] - sides[1]) / 2)
@@ -197,7 +199,8 @@ def test_a_pair_keeps_every_part_and_its_margin_is_their_mean() -> None:
 
 def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
     """The margin of the branches is 1/4: half of the difference of their net success, 1 and 1/2."""
-    tree, skipped = tree_of(("AAAB", "AAAA")), Counter[str]()
+    tree = tree_of(("AAAB", "AAAA"))
+    skipped = Counter[str]()
     levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.9, c0_g1=0.5), skipped)}
     assert "guideline" not in levels and skipped["guideline:low_margin"] == 1
     levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.6, c0_g1=0.5), skipped)}
@@ -207,7 +210,8 @@ def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
 NAMES = [f"{word}: the response {word}s" for word in "add bend call dig end fit get hit kick load mix nod".split()]
 NAMES += [f"{word}: has {word} enough" for word in "salt wit charm depth pace tone".split()]
 KINDS = {"how do i cook {} for my {}": NAMES[0:2], "write a poem about {} to my {}": NAMES[13:15]}
-THINGS, PEOPLE = ["soup", "rain", "bread", "stars", "tea", "snow", "corn"], ["boss", "aunt", "class", "friend", "team"]
+THINGS = ["soup", "rain", "bread", "stars", "tea", "snow", "corn"]
+PEOPLE = ["boss", "aunt", "class", "friend", "team"]
 
 
 def world(number: int, seed: int) -> tuple[list[EvaluationTree], dict[str, list[str]], dict[str, Verdict]]:
@@ -215,7 +219,10 @@ def world(number: int, seed: int) -> tuple[list[EvaluationTree], dict[str, list[
 
     The two err in 10% of the trees, the others say what they like.
     """
-    rng, trees, deciding, truth = random.Random(seed), [], {}, {}
+    rng = random.Random(seed)
+    trees = []
+    deciding = {}
+    truth = {}
     for i in range(number):
         kind = list(KINDS)[i % 2]
         both = KINDS[kind]
@@ -285,7 +292,8 @@ def test_a_few_labels_beside_many_trees_say_which_of_two_that_agree_is_the_bette
     texts = [NAMES[0], NAMES[1], NAMES[13], NAMES[14]]
     labels: dict[str, Verdict] = {}
     for i, tree in enumerate(world(400, 4)[0]):
-        one, other = rng.choice("AB"), rng.choice("AB")
+        one = rng.choice("AB")
+        other = rng.choice("AB")
         noisy = [verdict if rng.random() < 0.9 else rng.choice("AB") for verdict in (one, one, other, other)]
         criteria = tree_of(*[(verdict * 2,) for verdict in noisy], index=i).criteria
         criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))
@@ -300,14 +308,15 @@ def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() 
     """The label follows the first, and where that is even, the second, which half of the trees state three times."""
     rng = random.Random(2)
     thrice = ["wit: shows wit to please the reader", "wit: shows wit to please a reader", "wit: shows wit, to please"]
-    trees, against = [], []
+    trees = []
+    against = []
     for i, tree in enumerate(world(400, 7)[0]):
-        first, second, third = rng.choice("ABt"), rng.choice("AB"), rng.choice("ABt")
+        first = rng.choice("ABt")
+        second = rng.choice("AB")
+        third = rng.choice("ABt")
         wordings = thrice if i % 2 else thrice[:1]
-        texts, scores = (
-            [NAMES[0], *wordings, rng.choice([n for n in NAMES if n[:3] not in ("add", "wit")])],
-            [first, *second * len(wordings), third],
-        )
+        texts = [NAMES[0], *wordings, rng.choice([n for n in NAMES if n[:3] not in ("add", "wit")])]
+        scores = [first, *second * len(wordings), third]
         criteria = tree_of(*[(word * 2,) for word in scores], index=i).criteria
         label = second if first == "t" else first
         criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))

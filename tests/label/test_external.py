@@ -63,7 +63,8 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # typ
 
 def says(request: Request, occurrence: int) -> str:
     """Verdicts that depend on what is shown; about a third lean to the first response, some cannot be read."""
-    a, b = request.slots["response_a"], request.slots["response_b"]
+    a = request.slots["response_a"]
+    b = request.slots["response_b"]
     draw = number(*sorted((a, b)))
     if number(a, b) % 9 == 0:
         return "Both have merits."
@@ -91,7 +92,8 @@ def test_a_label_is_what_both_orders_say_and_is_trained_on(tmp_path: Path, monke
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     orders = compared = disagree = 0
     for tree in TREES:
-        item, row = tree.comparison, labels[tree.comparison.id]
+        item = tree.comparison
+        row = labels[tree.comparison.id]
         first = expected_verdict(item.response_a, item.response_b)
         second = mirrored(expected_verdict(item.response_b, item.response_a))
         reason = "external_orders_disagree" if first and second else "external_unreadable"
@@ -125,7 +127,8 @@ def test_a_label_is_what_both_orders_say_and_is_trained_on(tmp_path: Path, monke
 
 def prefers(request: Request, occurrence: int) -> str:
     """Prefers the critique that scores the first response higher; sometimes the first one shown; sometimes neither."""
-    x, y = request.slots["judgment_x"], request.slots["judgment_y"]
+    x = request.slots["judgment_x"]
+    y = request.slots["judgment_y"]
     draw = number(*sorted((x, y)))
     if draw % 5 == 0:
         return "[[X]]"

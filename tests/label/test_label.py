@@ -260,7 +260,8 @@ def test_examples_and_pairs_are_made_for_both_ways_of_reading(orders: tuple[str,
 
 @pytest.mark.parametrize("ranked", [True, False])
 def test_no_judgment_that_is_ranked_is_taken_without_the_other_response_s(ranked: bool) -> None:
-    alone, drawn_ids = [], set()
+    alone = []
+    drawn_ids = set()
     for most, seed in itertools.product((1, 3, 4), range(5)):
         data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=most), seed=seed, ranked=ranked)
         data.add(tree((*ORDERS, *RESPONSES), 6))

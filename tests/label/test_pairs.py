@@ -291,12 +291,14 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         counts: Counter[tuple[str, str, int]] = Counter()
         for p in found:
             order = p.chosen_nodes[0][-3:-1]
-            chosen, rejected = seat(p.chosen_verdict, order), seat(p.rejected_verdict, order)
+            chosen = seat(p.chosen_verdict, order)
+            rejected = seat(p.rejected_verdict, order)
             taught = chosen or (-rejected if p.rejected_verdict else 0)
             counts[("decides" if chosen else "-", "decides" if rejected else "-", taught)] += 1
         return counts
 
-    before, kept = kinds(pairs), balanced(pairs, ["place"])
+    before = kinds(pairs)
+    kept = balanced(pairs, ["place"])
     after = kinds(kept)
     for (chosen, rejected, taught), n in before.items():
         assert after[chosen, rejected, taught] == min(n, before[chosen, rejected, -taught]) or not taught
@@ -380,11 +382,13 @@ def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
         training_data.select_pairs()
         return training_data
 
-    both, halves = data(), data(sft_share=0.5)
+    both = data()
+    halves = data(sft_share=0.5)
     every = {f"d{i}" for i in range(40)}
     assert {r["comparison_id"] for r in both.sft} == {p.comparison_id for p in both.pairs} == every
     assert "comparisons_for" not in both.table()
-    sft, dpo = {r["comparison_id"] for r in halves.sft}, {p.comparison_id for p in halves.pairs}
+    sft = {r["comparison_id"] for r in halves.sft}
+    dpo = {p.comparison_id for p in halves.pairs}
     assert (len(sft), len(dpo)) == (20, 20)
     assert sft | dpo == every
     assert halves.table()["comparisons_for"] == {"sft": 20, "pairs": 20}

@@ -380,7 +380,8 @@ def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
     server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = Path(templated(tmp_path / "base", (engines.WORLD_BASE / "chat_template.jinja").read_text()))
-    model_config, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
+    model_config = json.loads((base / "config.json").read_text())
+    config = configured(server, tmp_path, taught=10)
     config.train.base.path = str(base)
     tokenizer = load_tokenizer(config.train.base)
     config.tree.judgment_sampling.max_new_tokens = 50
@@ -413,7 +414,8 @@ def serving_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
     if not is_serve_available():
         pytest.skip("transformers serve is not installed: pip install 'judgetrain[serving]'")
-    port, start = str(free_port()), "from transformers.cli.transformers import main; main()"
+    port = str(free_port())
+    start = "from transformers.cli.transformers import main; main()"
     command = [sys.executable, "-c", start, "serve", BASE, "--host", "127.0.0.1", "--port", port, "--device", "cpu"]
     log = tmp_path_factory.mktemp("server") / "log"
     with served(command, log, f"http://127.0.0.1:{port}", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1") as running:

@@ -97,7 +97,8 @@ def test_rules_exchanged_between_kinds_are_learned_as_well() -> None:
 
 
 def test_all_labels_say_more_than_none() -> None:
-    world, trees = worlds()[0], grown()[0]
+    world = worlds()[0]
+    trees = grown()[0]
     assert first_two(learned(trees, TREES), trees, world.deciding) > first_two(learned(trees), trees, world.deciding)
     assert first_two(learned(trees, TREES), trees, world.deciding) > 0.85
 
