@@ -137,7 +137,8 @@ def numbers(node: Any, prefix: str = "") -> list[tuple[str, Any, str, str]]:
     """Key, owner, field and type of every number of a configuration, and of every list and mapping of numbers."""
     figures = []
     for field in dataclasses.fields(node):
-        value, kind = getattr(node, field.name), str(get_type_hints(type(node))[field.name])
+        value = getattr(node, field.name)
+        kind = str(get_type_hints(type(node))[field.name])
         if dataclasses.is_dataclass(value):
             figures += numbers(value, f"{prefix}{field.name}.")
         elif "int" in kind or "float" in kind:

@@ -34,7 +34,8 @@ def test_a_disk_that_is_full_while_a_checkpoint_is_written_is_one_sentence(
 ) -> None:
     import torch
 
-    real, saves = torch.save, list[str]()
+    real = torch.save
+    saves = list[str]()
 
     def full(value: object, file: object, *arguments: object, **named: object) -> None:
         saves.append(str(file))

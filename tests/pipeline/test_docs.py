@@ -74,7 +74,8 @@ def test_the_page_of_keys_is_up_to_date() -> None:
 
 def test_every_page_is_reached_from_the_index() -> None:
     pages = {page.name: page for page in (ROOT / "docs").glob("*.md")}
-    reached, new = set[str](), {"README.md"}
+    reached = set[str]()
+    new = {"README.md"}
     while new:
         reached |= new
         linked_names = {target for name in new for target, _ in LINK.findall(pages[name].read_text(encoding="utf-8"))}

@@ -46,7 +46,8 @@ def test_a_stage_is_given_its_settings_its_inputs_and_a_place_to_write(stage: St
 
 def fits(value: Any, hint: Any) -> bool:
     """Return whether a value is of an annotated type, as far as settings have types."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in parts)
     if origin is Literal:
@@ -60,7 +61,8 @@ def fits(value: Any, hint: Any) -> bool:
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
 def test_every_setting_is_a_key_that_exists_and_has_its_type(stage: Stage[Any], recipe: str) -> None:
     config = composed(f"recipe={recipe}")
-    hints, values = typing.get_type_hints(stage.settings), stage.settings.of(config)
+    hints = typing.get_type_hints(stage.settings)
+    values = stage.settings.of(config)
     for field in dataclasses.fields(stage.settings):
         assert fits(attrgetter(field.metadata["key"])(config), hints[field.name]), field.metadata["key"]
         assert fits(getattr(values, field.name), hints[field.name]), field.name
@@ -158,7 +160,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(("given", "change", "readers"), CASES, ids=named)
 def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, readers: set[str], home: str) -> None:
     where = ("recipe=debug", "verdicts.judge=dpo", home, *given)
-    before, after = marked(*where), marked(*where, change)
+    before = marked(*where)
+    after = marked(*where, change)
     changed = {name for name in STAGES if before[name] != after[name]}
     readers = readers | ({"calibrate"} if "judge" in readers else set())  # which asks as stage judge does
     assert changed == downstream(composed(*where, change), readers)
@@ -199,7 +202,9 @@ def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
         path = file.parent if key == "train.base.path" else file
         return marks(configured("recipe=debug", home, *given, f"{key}={path}"))
 
-    here, elsewhere, other = of("here"), of("there"), of("there", b"\n# another\n")
+    here = of("here")
+    elsewhere = of("there")
+    other = of("there", b"\n# another\n")
     assert here == elsewhere
     changed = {name for name in STAGES if here[name] != other[name]}
     assert changed == downstream(composed("recipe=debug", home, *given), readers)
@@ -227,7 +232,8 @@ def test_adapters_count_with_the_base_that_they_name(tmp_path: Path, home: str) 
         where = f"train.base.path={tmp_path / 'adapters'}", f"evaluate.methods=['pairwise:{tmp_path / 'merged'}']"
         return marks(configured("recipe=debug", home, *where))
 
-    one, two = of("1"), of("2")
+    one = of("1")
+    two = of("2")
     assert {"initial", "evaluate"} <= {name for name in STAGES if one[name] != two[name]}
     adapter_file = tmp_path / "merged" / "adapter_config.json"
     for base in (str(tmp_path / "merged"), str(tmp_path / "adapters"), 7):
@@ -257,5 +263,6 @@ def test_an_encoder_counts_by_what_its_files_hold(tmp_path: Path, home: str) -> 
         (tmp_path / "weights").write_text(weights)
         return marks(configured("recipe=debug", home, f"cluster.encoder=static:{tmp_path}"))
 
-    one, two = of("1"), of("2")
+    one = of("1")
+    two = of("2")
     assert {"cluster", "dialogues"} - {name for name in STAGES if one[name] == two[name]} == {"cluster"}

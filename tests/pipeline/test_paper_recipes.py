@@ -107,7 +107,8 @@ def test_table_5s_gpteacher_has_four_modules_and_flan_is_drawn() -> None:
 
 def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
     """Table 2's row: the same stages as paper_ood but for the labels of the pairs."""
-    ours, gpt4 = recipe("paper_ood", "data_dir=DIR"), recipe("paper_ood_gpt4", "data_dir=DIR")
+    ours = recipe("paper_ood", "data_dir=DIR")
+    gpt4 = recipe("paper_ood_gpt4", "data_dir=DIR")
     external = gpt4.label.external
     assert (gpt4.label.source, external.prompts) == ("external", "preference")
     assert (external.engine.type, external.engine.model) == ("openai", ours.teacher.engine.model)
@@ -123,7 +124,9 @@ JUDGED = [*SETTINGS, "paper_ood_gpt4", *(f"tables/{name}" for name in ("table1",
 def test_every_row_of_a_table_is_asked_alike_and_in_the_papers_form(name: str) -> None:
     """Tables 1 and 10: two responses in both orders, scores as written, votes; a reply is asked for once."""
     config = recipe(name, "data_dir=DIR")
-    judge, tree, ask = config.judge, config.tree, config.evaluate.pairwise.sampling
+    judge = config.judge
+    tree = config.tree
+    ask = config.evaluate.pairwise.sampling
     tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
     assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0)
     assert (judge.reads, judge.score, judge.reference) == (tree.reads, tree.score, tree.reference)
@@ -134,7 +137,8 @@ def test_every_row_of_a_table_is_asked_alike_and_in_the_papers_form(name: str) -
 
 def test_criteria_and_guidelines_are_written_of_the_query_alone() -> None:
     """Table 10: the dialogue's context is shown to judgments; the words are those of multi_step."""
-    paper, ours = load_prompt_set("paper"), load_prompt_set("multi_step")
+    paper = load_prompt_set("paper")
+    ours = load_prompt_set("multi_step")
     for step in ("criteria", "guideline"):
         assert paper.steps[step]["user"] == ours.steps[step]["user"].replace("{context_block}", "")
     assert paper.steps["judgment"] == ours.steps["judgment"]
@@ -217,7 +221,8 @@ def marks_of(data: Path, recipe: str, stages: Iterable[str]) -> dict[str, str]:
 def test_the_judge_whose_pairs_gpt4_labels_starts_from_the_same_sft_judge(data: Path) -> None:
     """Preferences between critiques make pairs alone: no SFT example changes, and the SFT judge is found."""
     stages = list(Pipeline(pipeline.configured("recipe=paper_ood", f"data_dir={data}")).needed("dpo"))
-    ours, gpt4 = marks_of(data, "paper_ood", stages), marks_of(data, "paper_ood_gpt4", stages)
+    ours = marks_of(data, "paper_ood", stages)
+    gpt4 = marks_of(data, "paper_ood_gpt4", stages)
     assert [name for name in stages if ours[name] != gpt4[name]] == ["label", "reference", "dpo"]
 
 

@@ -45,7 +45,8 @@ class Row(NamedTuple):
 
 def rows() -> Iterator[Row]:
     """Yield the lines of all tables with the page's head."""
-    section, columns = "", list[str]()
+    section = ""
+    columns = list[str]()
     for line in (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
         if line.startswith("## "):
@@ -126,12 +127,14 @@ ON_THE_COMMAND_LINE = {
 
 def test_recipes_set_what_the_page_says_of_them() -> None:
     """Whatever defaults become: of each row's values, one recipe of that row has it when it is resolved."""
-    unset, resolved = set[str](), cache(configured)
+    unset = set[str]()
+    resolved = cache(configured)
     for row in ROWS:
         configs = [resolved(f"recipe={name}", "data_dir=DIR") for name in TOKEN.findall(row.recipe)]
         for token in (token for token in TOKEN.findall(row.way) if "=" in token):
             (override,) = OverridesParser.create().parse_overrides([token])
-            configured_values, expected = list(map(attrgetter(override.key_or_group), configs)), override.value()
+            configured_values = list(map(attrgetter(override.key_or_group), configs))
+            expected = override.value()
             if isinstance(expected, list) and expected:  # scores, of which a recipe may compute others too
                 configured_values = [[name for name in expected if name in value] for value in configured_values]
             if expected not in configured_values:

@@ -43,7 +43,8 @@ def imports(node: ast.AST, at_once: bool = False) -> Iterator[str]:
 def test_imports_point_to_the_same_room_or_a_lower_floor() -> None:
     for module, path in MODULES.items():
         for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
-            room, other = module.split(".")[1], name.split(".")[1]
+            room = module.split(".")[1]
+            other = name.split(".")[1]
             same = room == other or {room, other} <= ROOT
             assert same or FLOOR[other] < FLOOR[room], f"{module} imports {name}"
 
