@@ -68,7 +68,8 @@ def by_equation(scorer: TokenScorer, sample: Sample) -> Numbers:
     """Return the features from logits, as the paper's equations have them."""
     (tokens,) = scorer.encode([sample])
     assert isinstance(tokens, Tokens)
-    ids, start = np.array(tokens.prompt + tokens.response), len(tokens.prompt)
+    ids = np.array(tokens.prompt + tokens.response)
+    start = len(tokens.prompt)
     logs = plain.log_softmax(plain.full_logits(scorer.model, tuple(ids)))[start - 1 : -1]
     chosen = logs[np.arange(len(ids) - start), ids[start:]]
     p = np.exp(chosen)

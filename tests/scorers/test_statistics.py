@@ -206,8 +206,10 @@ def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytes
                 self.cells = max(self.cells, result.numel())
             return result
 
-    rng, weight = np.random.default_rng(0), torch.randn(5000, 8)
-    states, targets = torch.randn(90, 8), torch.from_numpy(rng.integers(5000, size=90))
+    rng = np.random.default_rng(0)
+    weight = torch.randn(5000, 8)
+    states = torch.randn(90, 8)
+    targets = torch.from_numpy(rng.integers(5000, size=90))
     monkeypatch.setitem(statistics.TILE, "cpu", (30, 1200))
     with Largest() as seen:
         reduced = reduce_linear(states, weight, None, targets)
@@ -225,7 +227,8 @@ def test_a_model_without_attention_says_so_and_reads_every_prompt() -> None:
 
     torch.manual_seed(1)
     mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
-    tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+    tested = scorer(mamba, batch_size=1)
+    batch = [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
     assert not tested.head.shares, "it cannot go on from a cache"
     for tokens, statistics_row in zip(batch, tested.of_tokens(batch), strict=True):
         check(statistics_row, plain.statistics(mamba, tokens))
@@ -256,7 +259,8 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(kind: st
 
 
 def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    tested, batch = scorer(), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+    tested = scorer()
+    batch = [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
 
     def full(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
