@@ -117,7 +117,8 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
 def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
     out = run_initial(tmp_path, config(max_steps=4, lora=True), sft_rows(16))
     assert not list(out.path("model").glob("adapter*")), "a whole model"
-    moved, base = weights(out.directory), load_model(ModelConfig(path="world")).state_dict()
+    moved = weights(out.directory)
+    base = load_model(ModelConfig(path="world")).state_dict()
     assert moved.keys() == base.keys() and "judgetrain" in (out.path("model") / "README.md").read_text()
     changed = {name for name in base if not torch.equal(moved[name], base[name])}
     assert changed and all(name.rpartition(".")[0].endswith("_proj") for name in changed)

@@ -124,7 +124,8 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
         assert gradient.norm() > 0
 
 
-TOKENS, LABELLED = 24, 5
+TOKENS = 24
+LABELLED = 5
 
 
 @contextmanager
@@ -169,7 +170,8 @@ BETA = 0.3
 
 def sequence_logprobs(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Sum of the completion's log-probabilities and number of its tokens, by row, each run without padding."""
-    sums, counts = [], []
+    sums = []
+    counts = []
     for ids, seen, completion in zip(
         batch["input_ids"], batch["attention_mask"].bool(), batch["completion_mask"].bool(), strict=True
     ):

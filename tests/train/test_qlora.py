@@ -21,7 +21,8 @@ def test_adapters_of_a_base_in_four_bits_are_merged_into_the_whole_one(tmp_path:
     pytest.importorskip("bitsandbytes")
     settings = config(max_steps=2, lora=True, four_bit=True, gradient_checkpointing=True)
     start = run_initial(tmp_path, settings, sft_rows(12))
-    base, trained = load_model(ModelConfig(path="world")).state_dict(), weights(start.directory)
+    base = load_model(ModelConfig(path="world")).state_dict()
+    trained = weights(start.directory)
     assert base.keys() == trained.keys()
     for name, weight in trained.items():
         linear = name.endswith("_proj.weight")

@@ -83,7 +83,8 @@ def test_a_judge_that_is_written_otherwise_than_trained_is_refused(
 
 
 def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, judge = ModelConfig(path="world"), initial.path("model")
+    start = ModelConfig(path="world")
+    judge = initial.path("model")
     tokenizer = load_tokenizer(start)
     rows = [tokenizer("the cat reads")["input_ids"]]
     here = checkpoints.logprobs(load_model(start.at(judge)), rows)
@@ -99,7 +100,8 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
 
 def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None:
     """All weights trained, a prompt had -6.06 nats a token in float32, -6.04 in bfloat16, and the judge was refused."""
-    start, tokenizer = ModelConfig(path="world"), load_tokenizer(ModelConfig(path="world"))
+    start = ModelConfig(path="world")
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
     rows = [tokenizer("reads cat the the cat the reads")["input_ids"]]
     (logprob,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
     assert logprob < -4
@@ -137,7 +139,8 @@ def test_adapters_of_a_base_in_half_precision_are_merged_in_full(initial: StageR
 
 def test_dpo_starts_at_its_reference_or_not_at_all(initial: StageRun, tmp_path: Path) -> None:
     other = builders.run_initial(tmp_path / "other", builders.config(max_steps=3), builders.sft_rows(12))
-    pairs, settings = builders.pair_rows(12), builders.config(max_steps=2)
+    pairs = builders.pair_rows(12)
+    settings = builders.config(max_steps=2)
     right, wrong = (
         builders.run_reference(tmp_path / name, settings, start.directory, pairs)
         for name, start in (("right", initial), ("wrong", other))
@@ -157,14 +160,16 @@ def test_dropout_within_layers_is_for_supervised_training_alone(tmp_path: Path, 
     file = tmp_path / "m" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"attention_dropout": 0.3}))
     start = ModelConfig(path=str(tmp_path / "m"))
-    model, ids = policy_of(Job(start=start, config=settings, key="k")), torch.arange(3, 40)[None]
+    model = policy_of(Job(start=start, config=settings, key="k"))
+    ids = torch.arange(3, 40)[None]
     assert model.training and model.config.attention_dropout == 0.3, "as it is saved again"
     assert torch.equal(model(ids).logits, model(ids).logits) == (type(settings) is not TrainConfig)
 
 
 @pytest.mark.parametrize(("step", "kl", "refused"), [(1, 0.4, True), (1, 1e-5, False), (2, 0.4, False)])
 def test_rl_starts_at_its_reference(step: int, kl: float, refused: bool) -> None:
-    model, args = SimpleNamespace(dtype=torch.float32), SimpleNamespace(use_cpu=True, bf16=False)
+    model = SimpleNamespace(dtype=torch.float32)
+    args = SimpleNamespace(use_cpu=True, bf16=False)
     watch: Any = AtReference(0.1)
     with pytest.raises(TrainingError, match=r"0\.4 nats a token") if refused else nullcontext():
         watch.on_log(args, SimpleNamespace(global_step=step), None, logs={"loss": 0.0, "kl": kl}, model=model)
@@ -184,7 +189,8 @@ def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(init
         stage.run_next(SftSettings.of(settings), {"initial": initial.directory, "label": label}, out)
         losses += [row["eval_loss"] for row in builders.logged(out) if "eval_loss" in row][-1:]
     judge = ModelConfig(path=str(initial.path("model")))
-    model, tokenizer = load_model(judge), load_tokenizer(judge)
+    model = load_model(judge)
+    tokenizer = load_tokenizer(judge)
     lost: list[float] = []
     for row in fitting(held, tokenizer, 256, "rows").data:
         with torch.no_grad():
@@ -212,7 +218,8 @@ def test_examples_longer_than_the_context_of_the_base_are_left_out(tmp_path: Pat
     base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
     base_config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(base_config | {"max_position_embeddings": 64}))
-    rows, settings = builders.sft_rows(8), builders.config(max_steps=1)
+    rows = builders.sft_rows(8)
+    settings = builders.config(max_steps=1)
     settings.train.base.path = str(base)
     for row in rows[:3]:
         row["prompt"][0]["content"] += " the cat reads a book for my sister" * 10
@@ -261,7 +268,8 @@ def made(output: Path, stage: str) -> Path:
 def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_may(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage, counts = case.split()[0], list[tuple[int, int]]()
+    stage = case.split()[0]
+    counts = list[tuple[int, int]]()
     real = CheckpointMarks.on_save
 
     def counted(self: CheckpointMarks, args: Any, *arguments: Any, **named: Any) -> None:
@@ -271,7 +279,8 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
         counts.append((len(complete(directory)), len(list(directory.glob("checkpoint-*"))) + 1))
 
     monkeypatch.setattr(CheckpointMarks, "on_save", counted)
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole = tmp_path / "whole"
+    cut = tmp_path / "cut"
     plant(composed(whole, *CASES[case])).run(stage)
     marked = killed_once(cut, tmp_path / "log", *CASES[case])
     assert 1 <= len(marked) <= KEPT

@@ -91,7 +91,8 @@ def test_without_any_end_token_nothing_is_trained() -> None:
         fitting([ROW], tokenizer, 999, "rows")
 
 
-LIST, SCORED = "1. Clarity: easy to read\n2. Accuracy: right", "Score: 4\nAnalysis: It is clear."
+LIST = "1. Clarity: easy to read\n2. Accuracy: right"
+SCORED = "Score: 4\nAnalysis: It is clear."
 TWO = "Response A Score: 4\nAnalysis of Response A: It is clear.\nResponse B Score: 2\nAnalysis of Response B: No."
 FRAMES = load_prompt_set("multi_step").frames
 WRITES = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|im_start|>{% else %}ANSWER</s>{% endif %}"

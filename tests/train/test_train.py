@@ -68,7 +68,8 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
         run_initial(tmp_path, settings, sft_rows(30), "unmarked")
     steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "unmarked" / "checkpoints").glob("checkpoint-*")}
     assert list(steps.values()).count(True) == 1
-    real, saved = CheckpointMarks.on_save, list[int]()
+    real = CheckpointMarks.on_save
+    saved = list[int]()
 
     def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         real(self, args, state, control, **kwargs)
@@ -204,7 +205,8 @@ def test_the_best_held_out_step_is_kept_and_a_kill_changes_nothing(
     steady = {"lr_scheduler_type": "constant", "warmup_steps": 0}
     best = config(max_steps=8, eval_steps=3, learning_rate=1e-5, keep_best=True, trainer=steady)
     whole = run_unlearning(tmp_path, best, start, "whole")
-    kept, evaluations = whole.notes["kept"], [row for row in logged(whole) if "eval_loss" in row]
+    kept = whole.notes["kept"]
+    evaluations = [row for row in logged(whole) if "eval_loss" in row]
     assert [row["step"] for row in evaluations] == [3, 6, 8], "the last one too"
     assert kept["step"] == min(evaluations, key=lambda row: row["eval_loss"])["step"] == 3
     assert whole.notes["training"]["eval_loss"] == evaluations[0]["eval_loss"]
@@ -238,7 +240,8 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 def by_hand(config: Config, model_path: Path, rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
     """Sums of the completion tokens' log-probabilities, pair by pair without padding."""
     settings = ModelConfig(path=str(model_path))
-    tokenizer, model = load_tokenizer(settings), load_model(settings)
+    tokenizer = load_tokenizer(settings)
+    model = load_model(settings)
     sums = []
     for row in rows:
         both = []
@@ -255,7 +258,8 @@ def by_hand(config: Config, model_path: Path, rows: list[dict[str, Any]]) -> lis
 
 
 def test_log_probabilities_are_those_of_the_reference_model(cached: Pipeline) -> None:
-    label, reference_directory = cached.plan("label").directory, cached.plan("reference").directory
+    label = cached.plan("label").directory
+    reference_directory = cached.plan("reference").directory
     rows = [*read_rows(label, "pairs-train")]
     stored = [*read_rows(reference_directory, "train")]
     fit = fitting(rows, load_tokenizer(ModelConfig(path=str(cached.plan("sft").directory / "model"))), 2048, "rows")
