@@ -111,12 +111,16 @@ class SourceConfig:
             raise ConfigError(f"{key}.path={self.path!r} is a directory: give its files, as in DIR/*.jsonl")
 
 
+_PART = "take only rows whose prompts stand in this stretch of 0 to 1, by a hash, as [0.8, 1]; empty: all"
+
+
 @dataclass
 class DialogueSourceConfig(SourceConfig):
     """A source of stage dialogues."""
 
     turns: str = key("last", "user turns of a conversation that become dialogues", choices=("first", "last", "every"))
     sample: int | None = key(None, "take this many rows, drawn by the seed; all are read", low=1, unit="rows")
+    part: list[float] = key([], _PART)
     dataset: str | None = key(None, "a known data set (data/data_sets.yaml): its shape and its place on the Hub")
 
 
@@ -213,6 +217,7 @@ class BenchmarkConfig:
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
     answers: str | None = key(None, "file of the models' answers, for votes published without texts", content=of_file)
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
+    part: list[float] = key([], _PART)
     unlabelled: bool = key(False, "rows may lack a label (null): they are judged too; metrics are of the labelled")
 
 

@@ -18,7 +18,9 @@ from judgetrain.data import world
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import Pairing, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries, normalised
+from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
+from judgetrain.data.parts import in_part
+from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows import SHOWN
 from judgetrain.data.sources import Rejects, read, row_reader, sampled
 from judgetrain.data.stages import DialoguesSettings
@@ -307,10 +309,30 @@ def _rows(
         rows = _adapted_items(source, key, rejects)
     else:
         rows = _read(source, key, rejects, say)
+    if source.part:
+        rows = _of_part(rows, source, say)
     if source.sample is None:
         return rows
     # The name in the seed: two sources are sampled independently.
     return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
+
+
+def _of_part(
+    rows: Iterator[Sequence[Item]], source: DialogueSourceConfig, say: Callable[[str], object]
+) -> Iterator[Sequence[Item]]:
+    """Yield the items of every row whose prompts stand in the source's part, and say at the end how many do."""
+    kept = 0
+    left_out = 0
+    for items in rows:
+        # A row's turns are of one conversation, and so in one part; rated responses that make a pair share a prompt.
+        if in_part(items[0][0], source.part):
+            kept += 1
+            yield items
+        else:
+            left_out += 1
+    begin, end = source.part
+    total = kept + left_out
+    say(f"dialogues: {source.name}: {kept} of {total} rows have prompts in the part from {begin:g} to {end:g}")
 
 
 def _adapted_items(source: DialogueSourceConfig, key: str, rejects: Rejects) -> Iterator[Sequence[Item]]:

@@ -4,7 +4,6 @@ Hashes find equal queries, and MinHash signatures find near-duplicates.
 """
 
 import hashlib
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,8 @@ from typing import Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.data.benchmarks.benchmark import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
+from judgetrain.data.parts import in_part
+from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError
@@ -33,11 +34,6 @@ NEAR_SIMILARITY = 0.8
 """The least Jaccard similarity of the shingles of near-duplicates."""
 NEAR_WINDOW = 1_000_000
 """The latest kept queries among which near-duplicates are searched: about 2.5 kB of memory each."""
-
-
-def normalised(query: str) -> str:
-    """Return a query after Unicode NFKC, case folding and white-space folding."""
-    return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
 
 
 def digest_of(text: str) -> bytes:
@@ -228,7 +224,9 @@ def _dialogues(benchmark: BenchmarkConfig, key: str) -> Iterator[Dialogue]:
         return
     source = source_of(benchmark)
     reader = RowReader(source, f"{key}.source")
-    yield from read(source, f"{key}.source", reader.dialogue)
+    for dialogue in read(source, f"{key}.source", reader.dialogue):
+        if in_part(dialogue, benchmark.part):
+            yield dialogue
 
 
 def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
@@ -252,6 +250,9 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
             adapter = asdict(adapter_of(source)) if source.adapter else None
             # A fingerprint must not need the network, so the place stands for the content.
             identity[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
+            # Without a part the fingerprint is what it was before there were parts.
+            if benchmark.part:
+                identity[benchmark.name].append(list(benchmark.part))
     return identity
 
 

@@ -1,6 +1,7 @@
 """Keys of prompts: which rows are about one prompt, so that they are counted and resampled together."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,11 @@ IDS = ("uid", "question_id", "prompt_id")
 
 PromptKey = tuple[str, ...]
 """What tells prompts apart: a prompt's id, or the text of every message of the user."""
+
+
+def normalised(query: str) -> str:
+    """Return a query after Unicode NFKC, case folding and white-space folding."""
+    return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
 
 
 def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey | None:

@@ -57,12 +57,16 @@ def _check_benchmark(key: str, benchmark: data.BenchmarkConfig) -> None:
     # Imported here, as reading settings alone must not load the readers of rows.
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import source_of
+    from judgetrain.data.parts import check_part
 
     answers = benchmark.answers
     adapter = benchmark.source.adapter
     if adapter is not None:
         load_adapter(adapter, f"{key}.source")
     source_of(benchmark).check(f"{key}.source")
+    check_part(benchmark.part, f"{key}.part")
+    if benchmark.part and benchmark.source.type == "world":
+        raise ConfigError(f"{key}.part: the generated world is divided already: its held-out queries are never taught")
     if answers is not None and adapter is None:
         raise ConfigError(f"{key}.answers={answers!r}: read with an adapter; set source.adapter")
     if answers is not None and not Path(answers).expanduser().is_file():
@@ -95,12 +99,15 @@ def check_adapter(source: data.SourceConfig, key: str) -> None:
 
 def _check_dialogues(settings: DialoguesSettings) -> None:
     """Refuse (ConfigError) settings of stage dialogues that do not go together."""
+    from judgetrain.data.parts import check_part
+
     sources = settings.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
     check_names("dialogues.sources", [source.name for source in sources])
     for place, source in enumerate(sources):
         source.check(f"dialogues.sources[{place}]")
+        check_part(source.part, f"dialogues.sources[{place}].part")
         check_adapter(source, f"dialogues.sources[{place}]")
 
     # Later stages judge all dialogues of the world by one rule.

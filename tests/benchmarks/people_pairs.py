@@ -30,9 +30,8 @@ import pandas as pd
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
-from judgetrain.data.duplicates import normalised
 from judgetrain.data.intervals import wilson_interval
-from judgetrain.data.prompt_keys import conversation_starts
+from judgetrain.data.prompt_keys import conversation_starts, normalised
 from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer

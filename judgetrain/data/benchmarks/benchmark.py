@@ -19,6 +19,7 @@ from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.cells import RowError, id_text, label_text, majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
+from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
@@ -319,7 +320,9 @@ class CaseReader:
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
-    """Return the cases of a benchmark, from the rows that ``where`` selects; votes on one comparison are one case.
+    """Return the cases of a benchmark, from the rows that ``where`` and ``part`` select.
+
+    Votes on one comparison are one case.
 
     Without an adapter a row is a comparison with a label, which it may lack if the benchmark is ``unlabelled``.
 
@@ -351,6 +354,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
         if not selected(row, benchmark.where):
             return
         for case in cases_of(row, number):
+            if not in_part(case.comparison.dialogue, benchmark.part):
+                continue
             name = case.comparison.id
             earlier = cases.get(name)
             if earlier is None:
@@ -521,7 +526,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise DataError(
             f"{key}: no comparison with a label is left of {number_read} ({counts}); "
-            f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
+            f"look at max_chars={benchmark.max_chars}, where={dict(benchmark.where)} and part={list(benchmark.part)}"
         )
 
     counted = {}

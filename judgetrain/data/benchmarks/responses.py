@@ -15,6 +15,7 @@ from judgetrain.data.benchmarks.benchmark import CaseReader, adapter_of, selecte
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
+from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
@@ -102,6 +103,8 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
         if not selected(row, benchmark.where):
             return
         response = reader.labelled(row, number)
+        if not in_part(response.dialogue, benchmark.part):
+            return
         place = response.id if source.adapter else _asked(response)
         if place_of_id.setdefault(response.id, place) != place or (source.adapter and place in responses):
             raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")

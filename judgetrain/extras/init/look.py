@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.duplicates import Seen, normalised
+from judgetrain.data.duplicates import Seen
+from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.engines.answers import estimated_tokens
