@@ -79,8 +79,8 @@ def composed(output: Path, *overrides: str) -> Config:
 def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unlearn: bool = False) -> Pipeline:
     """Return a pipeline whose label and one judge are there: the one that ``stage`` starts from, or another.
 
-    ``unlearn``: the chosen sides have words of their own and the held-out pairs have the sides exchanged, so that
-    training makes these ever worse and the best checkpoint is the first.
+    ``unlearn``: the chosen sides have words of their own and the held-out pairs but two have the sides exchanged, so
+    that training makes these ever worse and the best checkpoint is the first.
     """
     pipeline = Pipeline(config)
     before = {"sft": "initial", "dpo": "sft", "rl": config.rl.start}
@@ -94,12 +94,16 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         if name == "label":
             rng = random.Random(1)
             rows = [_pair(rng, " is clear" if unlearn else "") for _ in range(PAIRS + heldout)]
-            held = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows[PAIRS:]]
+            held = rows[PAIRS:]
             examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
             if config.train.sft.ranking_weight:
                 examples = [row | _ranked(place) for place, row in enumerate(examples)]
             out.write_rows("pairs-train", rows[:PAIRS])
-            out.write_rows("pairs-heldout", held if unlearn else rows[PAIRS:])
+            if unlearn:
+                exchanged = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in held[2:]]
+                # Two stay, so that the agreement on them is not 0, which a sum over nothing would be, too.
+                held = held[:2] + exchanged
+            out.write_rows("pairs-heldout", held)
             out.write_rows("sft-train", examples[:PAIRS])
             out.write_rows("sft-heldout", examples[PAIRS:])
             out.write_rows("labels", [_label(comparison) for comparison in _comparisons()])

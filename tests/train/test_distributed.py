@@ -230,7 +230,8 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
     # The last step is not the best on held-out pairs: an earlier one's weights are what is left.
     kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, output)]
     assert kept[0] == kept[1] and kept[0]["step"] in (2, 4)
-    assert f"dpo: kept step {kept[0]['step']} of 6: held-out agreement" in text
+    (agreement,) = re.findall(rf"dpo: kept step {kept[0]['step']} of 6: held-out agreement ([\d.]+) on", text)
+    assert 0 < float(agreement) < 1, "a sum over nothing, or over all, would tell nothing of who counts which pairs"
     held = logged(alone, "dpo", "eval_loss")
     assert len(held) == 3
     assert not list((artifact(output, "dpo") / "model").glob("adapter*")), "merged"
