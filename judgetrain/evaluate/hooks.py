@@ -6,7 +6,7 @@ matter (:mod:`judgetrain.judges.kinds.kind`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,8 @@ from judgetrain.judges.method import Method
 # The completion of keys imports this module, so that it must be quick to import.
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
+    from judgetrain.data.benchmarks.responses import ResponseBenchmark
+    from judgetrain.evaluate.runners.responses import ScoreResult
     from judgetrain.judges.base import Prediction
 
 Hook = str | Callable[..., Any]
@@ -67,6 +69,23 @@ class Predicted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rated:
+    """All scores of a benchmark of single responses, which an extra measures.
+
+    Args:
+        settings: of the stage.
+        benchmark: with the labels.
+        results: the scores of each method that gives any, in the benchmark's order.
+        development: the prompts of the development split, which nothing that is reported is over.
+    """
+
+    settings: Any
+    benchmark: ResponseBenchmark
+    results: Sequence[ScoreResult]
+    development: Collection[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """The findings of an extra on a benchmark.
 
@@ -90,6 +109,7 @@ class EvaluationExtra:
         check_here: given the section and the stage's settings, looks at what is on this machine; reads files.
         benchmarks: given the settings, the benchmarks and the methods, returns a list of :class:`Further`.
         measure: given :class:`Predicted`, returns :class:`Measured`.
+        measure_responses: given :class:`Rated`, returns records.
         column: the class of the column's values.
         sections: given a benchmark's metric rows and records, returns
             :class:`~judgetrain.evaluate.report.table.Sections`.
@@ -104,6 +124,7 @@ class EvaluationExtra:
     check_here: Hook | None = None
     benchmarks: Hook | None = None
     measure: Hook | None = None
+    measure_responses: Hook | None = None
     column: Hook | None = None
     sections: Hook | None = None
     write: Hook | None = None

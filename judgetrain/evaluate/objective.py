@@ -6,7 +6,9 @@ What is chosen by a number is flattered by it, so the number that hyperparameter
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+from judgetrain.data.labelled import OVERALL
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow
@@ -116,14 +118,31 @@ def objective_value(directory: Path, objective: str) -> float:
         rows = one_each(rows)
     else:
         rows = [row for row in rows if row.branches == branches]
-    if not rows:
+    metrics = rows[0].to_row() if rows else _rated(directory, benchmark, method, branches)
+    if metrics is None:
         names = ", ".join(f"{row.benchmark}/{row.key}" for row in all_rows)
         raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {names}")
 
-    metrics = rows[0].to_row()
     value = metrics.get(metric)
     if not isinstance(value, (int, float)):
         # Texts, intervals and groups are in the row, too.
         numbers = [name for name, entry in metrics.items() if isinstance(entry, (int, float))]
         raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {', '.join(numbers)}")
     return float(value)
+
+
+def _rated(directory: Path, benchmark: str, method: str, branches: int | None) -> dict[str, Any] | None:
+    """Return a method's row on a benchmark of single responses, as a whole, as JSON has it; None where there is none.
+
+    Arguments as of :func:`objective_value` and its objective.
+    """
+    file = directory / "development_ratings.json"
+    if not file.is_file():
+        file = directory / "ratings.json"
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    for row in rows:
+        if (row["benchmark"], row["method"], row["criterion"]) != (benchmark, method, OVERALL):
+            continue
+        if branches in (None, row["branches"]):
+            return row
+    return None

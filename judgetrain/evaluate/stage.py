@@ -13,15 +13,25 @@ from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.benchmarks.responses import ResponseBenchmark
 from judgetrain.engines.answers import CostProbe, Costs, described, spending
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
-from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons, part_of, split
+from judgetrain.evaluate.hooks import Further, Measured, Predicted, Rated, calls
+from judgetrain.evaluate.metrics.paired import (
+    DEVELOPMENT,
+    PairedComparison,
+    development_prompts,
+    paired_comparisons,
+    part_of,
+    split,
+)
+from judgetrain.evaluate.metrics.rating_rows import Measuring, RatingRow, scored_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import JUDGE_STAGES, Method
@@ -42,6 +52,9 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     taken over. Judges that are asked once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise.
     One model is in memory at a time. What an external model answers is kept in ``output_dir`` before it is used, and
     none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
+
+    Of benchmarks of single responses the methods that score one are measured: ``ratings.json`` has their metrics, and
+    ``scored.jsonl`` the scores beside the labels.
     """
     benchmarks = settings.benchmarks
     methods = settings.evaluated
@@ -50,7 +63,8 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         further[extra.name] = make(settings, benchmarks, methods)
     derived = [item for of_extra in further.values() for item in of_extra]
     # Before anything is asked: shards of one name would overwrite each other.
-    _refuse_equal_names([*benchmarks, *(item.benchmark for item in derived)], methods)
+    asked = [benchmark.asked for benchmark in settings.responses]
+    _refuse_equal_names([*benchmarks, *(item.benchmark for item in derived), *asked], methods)
 
     for benchmark in benchmarks:
         # Noted in the manifest, where it is seen without opening the report.
@@ -61,7 +75,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 f"evaluate: {benchmark.name}: {benchmark.labelled_differently} rows are on pairs of responses that "
                 "other rows label differently; no judge can agree with all of them"
             )
+    for responses in settings.responses:
+        out.note(f"left_out:{responses.name}", responses.left_out)
     made_from = lineage(inputs.values())
+    scored: dict[str, list[ScoreResult]] = {}
     results: dict[str, list[Result]] = {}
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
         evaluation = Evaluation(
@@ -75,7 +92,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
             part = replace(evaluation, benchmarks=of_method, budget=method_budget)
             for benchmark, of_benchmark in run_method(method, part):
                 results.setdefault(benchmark.name, []).extend(of_benchmark)
-    _write(evaluation, results, further, made_from, _links(evaluation, derived))
+            if method in settings.scoring:
+                for name, result in score_responses(method, replace(part, benchmarks=asked)):
+                    scored.setdefault(name, []).append(result)
+    _write(evaluation, results, scored, further, made_from, _links(evaluation, derived))
 
 
 def _links(evaluation: Evaluation, derived: Sequence[Further]) -> dict[str, list[Link]]:
@@ -102,6 +122,9 @@ class _Tables:
         paired: of ``paired.json``.
         predictions: Arrow's tables of ``predictions.parquet``.
         records: what extras noted, by the extra's name and the benchmark's.
+        ratings: of ``ratings.json``.
+        development_ratings: of ``development_ratings.json``.
+        scores: of ``scored.jsonl``.
     """
 
     rows: list[MetricRow] = field(default_factory=list)
@@ -109,6 +132,9 @@ class _Tables:
     paired: list[PairedComparison] = field(default_factory=list)
     predictions: list[Any] = field(default_factory=list)
     records: dict[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
+    ratings: list[RatingRow] = field(default_factory=list)
+    development_ratings: list[RatingRow] = field(default_factory=list)
+    scores: list[Mapping[str, Any]] = field(default_factory=list)
 
     def records_of(self, extra: str) -> list[Any]:
         """Return an extra's records of all benchmarks."""
@@ -122,6 +148,7 @@ class _Tables:
 def _write(
     evaluation: Evaluation,
     results: Mapping[str, Sequence[Result]],
+    scored: Mapping[str, Sequence[ScoreResult]],
     further: Mapping[str, Sequence[Further]],
     made_from: Sequence[Mapping[str, Any]],
     links: Mapping[str, Sequence[Link]],
@@ -131,6 +158,7 @@ def _write(
     Args:
         evaluation: with all benchmarks and methods.
         results: of all methods by benchmark, in the order of the methods.
+        scored: of all methods that score single responses, likewise.
         further: the benchmarks that extras made, by the extra's name.
         made_from: manifests of the artifacts upstream.
         links: of the page, by benchmark.
@@ -139,24 +167,36 @@ def _write(
     tables = _Tables()
     for benchmark in evaluation.benchmarks:
         _measure(evaluation, benchmark, results, further, tables)
+    for responses in evaluation.settings.responses:
+        _measure_responses(evaluation, responses, scored.get(responses.name, ()), tables)
+    left_out = {benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks}
+    left_out |= {benchmark.name: benchmark.left_out for benchmark in evaluation.settings.responses}
     report = Report(
         recipe=out.recipe,
         seed=evaluation.settings.seed,
         rows=tables.rows,
         paired=tables.paired,
-        left_out={benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks},
+        left_out=left_out,
         labelled_differently={benchmark.name: benchmark.labelled_differently for benchmark in evaluation.benchmarks},
         lineage=made_from,
         versions=versions(),
         records=tables.records,
+        ratings=tables.ratings,
     )
 
     out.write_json("metrics", [row.to_row() for row in tables.rows])
     if tables.development:
         out.write_json("development", [row.to_row() for row in tables.development])
+    if tables.ratings:
+        out.write_json("ratings", [row.to_row() for row in tables.ratings])
+        out.write_rows("scored", tables.scores)
+    if tables.development_ratings:
+        out.write_json("development_ratings", [row.to_row() for row in tables.development_ratings])
     out.write_json("paired", [asdict(row) for row in tables.paired])
     out.write_json("summary", report.summary())
-    write_bytes_atomic(out.path("predictions.parquet"), parquet(tables.predictions))
+    # Single responses have no verdicts.
+    if tables.predictions:
+        write_bytes_atomic(out.path("predictions.parquet"), parquet(tables.predictions))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
     # After the files: a tracker that fails costs none of them.
@@ -201,6 +241,36 @@ def _measure(
 
     on_test = [part_of(test, of_method) for of_method in predictions]
     tables.paired.extend(paired_comparisons(test, on_test, settings.bootstrap, evaluation.settings.seed))
+
+
+def _measure_responses(
+    evaluation: Evaluation, benchmark: ResponseBenchmark, results: Sequence[ScoreResult], tables: _Tables
+) -> None:
+    """Add the rows of a benchmark of single responses to the tables, and say what its labels do not tell."""
+    settings = evaluation.settings.evaluate
+    out = evaluation.out
+    for result in results:
+        tables.scores.extend(scored_rows(benchmark, result))
+    development: set[str] = set()
+    if settings.dev_share:
+        development = development_prompts(benchmark.prompts, settings.dev_share)
+    parts = [(benchmark.split, [prompt not in development for prompt in benchmark.prompts], tables.ratings)]
+    if development:
+        of_development = [prompt in development for prompt in benchmark.prompts]
+        parts.append((DEVELOPMENT, of_development, tables.development_ratings))
+    for split_name, mask, rows in parts:
+        measured = Measuring(benchmark, split_name, mask, settings.bootstrap, evaluation.settings.seed)
+        for row in measured.rows(results):
+            engine = _engine_of(evaluation, row.method)
+            if engine is not None and row.prompt_tokens is not None and row.generated_tokens is not None:
+                row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
+            rows.append(row)
+        if rows is tables.ratings:
+            for line in measured.notices(results):
+                out.log(f"evaluate: {line}")
+    predicted = Rated(settings=evaluation.settings, benchmark=benchmark, results=results, development=development)
+    for extra, measure, _ in calls("measure_responses", evaluation.settings):
+        tables.records[extra.name, benchmark.name] = measure(predicted)
 
 
 def _metric_rows(
@@ -363,5 +433,8 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             )
             # Results come one by one: all must be drawn for the probe to count them.
             list(run_method(method, evaluation))
+            if method in settings.scoring:
+                asked = [benchmark.asked for benchmark in settings.responses]
+                list(score_responses(method, replace(evaluation, benchmarks=asked)))
         # The directory is gone by then: the costs are all that is left.
         yield f"{method.text} ({engine.model_name})", probe.costs

@@ -11,11 +11,13 @@ from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
+from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings, check_directories
 
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
+    from judgetrain.data.benchmarks.responses import ResponseBenchmark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +54,40 @@ class EvaluateSettings(ModelSettings):
 
     @cached_property
     def benchmarks(self) -> Sequence[Benchmark]:
-        """Return the benchmarks of ``evaluate.benchmarks``, read by the check of what is here and used by the stage."""
+        """Return the benchmarks of comparisons, read by the check of what is here and used by the stage."""
         # Imported at use: the settings are read by commands that read no benchmark.
         from judgetrain.data.benchmarks.benchmark import load_benchmark
 
+        benchmarks = []
+        for place, config in enumerate(self.evaluate.benchmarks):
+            if place not in self._places_of_responses:
+                benchmarks.append(load_benchmark(config, place, self.seed, self.world))
+        return benchmarks
+
+    @cached_property
+    def responses(self) -> Sequence[ResponseBenchmark]:
+        """Return the benchmarks of single responses, read as :attr:`benchmarks` are."""
+        from judgetrain.data.benchmarks.responses import load_responses
+
         return [
-            load_benchmark(config, place, self.seed, self.world)
-            for place, config in enumerate(self.evaluate.benchmarks)
+            load_responses(self.evaluate.benchmarks[place], place, self.seed) for place in self._places_of_responses
         ]
+
+    @cached_property
+    def _places_of_responses(self) -> Sequence[int]:
+        """The places in ``evaluate.benchmarks`` of those whose rows hold one response each."""
+        from judgetrain.data.benchmarks.responses import holds_single_responses
+
+        places = []
+        for place, config in enumerate(self.evaluate.benchmarks):
+            if holds_single_responses(config, f"evaluate.benchmarks[{place}]"):
+                places.append(place)
+        return places
+
+    @property
+    def scoring(self) -> Sequence[Method]:
+        """Return the methods that give a single response a score."""
+        return [method for method in self.evaluated if kind_of(method.asked_as).scores(self, method.asked_as)]
 
     @cached_property
     def read(self) -> dict[str, Any]:
@@ -78,6 +106,12 @@ def _check_evaluate_here(settings: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
     # Reading is the check: the benchmarks stay with the settings.
     _ = settings.benchmarks
+    if settings.responses and not settings.scoring:
+        raise ConfigError(
+            f"evaluate.benchmarks: the rows of {settings.responses[0].name} hold one response, and none of "
+            f"evaluate.methods={[*settings.evaluate.methods]} gives one a score: name a branching judge that "
+            "reads one, as dpo+one, or set judge.reads=one"
+        )
     check_directories(settings.engine, settings.methods, "evaluate.methods")
     for _, extra, section in calls("check_here", settings):
         extra(section, settings)

@@ -54,6 +54,15 @@ def _whole(number: float) -> int:
     return 0 if math.isnan(number) else round(number)
 
 
+def _cost_in(row: Mapping[str, Any]) -> Cost:
+    """Return the cost that :func:`as_data` wrote into a row."""
+    cost: dict[str, float] = {}
+    for name, value in row["cost"].items():
+        # JSON has no NaN: as_data writes null.
+        cost[name] = math.nan if value is None else value
+    return Cost(**cost)
+
+
 Plan = Literal["shared", "independent"]
 """The plan of both orders: one list of criteria and its guidelines, or a list for each order."""
 
@@ -120,6 +129,12 @@ class Score:
     reasons: tuple[Reason, ...] = ()
     failures: dict[str, int] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Score:
+        """Return the score that :func:`as_data` wrote; a cost that is not known is NaN."""
+        reasons = tuple(Reason(**reason) for reason in row["reasons"])
+        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons})
 
     @property
     def by_criterion(self) -> dict[str, float]:
@@ -228,12 +243,8 @@ class Prediction:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Prediction:
         """Return the prediction that :func:`as_data` wrote; a cost that is not known is NaN."""
-        cost: dict[str, float] = {}
-        for name, value in row["cost"].items():
-            # JSON has no NaN: as_data writes null.
-            cost[name] = math.nan if value is None else value
         reasons = tuple(Reason(**reason) for reason in row["reasons"])
-        return cls(**{**row, "cost": Cost(**cost), "reasons": reasons})
+        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons})
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:

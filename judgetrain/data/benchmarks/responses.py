@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.benchmarks.benchmark import CaseReader, adapter_of, selected, source_of
+from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, adapter_of, selected, source_of
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
@@ -20,6 +20,7 @@ from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.errors import DataError
+from judgetrain.schema import Comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,22 @@ class ResponseBenchmark:
         """The prompt that each response counts under: turns of one conversation are about one prompt."""
         texts = [response.dialogue.user_texts for response in self.responses]
         return ["\n".join(prompt) for prompt in conversation_starts(texts)]
+
+    @cached_property
+    def asked(self) -> Benchmark:
+        """The responses as what a judge is asked about: each stands as response A, beside no other, without a label."""
+        comparisons = []
+        for response in self.responses:
+            comparison = Comparison(
+                id=response.id,
+                dialogue=response.dialogue,
+                response_a=response.response,
+                response_b="",
+                group=response.group,
+                rubric=response.candidates.rubric,
+            )
+            comparisons.append(comparison)
+        return Benchmark(name=self.name, split=self.split, comparisons=comparisons)
 
     @cached_property
     def content(self) -> str:

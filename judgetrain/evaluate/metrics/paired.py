@@ -165,16 +165,8 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     """
     if not share:
         return None, benchmark
-    sizes = Counter(map(benchmark.prompt_of, benchmark.comparisons))
-    development_queries: set[str] = set()
-    size = 0
-    # In an order that hangs on each query alone: seed 0, whatever the run's seed is.
-    for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
-        if size >= share * len(benchmark.comparisons):
-            break
-        development_queries.add(query)
-        size += sizes[query]
-
+    prompts = [benchmark.prompt_of(comparison) for comparison in benchmark.comparisons]
+    development_queries = development_prompts(prompts, share)
     development = []
     test = []
     for comparison in benchmark.comparisons:
@@ -185,10 +177,24 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     for comparisons in (development, test):
         if all(comparison.label is None for comparison in comparisons):
             raise DataError(
-                f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries, "
+                f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(set(prompts))} different queries, "
                 "too few for a development and a test split"
             )
     return replace(benchmark, comparisons=development, split=DEVELOPMENT), replace(benchmark, comparisons=test)
+
+
+def development_prompts(prompts: Sequence[str], share: float) -> set[str]:
+    """Return the prompts of the development split; arguments as of :func:`split`, the prompt of each item."""
+    sizes = Counter(prompts)
+    development: set[str] = set()
+    size = 0
+    # In an order that hangs on each query alone: seed 0, whatever the run's seed is.
+    for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
+        if size >= share * len(prompts):
+            break
+        development.add(query)
+        size += sizes[query]
+    return development
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:

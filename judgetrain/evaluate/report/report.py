@@ -16,7 +16,9 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.metrics.rating_rows import RatingRow
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
+from judgetrain.evaluate.report import ratings as rated
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, number, percent
 from judgetrain.judges.kinds.kind import find_kind
@@ -47,6 +49,7 @@ class Report:
         more: further tables by benchmark.
         across: tables of figures that are of no single benchmark's data, each with its heading.
         records: what extras noted of each benchmark, by the extra's name and the benchmark's.
+        ratings: of ``ratings.json``.
     """
 
     recipe: str
@@ -62,12 +65,13 @@ class Report:
     more: Mapping[str, Sequence[Table]] = field(default_factory=dict)
     across: Sequence[tuple[str, Table]] = ()
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
+    ratings: Sequence[RatingRow] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return all but the rows of the other files, for ``summary.json``."""
-        others = ("rows", "paired", "records", "more", "across")
+        others = ("rows", "paired", "records", "more", "across", "ratings")
         # Emptied first: as dictionaries the rows would be large.
-        contents = asdict(replace(self, rows=(), paired=(), records={}, more={}, across=()))
+        contents = asdict(replace(self, rows=(), paired=(), records={}, more={}, across=(), ratings=()))
         return {name: value for name, value in contents.items() if name not in others}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
@@ -134,6 +138,19 @@ class Report:
         for sections in of_extras:
             tables.extend(sections.folded)
         return [table for table in tables if table.cells]
+
+    def of_responses(self) -> dict[str, list[Table]]:
+        """Return the tables of benchmarks of single responses, by their titles."""
+        result = {}
+        for benchmark, rows in rated.by_benchmark(self.ratings).items():
+            tables: list[Table] = []
+            for extra in extras():
+                records = self.records.get((extra.name, benchmark), ())
+                if extra.sections and records:
+                    tables.extend(resolved(extra.sections)([], records).first)
+            title = rated.title(rows, self.left_out.get(benchmark, {}))
+            result[title] = [table for table in tables if table.cells] + rated.tables(rows)
+        return result
 
     def closing(self) -> list[Table]:
         """Return the tables of what the results were made from; empty ones are left out."""
@@ -221,11 +238,26 @@ def console_tables(report: Report) -> list[Any]:
             table.caption = Text(f"{len(verdicts) - len(shown_rows)} more rows stand in the report")
             table.caption_justify = "left"
         tables.append(table)
+    for benchmark, rating_rows in rated.by_benchmark(report.ratings).items():
+        title = Text(rated.title(rating_rows, report.left_out.get(benchmark, {})))
+        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        rating_columns = rated.console_columns(rating_rows)
+        for header in rating_columns:
+            table.add_column(header, justify="left" if header in ("method", "criterion") else "right", overflow="fold")
+        for rating_row in rating_rows:
+            table.add_row(*(Text(cell(rating_row)) for cell in rating_columns.values()))
+        tables.append(table)
+        told = [row.people.told for row in rating_rows if row.people is not None and not row.criterion]
+        tables.extend(told[:1])
+    if report.ratings and not report.rows:
+        return [*tables, rated.EXPLANATION]
     explanation = (
         "k: criteria of a judge's own. Agreement: both orders give the label. In brackets: 95% interval over prompts."
     )
     if counts_prompts:
         explanation += " Every pair: the prompts of which every pair is right, as is published of this benchmark."
+    if report.ratings:
+        explanation = f"{explanation} {rated.EXPLANATION}"
     return [*tables, explanation]
 
 
@@ -263,6 +295,10 @@ def markdown(report: Report) -> str:
     for benchmark in report.benchmarks():
         lines.extend([f"## {_cell(report.title(benchmark))}", ""])
         for table in report.tables(benchmark):
+            lines.extend(table_lines(table))
+    for heading, tables in report.of_responses().items():
+        lines.extend([f"## {_cell(heading)}", ""])
+        for table in tables:
             lines.extend(table_lines(table))
     for heading, table in report.across:
         lines.extend([f"## {_cell(heading)}", "", *table_lines(table)])
@@ -359,6 +395,12 @@ def track_report(report: Report, track: Run) -> None:
             number_logged = getattr(row, name)
             if number_logged is not None:
                 numbers[f"{row.benchmark}/{row.method}@{row.branches}/{name}"] = number_logged
+    for rating in report.ratings:
+        # Of responses as a whole; what criteria say is in the file.
+        for name in rated.SHOWN:
+            value = rating.metrics.get(name)
+            if value is not None and not rating.criterion:
+                numbers[f"{rating.benchmark}/{rating.method}@{rating.branches}/{name}"] = value
     track.log(numbers)
 
     for benchmark, rows in report.benchmarks().items():

@@ -115,6 +115,7 @@ class Evaluation:
         progress: str = "",
         size: int | None = None,
         gpus: int | None = None,
+        unit: str = "comparisons",
     ) -> None:
         """Fill shards with what a method makes of comparisons.
 
@@ -131,6 +132,7 @@ class Evaluation:
             progress: follows the number of comparisons in the log.
             size: comparisons a shard; None: the evaluation's.
             gpus: that a copy of the model runs on.
+            unit: the items' name in the plural.
         """
         # A corrected label asks nobody again: no judge is shown it.
         unlabelled = [asdict(replace(item, label=None, group=None)) for item in items]
@@ -148,6 +150,6 @@ class Evaluation:
         # What is paid for is asked by one process, which counts what it spends.
         spread = self.budget is None
         shard_size = size or self.shard_size
-        seconds = out.sharded(shards, items, shard_size, seeded, "comparisons", load, spread=spread, gpus=gpus)
+        seconds = out.sharded(shards, items, shard_size, seeded, unit, load, spread=spread, gpus=gpus)
         if seconds:
-            out.log(f"evaluate: {who}: {len(items)} comparisons{progress}, in {duration(seconds)}")
+            out.log(f"evaluate: {who}: {len(items)} {unit}{progress}, in {duration(seconds)}")

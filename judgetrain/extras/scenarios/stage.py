@@ -16,6 +16,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.data.benchmarks.responses import holds_single_responses, load_responses
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
@@ -65,7 +66,10 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = []
     for number, config in enumerate(settings.benchmarks):
-        benchmarks.append(load_benchmark(config, number, settings.seed, settings.world))
+        if holds_single_responses(config, f"evaluate.benchmarks[{number}]"):
+            benchmarks.append(load_responses(config, number, settings.seed).asked)
+        else:
+            benchmarks.append(load_benchmark(config, number, settings.seed, settings.world))
     domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
     for benchmark in benchmarks:
         domains |= benchmark.domains

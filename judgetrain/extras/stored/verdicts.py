@@ -71,13 +71,17 @@ def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
     if "stored" in settings.read:
         return settings.read["stored"]  # type: ignore[no-any-return]
     evaluated = {method.target for method in settings.evaluated if method.kind == "stored"}
-    benchmarks = {}
-    for config, benchmark in zip(settings.evaluate.benchmarks, settings.benchmarks, strict=True):
-        benchmarks[config.name] = (config, benchmark)
+    configs = {config.name: config for config in settings.evaluate.benchmarks}
+    benchmarks = {benchmark.name: (configs[benchmark.name], benchmark) for benchmark in settings.benchmarks}
     by_name: dict[str, tuple[str, list[Prediction]]] = {}
     settings.read["stored"] = by_name
     for number, entry in enumerate(settings.stored.verdicts):
         if entry.name in evaluated:
+            if entry.benchmark not in benchmarks:
+                raise ConfigError(
+                    f"stored.verdicts[{number}].benchmark={entry.benchmark}: its rows hold one response, of which "
+                    "there are no verdicts; name a benchmark of comparisons"
+                )
             config, benchmark = benchmarks[entry.benchmark]
             key = f"stored.verdicts[{number}]"
             by_name[entry.name] = (entry.benchmark, stored_predictions(entry, config, benchmark.comparisons, key))

@@ -57,8 +57,9 @@ def check_method(settings: Any, method: Method, use: Use) -> None:
 
 def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield each benchmark of the world with the rule's verdicts, which cost nothing."""
-    configs = evaluation.settings.evaluate.benchmarks
-    for config, benchmark in zip(configs, evaluation.benchmarks, strict=True):
+    configs = {config.name: config for config in evaluation.settings.evaluate.benchmarks}
+    for benchmark in evaluation.benchmarks:
+        config = configs[benchmark.name]
         if config.source.type != "world":
             continue
         floors, reading = _kept(evaluation.settings, config.source, benchmark)

@@ -1,0 +1,240 @@
+"""Rows of ``ratings.json``: the metrics of a method on a benchmark of single responses, as a whole or by criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.data.benchmarks.responses import ResponseBenchmark, labels_of
+from judgetrain.data.labelled import OVERALL
+from judgetrain.evaluate.metrics.groups import mean
+from judgetrain.evaluate.metrics.ratings import (
+    People,
+    Scored,
+    commonest,
+    metrics_of,
+    people_of,
+    prevalence,
+    told_of_labels,
+)
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.judges.base import Score, criterion_key
+
+if TYPE_CHECKING:
+    from judgetrain.evaluate.runners.responses import ScoreResult
+
+ALWAYS = "always"
+"""The beginning of the name of the rule that gives every response the commonest label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingRow:
+    """A method on a benchmark of single responses, over its ``n`` responses with a label.
+
+    Args:
+        method: its name.
+        benchmark: the benchmark's name.
+        split: of the benchmark.
+        branches: how many criteria of its own it went by; 0 for a rule.
+        criterion: that labels and scores are of; empty: of the response as a whole.
+        n: responses with a label.
+        n_prompts: that they are on.
+        unread: the share of scores that could not be read, which agree with no label.
+        prevalence: the share of labels at each level, by the level's name, the worst first.
+        metrics: by name, and their 95% intervals as ``..._ci``
+            (:func:`~judgetrain.evaluate.metrics.ratings.metrics_of`).
+        people: how people agree, and the judge with them; None where no response has two labels.
+        prompt_tokens: of a score, mean.
+        generated_tokens: likewise.
+        calls: requests, likewise.
+        seconds: of a score.
+        money: of a score, in the currency of the engine's price; None: it has none.
+        data: the hash of the benchmark's content.
+    """
+
+    method: str
+    benchmark: str
+    split: str
+    branches: int
+    criterion: str
+    n: int
+    n_prompts: int
+    unread: float
+    prevalence: Mapping[str, float]
+    metrics: Mapping[str, Any]
+    people: People | None = None
+    prompt_tokens: float | None = None
+    generated_tokens: float | None = None
+    calls: float | None = None
+    seconds: float | None = None
+    money: float | None = None
+    data: str = ""
+
+    @property
+    def key(self) -> MethodKey:
+        """Return the method with its number of branches."""
+        return MethodKey(self.method, self.branches)
+
+    @property
+    def is_rule(self) -> bool:
+        """Return whether it is the rule that always gives the commonest label."""
+        return self.method.startswith(f"{ALWAYS} ")
+
+    @property
+    def has_two_levels(self) -> bool:
+        """Return whether labels are of two classes."""
+        return len(self.prevalence) == 2
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the JSON-ready row, in which metrics stand beside the other columns."""
+        row = asdict(self)
+        return {**row, **row.pop("metrics")}
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures scores on a split of a benchmark.
+
+    Args:
+        benchmark: with the labels.
+        split: the split's name.
+        mask: which responses are in it.
+        resamples: how many are drawn for intervals.
+        seed: of the draws.
+    """
+
+    benchmark: ResponseBenchmark
+    split: str
+    mask: Sequence[bool]
+    resamples: int
+    seed: int
+
+    @cached_property
+    def _prompts(self) -> list[str]:
+        """The prompts of the split."""
+        return list(compress(self.benchmark.prompts, self.mask))
+
+    @cached_property
+    def _labels(self) -> dict[str, list[float | None]]:
+        """The labels of the split by criterion; criteria without any are left out."""
+        labels = {}
+        for name in self.benchmark.scales:
+            of_name = list(compress(labels_of(self.benchmark, name), self.mask))
+            if any(label is not None for label in of_name):
+                labels[name] = of_name
+        return labels
+
+    def rows(self, results: Sequence[ScoreResult]) -> Iterator[RatingRow]:
+        """Yield the rows of every method, as a whole and by criterion, and last those of the commonest label."""
+        for name in self._labels:
+            judged = [result for result in results if self._is_judged(result, name)]
+            for result in judged:
+                yield self._row(result, name)
+            if judged:
+                yield self._always(name)
+
+    def notices(self, results: Sequence[ScoreResult]) -> Iterator[str]:
+        """Yield lines about labels that few conclusions can be drawn from, and criteria that lack one side."""
+        for name, labels in self._labels.items():
+            subject = f"{self.benchmark.name}: {name}" if name else self.benchmark.name
+            scored = Scored.of(labels, [None] * len(labels), self.benchmark.scales[name], self._prompts)
+            yield from told_of_labels(subject, scored)
+            if name and not any(self._is_judged(result, name) for result in results):
+                yield (
+                    f"{subject}: no judge went by a criterion of this name, so that its labels measure nothing; give "
+                    "one in column criteria, or with criteria=FILE, to a method +given"
+                )
+        named = {criterion_key(name) for name in self._labels if name != OVERALL}
+        without: dict[str, None] = {}
+        for result in results:
+            for score in result.scores:
+                for reason in score.reasons:
+                    label = reason.name or reason.criterion
+                    if named and reason.source == "given" and criterion_key(label) not in named:
+                        without[label] = None
+        for label in without:
+            yield f"{self.benchmark.name}: criterion {label!r} has no label, so that nothing is measured of it alone"
+
+    def _is_judged(self, result: ScoreResult, name: str) -> bool:
+        """Return whether a method went by a criterion; every method scores a response as a whole."""
+        return name == OVERALL or any(criterion_key(name) in score.by_criterion for score in result.scores)
+
+    def _row(self, result: ScoreResult, name: str) -> RatingRow:
+        """Return the row of a method."""
+        in_split: list[Score] = list(compress(result.scores, self.mask))
+        values = scores_by(in_split, name)
+        scale = self.benchmark.scales[name]
+        votes = [response.votes.get(name, ()) for response in compress(self.benchmark.responses, self.mask)]
+        costs = [score.cost for score in in_split]
+        return self._measured(
+            result.method,
+            name,
+            values,
+            branches=result.branches,
+            people=people_of(votes, values, scale, self._prompts, self.resamples, self.seed),
+            prompt_tokens=mean([cost.prompt_tokens for cost in costs]),
+            generated_tokens=mean([cost.generated_tokens for cost in costs]),
+            calls=mean([cost.calls for cost in costs]),
+            seconds=result.seconds,
+        )
+
+    def _always(self, name: str) -> RatingRow:
+        """Return the row of the rule that gives every response the commonest label."""
+        scale = self.benchmark.scales[name]
+        labels = self._labels[name]
+        level = commonest(Scored.of(labels, [None] * len(labels), scale, self._prompts))
+        values = [scale.scores[level]] * len(labels)
+        row = self._measured(f"{ALWAYS} {scale.names[level]}", name, values, branches=0)
+        # Kappa is 0 by its definition, whatever other prompts there are.
+        return replace(row, metrics={**row.metrics, "kappa_ci": None})
+
+    def _measured(self, method: str, name: str, values: Sequence[float | None], **others: Any) -> RatingRow:
+        """Return the row of scores; ``others`` are further fields of it."""
+        scored = Scored.of(self._labels[name], values, self.benchmark.scales[name], self._prompts)
+        return RatingRow(
+            method=method,
+            benchmark=self.benchmark.name,
+            split=self.split,
+            criterion=name,
+            n=len(scored.labels),
+            n_prompts=len(set(scored.prompts)),
+            unread=round(float(1 - scored.read.mean()), 6),
+            prevalence=prevalence(scored),
+            metrics=metrics_of(scored, self.resamples, self.seed),
+            data=self.benchmark.content,
+            **others,
+        )
+
+
+def scores_by(scores: Sequence[Score], name: str) -> list[float | None]:
+    """Return scores of responses as a whole, or by a criterion; None where one could not be read."""
+    if name == OVERALL:
+        return [score.value for score in scores]
+    return [score.by_criterion.get(criterion_key(name)) for score in scores]
+
+
+def scored_rows(benchmark: ResponseBenchmark, result: ScoreResult) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ``scored.jsonl``: each response's labels beside a method's score."""
+    labels = {name: labels_of(benchmark, name) for name in benchmark.scales}
+    for place, (response, score) in enumerate(zip(benchmark.responses, result.scores, strict=True)):
+        by_criterion = {}
+        for name, of_name in labels.items():
+            if name != OVERALL:
+                value = score.by_criterion.get(criterion_key(name))
+                by_criterion[name] = {"label": of_name[place], "score": value}
+        yield {
+            "benchmark": benchmark.name,
+            "id": response.id,
+            "group": response.group,
+            "model": response.model,
+            "method": result.method,
+            "branches": result.branches,
+            "label": labels[OVERALL][place] if OVERALL in labels else None,
+            "votes": response.votes.get(OVERALL, ()),
+            "score": score.value,
+            "criteria": by_criterion,
+            "failures": dict(sorted(score.failures.items())),
+        }
