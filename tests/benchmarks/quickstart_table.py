@@ -8,6 +8,11 @@ of means ± standard deviations (n - 1) over rules, and every claim as a differe
 95% interval over rules (Student's t): what would be seen on another rule.
 
 Rules 1 to 5 are for choosing; docs/world.md lists those that were reported and are spent.
+
+    python -m tests.benchmarks.quickstart_table --rules 111 112 --arms labels_0 --results FILE
+
+keeps what every run was right about, a line each, and makes no run again that FILE has. So a table of many hours can be
+made on several machines; all of its runs are of one commit. ``--only-results`` prints what FILE has.
 """
 
 import datetime
@@ -16,6 +21,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -80,6 +86,80 @@ class Run:
     right: Mapping[Key, Sequence[bool]]
     minutes: float
     labels: float | None
+
+    def to_line(self, of: Mapping[str, Any]) -> str:
+        """Return the run as a line of a file of results; ``of`` says which run it is."""
+        rows = []
+        for key, row in self.rows.items():
+            kept = {name: row[name] for name in ("agreement", "consistency", "generated_tokens", "n")}
+            rows.append({"key": list(key), **kept, "right": packed(self.right[key])})
+        return json.dumps({**of, "minutes": round(self.minutes, 2), "labels": self.labels, "rows": rows})
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> "Run":
+        """Return the run of a line of a file of results."""
+        rows = {(row["key"][0], row["key"][1]): row for row in line["rows"]}
+        right = {key: unpacked(row["right"], row["n"]) for key, row in rows.items()}
+        return cls(rows=rows, right=right, minutes=line["minutes"], labels=line["labels"])
+
+
+def packed(right: Sequence[bool]) -> str:
+    """Return which comparisons were right as hexadecimal digits, the first one in the highest bit."""
+    bits = "".join("01"[is_right] for is_right in right)
+    return f"{int(bits, 2):0{-(-len(bits) // 4)}x}"
+
+
+def unpacked(digits: str, number: int) -> list[bool]:
+    """Return which of ``number`` comparisons were right, from the digits of :func:`packed`."""
+    return [bit == "1" for bit in f"{int(digits, 16):0{number}b}"]
+
+
+class Results:
+    """A file of finished runs of one commit, a line each; without a path nothing is kept.
+
+    Raises:
+        SystemExit: the file has runs of another commit.
+    """
+
+    def __init__(self, path: Path | None, commit: str) -> None:
+        self._path = path
+        self._commit = commit
+        self._lines: dict[str, Mapping[str, Any]] = {}
+        self._lock = threading.Lock()
+        if path is None or not path.exists():
+            return
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line["commit"] != commit:
+                sys.exit(f"{path} has runs of commit {line['commit']}, and this is {commit}: give another file")
+            self._lines[self._name(line)] = line
+
+    def get(self, of: Mapping[str, Any]) -> Run | None:
+        """Return the finished run of this rule, arm and overrides, if there is one."""
+        line = self._lines.get(self._name(of))
+        return None if line is None else Run.from_line(line)
+
+    def add(self, of: Mapping[str, Any], run: Run) -> None:
+        """Keep a finished run."""
+        if self._path is None:
+            return
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(run.to_line({**of, "commit": self._commit}) + "\n")
+
+    @staticmethod
+    def _name(of: Mapping[str, Any]) -> str:
+        return json.dumps([of[part] for part in ("recipe", "rule", "arm", "overrides")])
+
+
+def commit_here() -> str:
+    """Return the commit that this program is of; with a plus where tracked files differ from it."""
+    where = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", where, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
 
 def run(recipe: str, rule: int, output: Path, overrides: Sequence[str]) -> Path:
@@ -212,6 +292,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, help="held-out comparisons of a rule; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--results", type=Path, help="file that keeps what finished runs were right about")
+    parser.add_argument("--only-results", action="store_true", help="run nothing: print what the file has")
+    parser.add_argument("--commit", help="that the file's runs are of; without it the one here")
     parser.add_argument("--jobs", type=int, default=1, help="rules at once; if several, each has one worker")
     # What is no option is an override of the main command, wherever it stands: --rules would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
@@ -219,13 +302,21 @@ def main() -> None:
     if options.n:
         overrides.append(f"dialogues.world.eval_comparisons={options.n}")
     workers = ["executor.workers=1"] if options.jobs > 1 else []
+    results = Results(options.results, options.commit or commit_here())
 
     def arms_of(rule: int) -> list[Run]:
         # One after another: they share artifacts, which the first of them makes.
         runs = []
         for name in options.arms:
-            directory = run(options.recipe, rule, options.output, [*ARMS[name], *workers, *overrides])
-            runs.append(load(directory))
+            of = {"recipe": options.recipe, "rule": rule, "arm": name, "overrides": overrides}
+            finished = results.get(of)
+            if finished is None and options.only_results:
+                sys.exit(f"{options.results} has no run of rule {rule}, arm {name}")
+            if finished is None:
+                directory = run(options.recipe, rule, options.output, [*ARMS[name], *workers, *overrides])
+                finished = load(directory)
+                results.add(of, finished)
+            runs.append(finished)
         return runs
 
     with ThreadPoolExecutor(options.jobs) as pool:

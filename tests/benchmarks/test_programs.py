@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import figures
-from tests.benchmarks.quickstart_table import Run, difference
+from tests.benchmarks.quickstart_table import Results, Run, difference
 from tests.benchmarks.world_floors import of_rule
 
 HERE = Path(__file__).parent
@@ -49,6 +49,21 @@ def test_differences_by_hand() -> None:
         rules.append(Run(rows={key: {} for key in right}, right=right, minutes=1.0, labels=None))
     line = difference(rules, rules, ("sft", 1), ("initial+vote", 1))
     assert line == "+15.0 points (95%: -48.5 to 78.5)"
+
+
+def test_finished_runs_are_kept_and_read_again(tmp_path: Path) -> None:
+    right = [True, False, False, True, True]
+    row = {"agreement": 0.6, "consistency": 1.0, "generated_tokens": 12.0, "n": 5, "other": "left out"}
+    finished = Run(rows={("dpo", 3): row}, right={("dpo", 3): right}, minutes=1.25, labels=0.5)
+    of = {"recipe": "quickstart", "rule": 111, "arm": "labels_0", "overrides": []}
+    path = tmp_path / "results.jsonl"
+    Results(path, "abc").add(of, finished)
+    again = Results(path, "abc").get(of)
+    assert again is not None and (again.right, again.minutes, again.labels) == (finished.right, 1.25, 0.5)
+    assert again.rows["dpo", 3]["agreement"] == 0.6
+    assert Results(path, "abc").get(of | {"rule": 112}) is None
+    with pytest.raises(SystemExit, match="runs of commit abc, and this is abd"):
+        Results(path, "abd")
 
 
 def test_floors_of_a_rule_are_below_its_ceilings() -> None:
