@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
+from judgetrain.errors import EngineError
 
 Step = Literal[
     "criteria",
@@ -90,6 +91,9 @@ class Request:
             sampled alike whatever else the call holds.
         attempt: how often the same was requested before without use. Kept answers to earlier attempts are not reused.
         form: the form of the reply, for engines that ask for JSON; empty: the prompt alone says it.
+        begins: how the reply begins, for engines that run a model here (:attr:`EngineConfig.continues`): the model
+            reads it behind the prompt and goes on from there with one of ``sampling.candidates``. It is no part of the
+            completion's text.
     """
 
     messages: tuple[Mapping[str, str], ...]
@@ -99,6 +103,7 @@ class Request:
     place: int | None = None
     attempt: int = 0
     form: Form = ()
+    begins: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,20 @@ def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
     if not positions:
         return None
     return text[: min(positions)]
+
+
+def refuse_beginnings(requests: Iterable[Request], name: str) -> None:
+    """Refuse (EngineError) requests whose reply has a beginning, for engines that cannot go on from one.
+
+    Args:
+        requests: of a call.
+        name: the engine's.
+    """
+    if any(request.begins for request in requests):
+        raise EngineError(
+            f"{name} cannot have its model go on from the beginning of a reply, which scores without reasons need "
+            f"(judge.reasons=false): choose engine.type=transformers or vllm"
+        )
 
 
 RankedTokens = Sequence[tuple[str, float]]

@@ -132,6 +132,8 @@ class EngineConfig:
     """Whether answers may cost money. The class is then also called with a store of answers and a budget."""
     computes: ClassVar[bool] = False
     """Whether it computes scores, so that it has no probabilities of tokens."""
+    continues: ClassVar[bool] = False
+    """Whether its model reads the beginning of a reply (:attr:`Request.begins`), which chat servers do not let it."""
 
     @property
     def model_name(self) -> str:
@@ -229,6 +231,7 @@ class TransformersEngineConfig(LocalEngineConfig):
     batch_size: int = key(32, "requests decoded together", low=1, unit="requests", in_fingerprint=False)
 
     makes = "judgetrain.engines.local.transformers_engine:TransformersEngine"
+    continues = True
 
     @property
     def gpus(self) -> int:
@@ -248,6 +251,7 @@ class VllmEngineConfig(LocalEngineConfig):
     )
 
     makes = "judgetrain.engines.vllm_engine:VllmEngine"
+    continues = True
     OWN: ClassVar[tuple[str, ...]] = (
         *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "generation_config", "tensor_parallel_size"),
     )

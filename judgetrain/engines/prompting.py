@@ -260,10 +260,12 @@ def encode(
     """Return the token ids of prompts by their requests' index, and completions of requests that cannot be asked.
 
     A completion is ``error`` where the chat template refuses the messages, and ``too_long`` where the prompt and
-    ``max_new_tokens`` exceed ``max_context`` tokens. Equal prompts are encoded once.
+    ``max_new_tokens`` exceed ``max_context`` tokens. Equal prompts are encoded once. Behind a prompt stands the
+    beginning of the reply, where a request has one.
 
     Raises:
-        EngineError: the chat template refuses the messages of every request.
+        EngineError: the chat template refuses the messages of every request, or the tokenizer does not write what
+            follows a reply's beginning as one token.
     """
     keys = [tuple((message["role"], message["content"]) for message in request.messages) for request in requests]
     texts: dict[Any, str] = {}
@@ -287,14 +289,55 @@ def encode(
 
     prompts: dict[int, tuple[int, ...]] = {}
     completions: dict[int, Completion] = {}
+    checked: set[tuple[str, tuple[str, ...]]] = set()
     for index, (key, request) in enumerate(zip(keys, requests, strict=True)):
         if key in refusals:
             completions[index] = Completion(finish_reason="error", error=str(refusals[key]))
-        elif len(ids[key]) + request.sampling.max_new_tokens > max_context:
-            completions[index] = Completion(prompt_tokens=len(ids[key]), finish_reason="too_long")
+            continue
+        prompt = ids[key]
+        if request.begins:
+            candidates = request.sampling.candidates
+            if (request.begins, candidates) in checked:
+                # What is one token behind one prompt is one behind the others: no token spans the reply's beginning.
+                candidates = candidates[:1]
+            else:
+                checked.add((request.begins, candidates))
+            prompt += _beginning(tokenizer, texts[key], prompt, request.begins, candidates)
+        if len(prompt) + request.sampling.max_new_tokens > max_context:
+            completions[index] = Completion(prompt_tokens=len(prompt), finish_reason="too_long")
         else:
-            prompts[index] = ids[key]
+            prompts[index] = prompt
     return prompts, completions
+
+
+def _beginning(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], begins: str, candidates: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the token ids of a reply's beginning, behind which one token writes each candidate.
+
+    They are those that a reply would have which goes on with a candidate. A blank before the candidate may belong to
+    the candidate's token, so the beginning alone may have other ones.
+
+    Args:
+        tokenizer: the model's.
+        prompt: the prompt's text.
+        prompt_ids: the prompt's token ids.
+        begins: the beginning.
+        candidates: what may follow it.
+
+    Raises:
+        EngineError: the candidates are not one token each behind the same tokens.
+    """
+    beginnings = set()
+    for candidate in candidates:
+        reply = continuation(tokenizer, prompt, prompt_ids, begins + candidate)
+        beginnings.add(reply[:-1])
+    if len(beginnings) != 1:
+        raise EngineError(
+            f"the tokenizer does not write each of {' '.join(candidates)} behind {begins!r} as one token: a score "
+            f"without reasons (judge.reasons=false) cannot be read there"
+        )
+    return beginnings.pop()
 
 
 _SAID: WeakSet[PreTrainedTokenizerBase] = WeakSet()

@@ -149,6 +149,11 @@ class JudgeConfig(ReadingConfig):
         low=0.0,
         high=1.0,
     )
+    reasons: bool = key(
+        True,
+        "write judgments with their reasons; false: their scores alone, by probabilities, one pass of the model for "
+        "each criterion of a response (judges that read one response)",
+    )
     early_stop: bool = key(False, "judge only until the verdict can no longer change: fewer tokens in more steps")
     fitted: str | None = key(
         None,
@@ -245,8 +250,8 @@ class JudgeOptions:
         scorer: how a scorer computes its score.
 
     Raises:
-        ConfigError: more branches than criteria, or none, an unknown plan or aggregation, or fitted weights without
-            aggregation ``fitted`` (or the other way round).
+        ConfigError: more branches than criteria, or none, an unknown plan or aggregation, fitted weights without
+            aggregation ``fitted`` (or the other way round), or scores without reasons that cannot be read.
     """
 
     branches: int = 1
@@ -257,6 +262,7 @@ class JudgeOptions:
     tie: float = 0.0
     least_read: float = 1.0
     early_stop: bool = False
+    reasons: bool = True
     plan: str = "shared"
     reads: Reads = "two"
     rubric: Rubric | None = None
@@ -274,6 +280,15 @@ class JudgeOptions:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+        if self.reasons:
+            return
+        if self.reads != "one":
+            raise ConfigError(
+                "reasons=false needs a judge that reads one response (reads=one): where two are read, the second score "
+                "follows from the text behind the first"
+            )
+        if self.steps.score != "expected":
+            raise ConfigError("reasons=false reads scores by their probabilities: leave out score=parsed")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
@@ -299,6 +314,7 @@ class JudgeOptions:
             "retries": judge.retries,
             "aggregation": judge.aggregation,
             "early_stop": judge.early_stop,
+            "reasons": judge.reasons,
             "tie": judge.tie,
             "least_read": judge.least_read,
         }

@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mean": {"aggregation": "mean"},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
+    "scores": {"reasons": False},
     "given": {},
     "shuffled": {},
 }

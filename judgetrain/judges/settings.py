@@ -167,6 +167,11 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         engine = settings.engine
         judge = (settings.judge or JudgeConfig()).changed(**method.asking)
         check_asking(engine, "judge.constrained=true, +constrained" if judge.constrained else "")
+        if not judge.reasons and not engine.continues:
+            raise ConfigError(
+                f"{engine_key}.type={engine.type}: cannot have its model go on from the beginning of a reply, which "
+                f"judge.reasons=false and +scores need; choose transformers or vllm"
+            )
     # Asked for by name: judge.score=auto falls back to parsed scores by itself.
     if engine.computes and "expected" in method.options:
         raise ConfigError(

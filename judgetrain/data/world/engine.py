@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.world.language import GRADE_SCORES, Language, sentence
 from judgetrain.data.world.rule import BEST_QUALITY, World, load_world
-from judgetrain.engines.base import Completion, Request, places
+from judgetrain.engines.base import Completion, Request, places, refuse_beginnings
 from judgetrain.errors import EngineError
 
 DECOY_WEIGHT = 4.0
@@ -265,6 +265,7 @@ class WorldEngine:
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return a completion for each request; it depends on the seed, the request's place and its slots alone."""
+        refuse_beginnings(requests, self.name)
         completions = []
         for request, place in zip(requests, places(requests), strict=True):
             completions.append(self._complete(request, seed, place))

@@ -14,7 +14,7 @@ import httpx2
 import openai
 
 from judgetrain.engines.answers import AnswerStore, Budget, writable
-from judgetrain.engines.base import LOGPROBS, Completion, Request, places
+from judgetrain.engines.base import LOGPROBS, Completion, Request, places, refuse_beginnings
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import reading
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, WholeAnswerTimeout
@@ -118,10 +118,13 @@ class OpenAIEngine:
         Raises:
             UnansweredError: some requests were given up; the answers to all others are kept.
             EngineError: the server answered 401 to 404, cannot be reached or gives up on :data:`OUTAGE` requests in a
-                row without answering any; the account is empty; the rate limit lasts too long; the budget is spent.
+                row without answering any; the account is empty; the rate limit lasts too long; the budget is spent; or
+                a reply is to begin with given words.
         """
         if not requests:
             return []
+        # A conversation's last message is the user's: few servers go on with one of the assistant's.
+        refuse_beginnings(requests, self.name)
         return asyncio.run(self._generate(requests, seed))
 
     def close(self) -> None:

@@ -176,7 +176,7 @@ class BranchingJudge(Judge):
             numbers = range(len(comparisons))
         check_branches(branches, steps.criteria)
 
-        shape = Shape(count=steps.criteria, criteria=branches, orders=orders)
+        shape = Shape(count=steps.criteria, criteria=branches, orders=orders, reasons=options.reasons)
         steer = _until_settled(branches, options.rule, orders) if options.stops_early else None
         # A comparison's own rubric comes before the judge's.
         judged = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from judgetrain.engines.base import Completion
+from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.engines.confusables import fold
 from judgetrain.engines.prompting import NO_ANSWER
 from judgetrain.rubrics import HIGHEST, LOWEST
@@ -36,6 +36,8 @@ VERDICT_FIRST = (
 
 _SCORE = "[1-5]"
 """The part of a frame that stands for a score. The first is the score of the response shown first."""
+_WORDS = re.compile(r"[\w :]+")
+"""The part of a frame that stands for itself alone."""
 LINE_END = re.compile(r"(?<!\^)\\n")
 """The line breaks of a frame; that of ``[^\\n]`` is none."""
 # "4", "4.5" and "4/5", and also numbers that are out of range, so that they can be named as such.
@@ -115,6 +117,12 @@ class Frame:
             pattern = re.compile(loose.replace(_SCORE, _NUMBER.pattern), re.IGNORECASE)
             lines.append(_Line(pattern, re.compile(label, re.IGNORECASE), next(sides, "c")))
         return tuple(lines)
+
+    @property
+    def before_score(self) -> str | None:
+        """The words with which a judgment begins up to its first score; None where other text may stand before it."""
+        words, _, _ = self.source.partition(_SCORE)
+        return words if _WORDS.fullmatch(words) else None
 
     def begins(self, text: str) -> bool:
         """Return whether a text's first line is one that the frame may begin with."""
@@ -447,6 +455,23 @@ def read_judgment(
     before_scores = completion.text[: min(parsed.places)]
     certainty = _certainty(before_scores, probabilities, "A" if first > second else "B")
     return ParsedJudgment(_mixed(first, second, certainty), _mixed(second, first, certainty), places=parsed.places)
+
+
+def read_score(completion: Completion) -> ParsedJudgment:
+    """Return the expected score of a completion that is a score alone, or why there is none.
+
+    Reasons are the completion's own where it holds no text; ``no_scores``, the model wrote something else.
+
+    Args:
+        completion: the one token behind the beginning of a judgment, and the probabilities that the engine reported.
+    """
+    if completion.finish_reason in UNANSWERED:
+        return ParsedJudgment(None, None, completion.finish_reason)
+    if completion.text.strip() not in SCORES:
+        return ParsedJudgment(None, None, "no_scores")
+    if not completion.choices:
+        return ParsedJudgment(None, None, "no_probabilities")
+    return ParsedJudgment(_mean(completion.choices[0].probabilities), None)
 
 
 def _mixed(score: float, exchanged: float, certainty: float) -> float:

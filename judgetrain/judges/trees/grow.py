@@ -9,16 +9,19 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step, places
+from judgetrain.errors import ConfigError
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import (
     LINE_END,
     SCORES,
     SIDES,
+    Frame,
     ParsedJudgment,
     listed_criteria,
     listed_items,
     normalise,
     read_judgment,
+    read_score,
 )
 from judgetrain.judges.prompting.prompts import OUTSIDE, PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.prompting.replies import form_of
@@ -204,6 +207,7 @@ class Shape:
         top_up: ask once more where fewer than ``criteria`` different criteria came back.
         attempt: how many trees of the same comparisons could not be read. Answers that were kept for those are not
             used again.
+        reasons: write judgments whole; False: of one response the score alone, which takes one pass of the model.
     """
 
     count: int
@@ -213,6 +217,7 @@ class Shape:
     orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
     attempt: int = 0
+    reasons: bool = True
 
 
 def grow(
@@ -441,9 +446,13 @@ class _Grower:
         shape = self.shape
         # By step, as judgments of one response have a frame of their own.
         limits = {}
+        begins = ""
         for order in shape.orders:
             step = judgment_step(order)
             limits[step] = judgment_sampling(self.asking, self.prompts, step)
+            if not shape.reasons:
+                limits[step] = Sampling(temperature=0.0, max_new_tokens=1, candidates=SCORES)
+                begins = beginning_of(self.prompts, step)
 
         requests: list[Request] = []
         for entry, guidelines in zip(due, written, strict=True):
@@ -456,7 +465,8 @@ class _Grower:
                     guideline_number = entry.position * shape.guidelines + place
                     group = guideline_number * len(shape.orders) + shape.orders.index(order)
                     step = judgment_step(order)
-                    requests.extend(self._requests(step, slots, limits[step], group, shape.judgments))
+                    asked = self._requests(step, slots, limits[step], group, shape.judgments)
+                    requests.extend(replace(request, begins=begins) for request in asked)
 
         answers = zip(requests, self._sample(requests, "judgment"), strict=True)
         judged = []
@@ -498,6 +508,10 @@ class _Grower:
     ) -> JudgmentNode:
         """Return a sampled judgment, and count it where it cannot be read."""
         parsed = self._read(request, sampled)
+        text = sampled.completion.text
+        if request.begins:
+            # The model has read the beginning, and a blank before the score may be the score's own.
+            text = request.begins + text.lstrip()
         if parsed.failure:
             entry.tree.failures[f"judgment:{parsed.failure}"] += 1
         score_a = parsed.first
@@ -509,7 +523,7 @@ class _Grower:
         return JudgmentNode(
             id=identifier,
             order=order,
-            text=sampled.completion.text,
+            text=text,
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
@@ -519,6 +533,8 @@ class _Grower:
 
     def _read(self, request: Request, sampled: Sampled) -> ParsedJudgment:
         """Return the scores of a judgment in the order shown, or why there are none."""
+        if request.begins:
+            return read_score(sampled.completion)
         if sampled.completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, sampled.completion.finish_reason)
         # Users' and models' texts may hold marks of reasoning; the prompt set's own words do not.
@@ -555,6 +571,21 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
             yield node if node.failure else replace(node, score_a=sibling)
         else:
             yield node
+
+
+def beginning_of(prompts: PromptSet, step: Step) -> str:
+    """Return the words with which a judgment begins up to its score.
+
+    Raises:
+        ConfigError: the prompt set's judgments may give reasons before the score.
+    """
+    words = Frame(prompts.frames[step], responses=1).before_score
+    if words is None:
+        raise ConfigError(
+            f"judge.reasons=false: judgments of the prompt set {prompts.name!r} give reasons before the score, which "
+            f"follows from them"
+        )
+    return words
 
 
 def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:

@@ -1,0 +1,149 @@
+"""Scores without reasons (``judge.reasons=false``): the same numbers as with text, from one pass of the model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
+from judgetrain.engines.lazy_model import make_engine
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.prompting import encode, render, token_ids
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges import load_judge
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.prompting.parsing import SCORE_FRAME, SCORES, Frame
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Candidates
+from tests.extras.export.test_export import learned
+
+CRITERIA = [
+    {"name": "Accuracy", "text": "what it says is right", "guideline": "5 if it is right throughout."},
+    {"name": "Tone", "text": "it is polite", "guideline": "5 if it is."},
+]
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=24), 5)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a judge that has learned to score one response."""
+    directory = tmp_path_factory.mktemp("judge") / "model"
+    for part in learned():
+        part.save_pretrained(directory)
+    load_prompt_set("compact").save(directory)
+    JudgeConfig(reads="one", judgment_tokens=48, criteria_tokens=48, guideline_tokens=32).save(directory, criteria=4)
+    return directory
+
+
+def judge(trained: Path, **changes: Any) -> BranchingJudge:
+    """Return the judge, asked as its directory says but for some changes."""
+    loaded = load_judge(trained, criteria=CRITERIA, **changes)
+    assert isinstance(loaded, BranchingJudge)
+    return loaded
+
+
+def test_scores_are_those_that_stand_before_the_reasons(trained: Path) -> None:
+    """In float32, to 1e-5; whole judgments that cannot be read behind their score have one here."""
+    whole = judge(trained).compare_all(COMPARISONS)
+    alone = judge(trained, reasons=False).compare_all(COMPARISONS)
+    compared = 0
+    for with_text, without in zip(whole, alone, strict=True):
+        for reason, score in zip(with_text.reasons, without.reasons, strict=True):
+            assert score.failure is None and score.text.startswith("Score: ")
+            if reason.failure is None:
+                assert (score.score_a, score.score_b) == pytest.approx((reason.score_a, reason.score_b), abs=1e-5)
+                compared += 1
+    assert compared > 20
+    spread = {round(prediction.score_a or 0.0, 2) for prediction in alone}
+    assert len(spread) > 5, "they differ among responses"
+
+
+def test_a_score_costs_one_token_and_one_pass(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"passes": 0}
+    asked = judge(trained, reasons=False)
+    forward = TransformersEngine.generate
+
+    def counted(self: TransformersEngine, requests: list[Request], seed: int) -> list[Completion]:
+        counts["passes"] += 1
+        completions = forward(self, requests, seed)
+        assert all(completion.generated_tokens == 1 for completion in completions)
+        assert all(request.begins == "Score: " for request in requests)
+        return completions
+
+    monkeypatch.setattr(TransformersEngine, "generate", counted)
+    asked.compare_all(COMPARISONS[:3])
+    assert counts["passes"] == 1, "both responses by both criteria are one batch"
+
+
+def test_single_responses_and_the_judges_own_criteria(trained: Path) -> None:
+    comparison = COMPARISONS[0]
+    group = Candidates(comparison.id, comparison.dialogue, (comparison.response_a, comparison.response_b))
+    with_text, without = (judge(trained, reasons=reasons).score_all([group])[0] for reasons in (True, False))
+    assert [score.value for score in without] == pytest.approx([score.value for score in with_text], abs=1e-5)
+    own = load_judge(trained, branches=2, reasons=False, retries=0).compare_all(COMPARISONS[:8])
+    assert any(prediction.reasons for prediction in own), "criteria and guidelines are written as ever"
+
+
+def test_the_beginning_has_the_tokens_that_training_gave_it() -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    model = load_model(ModelConfig(path="world"), "cpu").eval()
+    prompts = load_prompt_set("compact")
+    messages = prompts.render("score", {"query": "q", "response": "r", "guideline": "g", "criterion": "c"})
+    engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="world")), model, tokenizer)
+    request = Request(
+        messages=messages, sampling=Sampling(temperature=0.0, max_new_tokens=1, candidates=SCORES), begins="Score: "
+    )
+    ids = encode([request], tokenizer, 512)[0][0]
+    text = render(messages, tokenizer)
+    assert ids == token_ids(tokenizer, text + "Score: 3")[:-1]
+    (completion,) = engine.generate([request], 0)
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, -1]
+    scores = [token_ids(tokenizer, text + f"Score: {score}")[-1] for score in SCORES]
+    expected = logits[scores].softmax(-1).tolist()
+    assert completion.choices[0].probabilities == pytest.approx(expected, abs=1e-4)
+    assert completion.prompt_tokens == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (SCORE_FRAME, "Score: "),
+        (r"Score: [1-5]\n", "Score: "),
+        (r"Analysis: [^\n]{1,{width}}\nScore: [1-5]", None),
+        (r"(?:Score|Mark): [1-5]\n", None),
+    ],
+)
+def test_words_before_the_score_are_known_or_not(frame: str, words: str | None) -> None:
+    assert Frame(frame, responses=1).before_score == words
+
+
+def test_what_cannot_be_read_so_is_refused_before_anything_is_asked(trained: Path) -> None:
+    with pytest.raises(ConfigError, match="reasons=false needs a judge that reads one response"):
+        judge(trained, reasons=False, reads="two")
+    with pytest.raises(ConfigError, match="leave out score=parsed"):
+        judge(trained, reasons=False, score="parsed")
+
+
+@pytest.mark.parametrize(
+    "config", [WorldEngineConfig(name="annotator"), OpenAIEngineConfig(base_url="http://127.0.0.1:9", model="m")]
+)
+def test_an_engine_that_cannot_go_on_from_a_beginning_says_so(config: Any) -> None:
+    assert not config.continues and TransformersEngineConfig().continues
+    request = Request(messages=({"role": "user", "content": "q"},), sampling=Sampling(), begins="Score: ")
+    with pytest.raises(EngineError, match="cannot have its model go on from the beginning of a reply"):
+        make_engine(config).generate([request], 0)
+
+
+def test_a_tokenizer_that_writes_a_score_in_several_tokens_is_refused() -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    sampling = Sampling(max_new_tokens=1, candidates=("1", "exactly three cups"))
+    request = Request(messages=({"role": "user", "content": "q"},), sampling=sampling, begins="Score: ")
+    with pytest.raises(EngineError, match="as one token: a score without reasons"):
+        encode([request], tokenizer, 512)
