@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, stdev
@@ -136,6 +136,62 @@ def seed_means(means: Sequence[SeedMeans]) -> Table:
     return Table.of("Over seeds", means, columns)
 
 
+@dataclass
+class _Merging:
+    """What runs have brought to a report so far, each of a name once.
+
+    Args:
+        titles: of benchmarks, by their names and data.
+        differing: methods whose figures are not the same in all runs, so that their names say the run.
+    """
+
+    titles: Mapping[tuple[str, str | None], str]
+    differing: Set[str]
+    rows: dict[Hashable, tuple[str, MetricRow]] = field(default_factory=dict)
+    """Each with the name that its method has in its run."""
+    paired: dict[Hashable, PairedComparison] = field(default_factory=dict)
+    left_out: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    labelled_differently: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Manifests by their fingerprints."""
+    facts: list[Mapping[str, Any]] = field(default_factory=list)
+    """Of each run."""
+
+    def add(self, run: FinishedEvaluation, label: str) -> None:
+        """Add a run under its label."""
+        names = {row.method: row.method for row in run.rows}
+        for method in names.keys() & self.differing:
+            names[method] = f"{method} ({label})"
+        title_of = {row.benchmark: self.titles[row.benchmark, row.data] for row in run.rows}
+        self._add_figures(run, label, names, title_of)
+        for benchmark, counts in run.left_out.items():
+            self.left_out[title_of.get(benchmark, benchmark)] = counts
+        for benchmark, number in run.labelled_differently.items():
+            self.labelled_differently[title_of.get(benchmark, benchmark)] = number
+        for stage in lineage([run.directory]):
+            # Runs of a sweep share most of their stages, and each stands once.
+            self.stages[stage["fingerprint"]] = stage
+        facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
+        self.facts.append({"run": label} | facts)
+
+    def _add_figures(
+        self, run: FinishedEvaluation, label: str, names: Mapping[str, str], title_of: Mapping[str, str]
+    ) -> None:
+        """Add a run's rows and paired differences under the names of its methods and the titles of its benchmarks."""
+        for row in run.rows:
+            named_row = replace(row, benchmark=title_of[row.benchmark], method=names[row.method], run=label)
+
+            # Under one name figures are the same in all runs, or the name would say the run: the first row stands for
+            # all.
+            self.rows.setdefault((named_row.benchmark, named_row.key), (row.method, named_row))
+        for pair in run.paired:
+            title = title_of[pair.benchmark]
+            first = MethodKey(names[pair.first.method], pair.first.branches)
+            second = MethodKey(names[pair.second.method], pair.second.branches)
+            named_pair = replace(pair, benchmark=title, first=first, second=second)
+            self.paired.setdefault((title, first, second), named_pair)
+
+
 def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str] = ()) -> Report:
     """Return one report of several runs, in the order of the settings that differ.
 
@@ -153,39 +209,9 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     runs = sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
     labels = run_labels([run.settings for run in runs])
     titles = benchmark_titles(runs)
-    differing = _differing_methods(runs, titles)
-    rows: dict[Hashable, tuple[str, MetricRow]] = {}
-    paired: dict[Hashable, PairedComparison] = {}
-    left_out: dict[str, Mapping[str, int]] = {}
-    labelled_differently: dict[str, int] = {}
-    stages: dict[str, Mapping[str, Any]] = {}
-    run_facts = []
+    merging = _Merging(titles=titles, differing=_differing_methods(runs, titles))
     for run, label in zip(runs, labels, strict=True):
-        names = {row.method: row.method for row in run.rows}
-        for method in names.keys() & differing:
-            names[method] = f"{method} ({label})"
-        title_of = {row.benchmark: titles[row.benchmark, row.data] for row in run.rows}
-        for row in run.rows:
-            named_row = replace(row, benchmark=title_of[row.benchmark], method=names[row.method], run=label)
-
-            # Under one name figures are the same in all runs, or the name would say the run: the first row stands for
-            # all.
-            rows.setdefault((named_row.benchmark, named_row.key), (row.method, named_row))
-        for pair in run.paired:
-            title = title_of[pair.benchmark]
-            first = MethodKey(names[pair.first.method], pair.first.branches)
-            second = MethodKey(names[pair.second.method], pair.second.branches)
-            named_pair = replace(pair, benchmark=title, first=first, second=second)
-            paired.setdefault((title, first, second), named_pair)
-        for benchmark, counts in run.left_out.items():
-            left_out[title_of.get(benchmark, benchmark)] = counts
-        for benchmark, number in run.labelled_differently.items():
-            labelled_differently[title_of.get(benchmark, benchmark)] = number
-        for stage in lineage([run.directory]):
-            # Runs of a sweep share most of their stages, and each stands once.
-            stages[stage["fingerprint"]] = stage
-        facts = {fact: run.manifest[fact] for fact in ("recipe", "seed", "fingerprint")}
-        run_facts.append({"run": label} | facts)
+        merging.add(run, label)
 
     seeds = {run.manifest["seed"] for run in runs}
     only_seed = None
@@ -204,13 +230,13 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
     return Report(
         recipe=name,
         seed=only_seed,
-        rows=_by_method(rows, runs, methods),
-        paired=list(paired.values()),
-        left_out=left_out,
-        labelled_differently=labelled_differently,
-        lineage=list(stages.values()),
+        rows=_by_method(merging.rows, runs, methods),
+        paired=list(merging.paired.values()),
+        left_out=merging.left_out,
+        labelled_differently=merging.labelled_differently,
+        lineage=list(merging.stages.values()),
         versions=runs[0].manifest["versions"],
-        runs=run_facts,
+        runs=merging.facts,
         seeds=over_seeds,
         more=tables,
         across=across,
