@@ -1,4 +1,4 @@
-"""The ProbDiff paper's hypothesis studies: do repeated answers agree, and how far do log-probabilities spread (3.1)?"""
+"""Study the ProbDiff paper's hypotheses: do repeated answers agree, and how far do log-probabilities spread (3.1)?"""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ def repeated_answers(
     """
     chats: list[Messages] = [tuple(prompt) for prompt in prompts]
     answers: list[list[str]] = [[] for _ in prompts]
-    every: list[Completion] = []
+    all_completions: list[Completion] = []
     for turn in range(times):
-        going = [i for i, done in enumerate(answers) if all(done)]
-        written = engine.generate(
-            [Request(messages=chats[i], sampling=sampling) for i in going], derive_seed(seed, "again", turn)
-        )
-        every += written
-        texts = dict(zip(going, (completion.text.strip() for completion in written), strict=True))
-        for i, done in enumerate(answers):
-            done.append(texts.get(i, ""))
-            chats[i] = (*chats[i], {"role": "assistant", "content": done[-1]}, {"role": "user", "content": again})
-    return answers, every
+        # A prompt whose answer did not come is asked no more.
+        places = [place for place, earlier in enumerate(answers) if all(earlier)]
+        requests = [Request(messages=chats[place], sampling=sampling) for place in places]
+        completions = engine.generate(requests, derive_seed(seed, "again", turn))
+        all_completions += completions
+        texts = [completion.text.strip() for completion in completions]
+        text_of = dict(zip(places, texts, strict=True))
+        for place, of_prompt in enumerate(answers):
+            answer = text_of.get(place, "")
+            of_prompt.append(answer)
+            chats[place] = (*chats[place], {"role": "assistant", "content": answer}, {"role": "user", "content": again})
+    return answers, all_completions
 
 
 def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[dict[str, Any]]:
@@ -59,20 +61,25 @@ def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[
     """
     result = []
     for turn in range(1, max(map(len, answers), default=0)):
-        pairs = [(row[0], row[turn]) for row in answers if row[0] and row[turn]]
-        if pairs:
-            first, again = (np.asarray(encode(list(side)), dtype=np.float64) for side in zip(*pairs, strict=True))
-            exact = float(np.mean([a == b for a, b in pairs]))
-            norms = np.linalg.norm(first, axis=1) * np.linalg.norm(again, axis=1)  # 0 of a text without a known word
-            similar = float(((first * again).sum(axis=1) / np.where(norms > 0, norms, 1.0)).mean())
-            result.append({"repetition": turn, "similarity": similar, "exact_match": exact, "n": len(pairs)})
+        pairs = [(of_prompt[0], of_prompt[turn]) for of_prompt in answers if of_prompt[0] and of_prompt[turn]]
+        if not pairs:
+            continue
+        first = np.asarray(encode([text for text, _ in pairs]), dtype=np.float64)
+        repeated = np.asarray(encode([text for _, text in pairs]), dtype=np.float64)
+        exact = float(np.mean([text == other for text, other in pairs]))
+        norms = np.linalg.norm(first, axis=1) * np.linalg.norm(repeated, axis=1)
+
+        # A text without a known word has a vector of zeros, which is like no other.
+        cosines = (first * repeated).sum(axis=1) / np.where(norms > 0, norms, 1.0)
+        similarity = float(cosines.mean())
+        result.append({"repetition": turn, "similarity": similarity, "exact_match": exact, "n": len(pairs)})
     return result
 
 
 def logprob_spread(
     scorer: TokenScorer, prompts: Sequence[Messages], samples: int, sampling: Sampling, seed: int = 0
 ) -> list[list[float]]:
-    """Mean log-probabilities per token, nats, of each prompt's sampled answers, by their own model (figure 2).
+    """Return mean log-probabilities per token, nats, of each prompt's sampled answers, by their own model (figure 2).
 
     Answers without a score are left out.
     """
