@@ -62,7 +62,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     # Where correlate.against names none, scores are set against every rating.
     against = [rating for name in config.against for rating in ratings if rating.name == name] or ratings
     other_ratings = [rating for rating in ratings if rating not in against]
-    correlations = correlate(against, [*scores, *other_ratings], config.published, RESAMPLES, settings.seed)
+    correlations = correlate(against, [*scores, *other_ratings], config.published, settings.seed)
     if not any(row["n"] for row in correlations):
         raise DataError(
             f"no response has both a rating and a score: ratings are of such as {_first_answer(against)}, scores of "
@@ -199,11 +199,7 @@ def _rate(method: Method, questions: Sequence[Comparison], models: Models) -> li
 
 
 def correlate(
-    ratings: Sequence[RaterColumn],
-    scores: Sequence[RaterColumn],
-    published: Mapping[str, Sequence[float]],
-    resamples: int,
-    seed: int,
+    ratings: Sequence[RaterColumn], scores: Sequence[RaterColumn], published: Mapping[str, Sequence[float]], seed: int
 ) -> list[Row]:
     """Correlate every score, and every other rating, with each rating, by benchmark and model.
 
@@ -214,7 +210,6 @@ def correlate(
         ratings: what is correlated with.
         scores: what is correlated.
         published: printed correlations by ``BENCHMARK/MODEL/SCORE``, without signs; they are about the first rating.
-        resamples: of an interval.
         seed: of the intervals.
 
     Returns:
@@ -233,7 +228,7 @@ def correlate(
             for column in (*scores, *others):
                 if any(answer in column.values for answer in answers):
                     values = printed.pop((benchmark, model, column.name), None)
-                    rows.append(_correlation(rating, column, answers, values, resamples, seed))
+                    rows.append(_correlation(rating, column, answers, values, seed))
 
         # What is left of the published correlations has no score in this run.
         for (benchmark, model, score), values in printed.items():
@@ -261,12 +256,7 @@ def _cells(rating: RaterColumn) -> dict[tuple[str, str], list[Answer]]:
 
 
 def _correlation(
-    rating: RaterColumn,
-    score: RaterColumn,
-    answers: Sequence[Answer],
-    printed: list[float] | None,
-    resamples: int,
-    seed: int,
+    rating: RaterColumn, score: RaterColumn, answers: Sequence[Answer], printed: list[float] | None, seed: int
 ) -> Row:
     """Return one row of :func:`correlate`, over a model's answers on a benchmark."""
     scored = [answer for answer in answers if answer in score.values]
@@ -278,7 +268,7 @@ def _correlation(
 
     # A seed for each row, so that further scores or models change no other row's interval.
     cell_seed = derive_seed(seed, rating.name, score.name, benchmark, model)
-    figures = with_intervals(x, y, resamples, cell_seed, [answer.id for answer in scored])
+    figures = with_intervals(x, y, RESAMPLES, cell_seed, [answer.id for answer in scored])
     same = None
     if printed is not None:
         same = _without_signs(figures) == [abs(value) for value in printed]
