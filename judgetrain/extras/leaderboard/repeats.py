@@ -69,6 +69,7 @@ def repeats_of(
     last_of_group[:-1] = (keys[order[1:]] != keys[order[:-1]]) | (judges[order[1:]] != judges[order[:-1]])
     kept[order[last_of_group]] = True
 
+    # How many groups ended before each row: the row that ends a group still belongs to it.
     group = np.cumsum(last_of_group) - last_of_group
     changed = _groups_that_differ(group[counts[order]], outcomes[order][counts[order]])
 
