@@ -120,7 +120,7 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     if passes > configured_passes:
         out.log(f"{out.stage}: {passes:g} passes, for min_steps={job.config.min_steps}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
-    complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
+    complete(lambda checkpoints: make_trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
 
 
 def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Examples:
@@ -235,7 +235,7 @@ def _train_to_the_end(trainer: Trainer, job: Job, checkpoints: Path, out: StageR
         raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
 
 
-def _trainer(
+def make_trainer(
     job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
     """Return the trainer of a job on rows, ready to train."""

@@ -246,9 +246,9 @@ def test_what_is_left_out_is_said() -> None:
     reader = RowReader(SourceConfig(name="s"))
     for text in (THOUGHTS["think"], CUT["think"], LONGER):
         reader.comparison({"query": "q", "response_a": text, "response_b": LONGER}, 1, labelled=False)
-    told: list[str] = []
-    reader.tell(told.append)
-    (line,) = [line for line in told if "thought" in line]
+    lines: list[str] = []
+    reader.tell(lines.append)
+    (line,) = [line for line in lines if "thought" in line]
     assert line.startswith("s: 2 responses hold what their model thought") and "1 of them hold nothing else" in line
 
 
@@ -264,19 +264,19 @@ def test_systems_answers_hold_no_thoughts(answer: Any, wrap: bool, tmp_path: Pat
     paths = [tmp_path / "one.json", tmp_path / "two.json"]
     for path, text in zip(paths, (answer, LONGER), strict=True):
         path.write_text(json.dumps([row(text, path.stem)]))
-    told: list[str] = []
-    (item,) = pairs_of([str(path) for path in paths], None, told.append)
+    lines: list[str] = []
+    (item,) = pairs_of([str(path) for path in paths], None, lines.append)
     assert (item.failure, item.comparison.response_a, item.comparison.response_b) == (None, ANSWER, LONGER)
-    assert any("what their model thought" in line for line in told) == (isinstance(answer, str) and not wrap)
+    assert any("what their model thought" in line for line in lines) == (isinstance(answer, str) and not wrap)
 
 
 def test_a_system_whose_thoughts_were_cut_loses(tmp_path: Path) -> None:
     paths = [tmp_path / "one.json", tmp_path / "two.json"]
     for path, text in zip(paths, (CUT["think"], ANSWER), strict=True):
         path.write_text(json.dumps([{"instruction": "q", "output": text}]))
-    told: list[str] = []
-    (item,) = pairs_of([str(path) for path in paths], None, told.append)
-    assert item.comparison.forfeit == "B" and "1 of them hold nothing else" in told[-1]
+    lines: list[str] = []
+    (item,) = pairs_of([str(path) for path in paths], None, lines.append)
+    assert item.comparison.forfeit == "B" and "1 of them hold nothing else" in lines[-1]
 
 
 def test_benchmarks_hold_no_thoughts(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_rewards_of_agents_are_of_texts_calls_and_results(turns: Turns) -> None:
 def test_verl_is_rewarded_for_the_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Recording()
     reward = JudgeReward(judge, "anchor", reference="reference")
-    monkeypatch.setattr("judgetrain.extras.judge_reward.verl._reward", lambda name, asked: reward)
+    monkeypatch.setattr("judgetrain.extras.judge_reward.verl.reward_of", lambda name, options: reward)
     extra = {"prompt": "q"}
     (score,) = compute_scores(["d"], [THOUGHTS["think"]], [f"<think>{THOUGHT}</think>{LONGER}"], [extra], judge="j")
     assert score["score"] == 0.0 and judge.responses == {ANSWER, LONGER}

@@ -65,7 +65,8 @@ class Watch(TrainerCallback):
     """Seconds and loss of every optimizer step."""
 
     def __init__(self) -> None:
-        self.seconds, self.losses = list[float](), list[float]()
+        self.seconds = list[float]()
+        self.losses = list[float]()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         synchronize()
@@ -97,7 +98,7 @@ def steps(place: Path, base: Path, *, pairs: bool = False, length: int, batch: i
     examples = Examples(data=random_rows(pairs, length, batch * count), lengths=[length] * batch * count, dropped={})
     forget_peak()
     with labelled_tokens_alone():
-        trainer = run._trainer(job, examples, load_tokenizer(start), out.path("checkpoints"), out)
+        trainer = run.make_trainer(job, examples, load_tokenizer(start), out.path("checkpoints"), out)
         trainer.remove_callback(AtReference)  # the rows' reference is none
         trainer.add_callback(watch)
         trainer.train()

@@ -67,7 +67,7 @@ def compute_scores(
     criteria = [_plain(extra.get("criteria")) for extra in extras]
     # verl's reward loop calls from several threads, and a judge answers one.
     with _one_at_a_time:
-        reward = _reward(judge, tuple(sorted(options.items())))
+        reward = reward_of(judge, tuple(sorted(options.items())))
         prompts = [_prompt(extra) for extra in extras]
         responses = [str(response) for response in solution_strs]
         values = reward(prompts, responses, reference=references, criteria=criteria)
@@ -81,7 +81,7 @@ def compute_scores(
 
 
 @lru_cache(maxsize=1)
-def _reward(judge: str, sorted_options: tuple[tuple[str, Any], ...]) -> JudgeReward:
+def reward_of(judge: str, sorted_options: tuple[tuple[str, Any], ...]) -> JudgeReward:
     """Return the reward function of a judge, loaded once; ``sorted_options`` holds its options by name."""
     options = dict(sorted_options)
     if options.get("reads") == "one":

@@ -37,9 +37,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         return Half()
 
     monkeypatch.setattr(judgetrain.judges, "load_judge", load, raising=False)
-    verl._reward.cache_clear()
+    verl.reward_of.cache_clear()
     yield loaded_judges
-    verl._reward.cache_clear()
+    verl.reward_of.cache_clear()
 
 
 def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:
@@ -68,7 +68,7 @@ def test_what_is_missing_is_named(loads: list[Any]) -> None:
 
 
 def test_verl_loads_the_module_by_its_file(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``custom_reward_function.path`` and ``name`` do."""
+    # verl does so for ``custom_reward_function.path`` and ``name``.
     spec = importlib.util.spec_from_file_location("custom_module", Path(str(verl.__file__)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
