@@ -103,7 +103,8 @@ def test_a_broken_file_of_hashes_is_made_again(content: bytes, tmp_path: Path) -
 
 
 def test_a_name_with_brackets_is_that_file_and_no_glob(tmp_path: Path) -> None:
-    (place := tmp_path / "out[1]").mkdir()
+    place = tmp_path / "out[1]"
+    place.mkdir()
     for name in ("rows[1].jsonl", "rows1.jsonl"):
         (place / name).write_text(name)
     hashes = ContentHashes(None)

@@ -258,7 +258,7 @@ def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> 
 
 
 def test_idle_cores_are_those_of_the_quietest_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 0.8 seconds of eight cores 0.4, 0.2 and none are idle; what a user's guests take is in the user's time."""
+    # In three looks 0.4, 0.2 and 0 of the cores' 0.8 seconds are idle. Time of guests is part of the user's time.
     ends = ((0.0, 0.0), (0.4, 0.4), (1.0, 0.6), (1.8, 0.6))
     looks = iter([(user, 0.0, 0.0, idle * 0.8, idle * 0.2, 0.0, 0.0, 0.0, user, 0.0) for user, idle in ends])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(looks))
