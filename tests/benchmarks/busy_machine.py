@@ -37,9 +37,9 @@ PEER = "the same process as PyTorch starts it, with neither OMP_WAIT_POLICY nor 
 
 
 def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 1, 4)) -> list[Figure]:
-    """A figure for each number of busy processes: ours is now, the peer before."""
+    """Return a figure for each number of busy processes: ours is now, the peer before."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    found = []
+    rows = []
     for count in busy:
         beside = [subprocess.Popen(BUSY, start_new_session=True) for _ in range(count)]
 
@@ -53,8 +53,8 @@ def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 
         finally:
             for process in beside:
                 process.kill()
-        found.append(Figure(f"a step beside {count} busy processes", "ms", times["now"], times["before"], PEER))
-    return found
+        rows.append(Figure(f"a step beside {count} busy processes", "ms", times["now"], times["before"], PEER))
+    return rows
 
 
 def main() -> None:

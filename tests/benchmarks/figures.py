@@ -39,25 +39,25 @@ PROGRAMS: dict[str, tuple[str, Callable[..., list[Figure]], Mapping[str, Any]]] 
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs/figures.md"))
     options = parser.parse_args()
-    found = {}
+    measured = {}
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    told = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
+    facts = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
     for title, (_, figures, small) in reversed(PROGRAMS.items()):
         with redirect_stdout(StringIO()):
-            found[title] = figures(**small if options.tiny else {})
-        print(f"{title}\n\n{table(found[title])}\n", flush=True)
-    page = [PAGE.format(machine=_processor(), cores=os.cpu_count(), **told)]
-    page += [f"## {t}\n\n`python -m tests.benchmarks.{PROGRAMS[t][0]}`\n\n{table(found[t])}" for t in PROGRAMS]
+            measured[title] = figures(**small if options.tiny else {})
+        print(f"{title}\n\n{table(measured[title])}\n", flush=True)
+    page = [PAGE.format(machine=_processor(), cores=os.cpu_count(), **facts)]
+    page += [f"## {t}\n\n`python -m tests.benchmarks.{PROGRAMS[t][0]}`\n\n{table(measured[t])}" for t in PROGRAMS]
     options.out.write_text("\n\n".join(page) + "\n", encoding="utf-8")
 
 
 def _processor() -> str:
-    """The name that Linux gives the processor."""
+    """Return the name that Linux gives the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
 

@@ -38,7 +38,7 @@ def label(run: str, count: int, place: Path) -> None:
 
 
 def command(name: str, count: int, run: str, place: Path) -> list[str]:
-    """The command line of a stage at this size."""
+    """Return the command line of a stage at this size."""
     if name == "label":
         return ["tests.benchmarks.growth", "--run", run, "--sizes", str(count), "--label", str(place)]
     if name == "evaluate":
@@ -55,21 +55,21 @@ def command(name: str, count: int, run: str, place: Path) -> list[str]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--run", required=True)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 4000, 16000])
     parser.add_argument("--label", type=Path, help="label as many trees as the first size in this directory, and end")
-    said = parser.parse_args()
-    if said.label:
-        label(said.run, said.sizes[0], said.label)
+    options = parser.parse_args()
+    if options.label:
+        label(options.run, options.sizes[0], options.label)
         return
     base: dict[str, float] = {}
     print("| stage | size | CPU s | peak MiB | above MiB |\n| --- | --- | --- | --- | --- |")
-    for count in [min(said.sizes) // 20, *said.sizes]:
+    for count in [min(options.sizes) // 20, *options.sizes]:
         for name, each in EACH.items():
             with tempfile.TemporaryDirectory() as place:
-                words = command(name, each * count, said.run, Path(place))
+                words = command(name, each * count, options.run, Path(place))
                 child = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL)
                 _, status, used = os.wait4(child.pid, 0)
             if status:

@@ -75,13 +75,13 @@ def rows(directory: Path, adapter: str, files: str) -> list[Comparison]:
 
 
 def short(directory: Path) -> set[str]:
-    """The ids of the 300 comparisons of Eval-P that ``recipe=gemma`` measures on."""
+    """Return the ids of the 300 comparisons of Eval-P that ``recipe=gemma`` measures on."""
     config = configured("recipe=gemma", f"data_dir={directory}")
     return {c.id for c in load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, None).comparisons}
 
 
 def split(directory: Path, limit: int) -> tuple[list[Comparison], dict[str, list[Comparison]]]:
-    """Pairs to train on, and those to measure on, of Eval-P the first ``limit``.
+    """Return pairs to train on, and those to measure on, of Eval-P the first ``limit``.
 
     A query with six words in ten of one that might be measured on trains nothing.
     """
@@ -92,10 +92,14 @@ def split(directory: Path, limit: int) -> tuple[list[Comparison], dict[str, list
     for query in queries:
         held += [c for c in panda if c.dialogue.query == query] if len(held) < HELD else []
     measured = {"eval_p": rows(directory, "eval_p", "eval_p/dev.jsonl"), "pandalm": held}
-    known = [set(normalised(c.dialogue.query).split()) for each in measured.values() for c in each]
+    measured_words = [
+        set(normalised(c.dialogue.query).split()) for comparisons in measured.values() for c in comparisons
+    ]
     pool = [*panda, *rows(directory, "llmbar", "processed_pairs/*.jsonl")]
     words = [set(normalised(c.dialogue.query).split()) for c in pool]
-    train = [c for c, w in zip(pool, words, strict=True) if not any(len(w & v) > 0.6 * len(w | v) for v in known)]
+    train = [
+        c for c, w in zip(pool, words, strict=True) if not any(len(w & v) > 0.6 * len(w | v) for v in measured_words)
+    ]
     random.Random(5).shuffle(train)
     return train, measured | {"eval_p": measured["eval_p"][:limit]}
 
@@ -108,9 +112,13 @@ class Reader:
 
         config = ModelConfig(path=model, dtype="float32")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.criteria, self.micro = list(CRITERIA)[:criteria], micro
-        self.tokenizer, self.model = load_tokenizer(config), load_model(config, self.device).eval()
-        self.one, self.prompts, self.prompt = reads == "one", load_prompt_set("compact"), cache(self._prompt)
+        self.criteria = list(CRITERIA)[:criteria]
+        self.micro = micro
+        self.tokenizer = load_tokenizer(config)
+        self.model = load_model(config, self.device).eval()
+        self.one = reads == "one"
+        self.prompts = load_prompt_set("compact")
+        self.prompt = cache(self._prompt)
         self.said = [f"Score: {n}" for n in range(1, 6)] if self.one else ["Comparison: A", "Comparison: B"]
         self.tokens = [self._ids(text)[-1] for text in self.said]
         self.orders: tuple[Order, Order] = ("A", "B") if self.one else ("AB", "BA")
@@ -124,57 +132,58 @@ class Reader:
         return list(self.prompts.render(judgment_step(order), slots | cut))
 
     def _prompt(self, comparison: Comparison, order: Order, criterion: str) -> list[int]:
-        """Up to the token that is read, as stages train it."""
+        """Return the token ids up to the one that is read, as stages train it."""
         renderer = Renderer(self.tokenizer, ())
-        said = [{"role": "assistant", "content": self.said[0]}]
+        answer = [{"role": "assistant", "content": self.said[0]}]
         messages = self.messages(comparison, order, criterion)
-        before, after = renderer.tokens(renderer.prompt(messages), renderer.answer(messages, said) or "")
+        before, after = renderer.tokens(renderer.prompt(messages), renderer.answer(messages, answer) or "")
         return [*before, *after[: after.index(self.tokens[0])]]
 
     def examples(self, pairs: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
-        """What the pairs teach under each criterion: the scores of both responses, or the letter in both orders."""
+        """Yield what the pairs teach under each criterion: both responses' scores, or the letter in both orders."""
         for (n, c), (k, name), order in product(enumerate(pairs), enumerate(self.criteria), self.orders):
             ahead = {"A": 1.0, "B": -1.0}.get(str(c.label), 0.0) * (1 if order == self.orders[0] else -1)
             letter = "both are equal" if not ahead else f"{'A' if ahead > 0 else 'B'} is better"
-            said = f"Score: {3 + ahead:.0f}" if self.one else f"Comparison: {letter}."
-            row = sft_row(self.messages(c, order, name), said, "judgment", c, [f"{n}/c{k}/g0/{order}0"])
+            answer = f"Score: {3 + ahead:.0f}" if self.one else f"Comparison: {letter}."
+            row = sft_row(self.messages(c, order, name), answer, "judgment", c, [f"{n}/c{k}/g0/{order}0"])
             yield row | ({"ahead": ahead} if self.one else {})
 
     def leads(self, prompts: Sequence[list[int]]) -> Any:
-        """How far the first of every two prompts is ahead, as the logit of its win, float32 ``[n / 2]``."""
+        """Return how far the first of every two prompts is ahead, as the logit of its win, float32 ``[n / 2]``."""
         import torch
 
         width = max(map(len, prompts))
         ids, mask = (torch.zeros(len(prompts), width, dtype=torch.long) for _ in range(2))
         for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :], mask[row, width - len(prompt) :] = torch.tensor(prompt), 1
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
         ids = ids.to(self.device)
         mask = mask.to(self.device)
         places = (mask.cumsum(1) - 1).clamp(min=0)
         with torch.no_grad(), torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
-            found = self.model.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
+            output = self.model.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
         weights = self.model.get_output_embeddings().weight[self.tokens]
-        logits = found.last_hidden_state[:, -1].float() @ weights.float().T
+        logits = output.last_hidden_state[:, -1].float() @ weights.float().T
         if not self.one:
             return logits[::2, 0] - logits[::2, 1] - logits[1::2, 0] + logits[1::2, 1]
         scores = logits.softmax(-1) @ torch.arange(1.0, 6.0, device=self.device)
         return 2 * (scores[::2] - scores[1::2])
 
     def margins(self, comparisons: Sequence[Comparison]) -> list[list[float]]:
-        """The lead of the first response under each criterion, of two orders over both."""
+        """Return the lead of the first response under each criterion, over both orders where there are two."""
         every = product(enumerate(comparisons), enumerate(self.criteria))
-        asked = [((i, k), [self.prompt(c, o, name) for o in self.orders]) for (i, c), (k, name) in every]
-        asked.sort(key=lambda each: sum(map(len, each[1])))
-        found = [[0.0] * len(self.criteria) for _ in comparisons]
-        for part in (asked[i : i + self.micro] for i in range(0, len(asked), self.micro)):
+        questions = [((i, k), [self.prompt(c, o, name) for o in self.orders]) for (i, c), (k, name) in every]
+        questions.sort(key=lambda question: sum(map(len, question[1])))
+        margins = [[0.0] * len(self.criteria) for _ in comparisons]
+        for part in (questions[i : i + self.micro] for i in range(0, len(questions), self.micro)):
             leads = self.leads([prompt for _, prompts in part for prompt in prompts]).tolist()
             for ((i, k), _), lead in zip(part, leads, strict=True):
-                found[i][k] = lead
-        return found
+                margins[i][k] = lead
+        return margins
 
 
 def trained(base: Reader, options: Any, pairs: Sequence[Comparison], seed: int, place: Path, share: float) -> str:
-    """The judge that stage initial makes of the model and the pairs, the ranking loss having a share in its loss."""
+    """Return the judge that stage initial makes of the model and the pairs; ``share`` is that of the ranking loss."""
     settings = SupervisedConfig(
         learning_rate=options.rate,
         lora=options.lora,
@@ -190,13 +199,13 @@ def trained(base: Reader, options: Any, pairs: Sequence[Comparison], seed: int, 
 
 
 def right_of(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
-    """Which verdicts, by the mean lead, are the labels, bool ``[n]``; of a label that is a tie none is."""
+    """Return which verdicts, by the mean lead, are the labels, bool ``[n]``; none is a label that is a tie."""
     means = np.mean(leads, axis=1)
     return np.array([("A" if m > 0 else "B") == c.label for m, c in zip(means, comparisons, strict=True)])
 
 
 def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any]) -> str:
-    """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
+    """Return a table's row: the share of decided labels that are right, and the mean of both halves by length."""
     labels = [str(c.label) for c in comparisons]
     lengths = [c.longer for c in comparisons]
     queries = [c.dialogue.query for c in comparisons]
@@ -204,13 +213,12 @@ def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any
     balanced = length_balanced(right, labels, lengths)
     interval = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
     low, high = (100 * end for end in interval)
-    said = "–" if balanced is None else f"{100 * balanced:.1f} ({low:.1f}–{high:.1f})"
-    return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {said} |"
+    balanced_text = "–" if balanced is None else f"{100 * balanced:.1f} ({low:.1f}–{high:.1f})"
+    return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {balanced_text} |"
 
 
 def gain(comparisons: Sequence[Comparison], first: Sequence[Any], other: Sequence[Any]) -> str:
-    """How far the second judges' length-balanced agreement is above the first ones', in points, the mean of those who
-    are right; 95% over queries."""
+    """Return by how many points the second judges' length-balanced agreement is higher; 95% over queries."""
     more = np.mean(other, axis=0) - np.mean(first, axis=0)
     sides = [(c.label, c.longer) for c in comparisons]
     queries = [c.dialogue.query for c in comparisons]
@@ -225,9 +233,12 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[Any], other: Sequenc
 
 
 def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, Any]], length: bool) -> str:
-    """Strict agreement, ties too, of weights that stage calibrate's fit gives the criteria, and to the logarithm of the
-    lengths' ratio where ``length``; by folds of queries that had no part in fitting. Leads are parts of 1, as there."""
-    sides = [{f"{k}": lead / len(each) for k, lead in enumerate(each)} for each in leads]
+    """Return the strict agreement, ties too, of weights that stage calibrate's fit gives the criteria.
+
+    With ``length`` the logarithm of the lengths' ratio has a weight, too. It is measured on folds of queries that had
+    no part in fitting. Leads are parts of 1, as there.
+    """
+    sides = [{f"{k}": lead / len(of_criteria) for k, lead in enumerate(of_criteria)} for of_criteria in leads]
     for side, c in zip(sides, comparisons, strict=True):
         side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
     n = len(sides)
@@ -238,7 +249,7 @@ def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, An
 
 
 def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, Any]:
-    """The margins of an arm's judge on each benchmark, by criterion."""
+    """Return the margins of an arm's judge on each benchmark, by criterion."""
     reads, number, *share = arm.split(":")
     pairs = list(train)
     judge = Reader(options.model, reads, options.criteria, options.micro)
@@ -247,13 +258,13 @@ def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measur
     with TemporaryDirectory() as place:
         weight = float(share[0]) if share else float(judge.one)
         if pairs:
-            made = trained(judge, options, pairs, seed, Path(place), weight)
-            judge = Reader(made, reads, options.criteria, options.micro)
-        return {name: judge.margins(each) for name, each in measured.items()}
+            directory = trained(judge, options, pairs, seed, Path(place), weight)
+            judge = Reader(directory, reads, options.criteria, options.micro)
+        return {name: judge.margins(comparisons) for name, comparisons in measured.items()}
 
 
 def baselines(options: Any) -> Iterator[tuple[str, dict[str, bool]]]:
-    """Whether the verdict of each method, in both orders, is the label, by comparison; of stage evaluate."""
+    """Yield each method of stage evaluate, and by comparison whether its verdict in both orders is the label."""
     place = options.keep / "measured.jsonl"
     words = {
         "data_dir": options.directory,
@@ -270,12 +281,12 @@ def baselines(options: Any) -> Iterator[tuple[str, dict[str, bool]]]:
         "responses.contrast": "[]",
     }
     config = configured("recipe=gemma", *(f"{key}={word}" for key, word in words.items()), *options.override)
-    made = Pipeline(config).run("evaluate")
-    found = pd.read_parquet(made / "predictions.parquet")
-    found["right"] = (found.verdict_ab == found.label) & (found.verdict_ba == found.label)
-    for method, each in found.groupby("method", sort=False):
-        ids = each.comparison_id.str.removeprefix("both:")
-        yield str(method), dict(zip(ids, each.right, strict=True))
+    artifact = Pipeline(config).run("evaluate")
+    predictions = pd.read_parquet(artifact / "predictions.parquet")
+    predictions["right"] = (predictions.verdict_ab == predictions.label) & (predictions.verdict_ba == predictions.label)
+    for method, of_method in predictions.groupby("method", sort=False):
+        ids = of_method.comparison_id.str.removeprefix("both:")
+        yield str(method), dict(zip(ids, of_method.right, strict=True))
 
 
 def table(options: Any) -> Iterator[str]:
@@ -311,7 +322,7 @@ def table(options: Any) -> Iterator[str]:
         if len(some) >= FEWEST:
             # As parts of 1, which the fit expects: twice a difference of scores from 1 to 5, or two orders' log-odds.
             parts = [np.asarray(each) / 8 if one else np.tanh(np.asarray(each) / 4) for _, each in some]
-            plain, length = (fitted([c for c, _ in some], parts, known) for known in (False, True))
+            plain, length = (fitted([c for c, _ in some], parts, with_length) for with_length in (False, True))
             yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
 
     for arm, rate, seed in product(options.arms, options.rate, options.seeds):

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=500)
     parser.add_argument("--criteria", nargs="+", default=["own", "given", "shuffled"])
     options = parser.parse_args()
-    found: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    figures: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for directory in sorted(options.home.glob("artifacts/dpo/*/model")):
         seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
         kept = directory.parent / f"reading_one-{options.n}-{'-'.join(options.criteria)}.json"
@@ -50,25 +50,25 @@ def main() -> None:
             world = load_world(seed)  # the run named no rule, so that its seed drew it
             rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
             rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in rows]
-            made = list(measures(directory, world, rows[: options.n], rows[options.n :], options.criteria))
-            kept.write_text(json.dumps(made))
+            measured_rows = list(measures(directory, world, rows[: options.n], rows[options.n :], options.criteria))
+            kept.write_text(json.dumps(measured_rows))
         for row, measured in json.loads(kept.read_text()):
             for name, value in measured.items():
-                found[tuple(row)][name].append(value)
-    judges = max(len(each["agreement"]) for each in found.values())
-    first = 100 * np.array([x for each in found.values() for x in each.pop("first", [])])
+                figures[tuple(row)][name].append(value)
+    judges = max(len(of_row["agreement"]) for of_row in figures.values())
+    first = 100 * np.array([x for of_row in figures.values() for x in of_row.pop("first", [])])
     if len(first):
         print(f"the criterion that counts twice stands first in {first.mean():.1f}% of own lists", end="")
         print(f" ({first.min():.1f} to {first.max():.1f})")
     print(f"{judges} judges, n = {options.n} comparisons each; mean (least to most)\n")
     print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE")
-    for (reads, criteria, k, rule), each in found.items():
-        agreed = 100 * np.array(each["agreement"])
+    for (reads, criteria, k, rule), of_row in figures.items():
+        agreed = 100 * np.array(of_row["agreement"])
         of_eight = k * (8 if reads == "one" else 56)
-        told = f"{agreed.mean():.1f} ({agreed.min():.1f} to {agreed.max():.1f})"
-        error = f"{np.mean(each['ece']):.3f}" if each["ece"] else ""
-        tokens = f"{np.mean(each['tokens']):.0f}"
-        print(f"{reads:6} {criteria:9} {k:3} {rule:8} {told:>20} {tokens:>8} {of_eight:9} {error:>6}")
+        agreement = f"{agreed.mean():.1f} ({agreed.min():.1f} to {agreed.max():.1f})"
+        error = f"{np.mean(of_row['ece']):.3f}" if of_row["ece"] else ""
+        tokens = f"{np.mean(of_row['tokens']):.0f}"
+        print(f"{reads:6} {criteria:9} {k:3} {rule:8} {agreement:>20} {tokens:>8} {of_eight:9} {error:>6}")
 
 
 def measures(
@@ -79,7 +79,7 @@ def measures(
         judge = load_judge(directory, max(BRANCHES), reads=reads, early_stop=False)
         assert isinstance(judge, BranchingJudge)
         for criteria in whose:
-            trees, known = (grown(judge, by_criteria(each, criteria, reads)) for each in (rows, more))
+            trees, fitted_on = (grown(judge, by_criteria(comparisons, criteria, reads)) for comparisons in (rows, more))
             for k in BRANCHES if criteria == "own" else (len(trees[0].criteria),):
                 for rule in ("vote", "mean", "no tie"):
                     how = replace(judge.options, aggregation="vote" if rule == "vote" else "mean")
@@ -87,13 +87,13 @@ def measures(
                     predictions = [predict(tree, k, how, "x") for tree in trees]
                     right = [p.verdict == c.label for p, c in zip(predictions, rows, strict=True)]
                     tokens = np.mean([p.whole_cost.generated_tokens for p in predictions])
-                    found = {"agreement": float(np.mean(right)), "tokens": float(tokens)}
+                    values = {"agreement": float(np.mean(right)), "tokens": float(tokens)}
                     if (reads, criteria, k, rule) == ("two", "own", 1, "mean"):
-                        found["first"] = float(np.mean([_decides(world, tree) for tree in trees]))
-                    yield (reads, criteria, k, rule), found
+                        values["first"] = float(np.mean([_decides(world, tree) for tree in trees]))
+                    yield (reads, criteria, k, rule), values
                 how = replace(judge.options, aggregation="mean")
-                verdicts = [predict(tree, k, how, "x").verdict for tree in known]
-                measured = fitted(trees, rows, known, more, k, verdicts)
+                verdicts = [predict(tree, k, how, "x").verdict for tree in fitted_on]
+                measured = fitted(trees, rows, fitted_on, more, k, verdicts)
                 yield (reads, criteria, k, "fitted"), measured | {"tokens": float(tokens)}
         judge.close()
 
@@ -105,7 +105,7 @@ def _decides(world: World, tree: EvaluationTree) -> bool:
 
 
 def grown(judge: BranchingJudge, rows: Sequence[Comparison]) -> list[EvaluationTree]:
-    """The judge's trees, a batch of 150 at a time."""
+    """Return the judge's trees, grown 150 at a time."""
     parts = [rows[i : i + 150] for i in range(0, len(rows), 150)]
     return [tree for part in parts for tree in judge.ask(part, 0, numbers=[c.number for c in part])[0]]
 
@@ -113,7 +113,7 @@ def grown(judge: BranchingJudge, rows: Sequence[Comparison]) -> list[EvaluationT
 def fitted(
     trees: Sequence[EvaluationTree],
     rows: Sequence[Comparison],
-    known: Sequence[EvaluationTree],
+    fitted_on: Sequence[EvaluationTree],
     more: Sequence[Comparison],
     k: int,
     verdicts: Sequence[BothOrders],
@@ -123,7 +123,7 @@ def fitted(
     ``verdicts``: by the plain mean, on the comparisons that weights are fitted to.
     """
     labels: list[Verdict] = [c.label or "tie" for c in more]
-    margins = [margins_of(used(tree, k)) for tree in known]
+    margins = [margins_of(used(tree, k)) for tree in fitted_on]
     weights = fit(margins, labels, [c.dialogue.user_texts for c in more], verdicts)
     logits = [weights.logit(margins_of(used(tree, k))) for tree in trees]
     right = [weights.verdict(x) == c.label for x, c in zip(logits, rows, strict=True)]

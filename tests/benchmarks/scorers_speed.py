@@ -21,17 +21,17 @@ SIZES = (8, 32)
 
 
 def samples(prompts: int, of_each: int) -> list[Sample]:
-    """The annotator's judgments as answers to prompts of other judgments."""
+    """Return the annotator's judgments as answers to prompts of other judgments."""
     texts = [row["completion"][0]["content"] for row in examples(40) if row["level"] == "judgment"]
-    asked = [request.messages for request in judgments(prompts, 1, 1)]
-    return [Sample(asked[i // of_each], texts[i % len(texts)]) for i in range(prompts * of_each)]
+    prompts_of_judgments = [request.messages for request in judgments(prompts, 1, 1)]
+    return [Sample(prompts_of_judgments[i // of_each], texts[i % len(texts)]) for i in range(prompts * of_each)]
 
 
 @torch.inference_mode()
 def by_hand(scorer: TokenScorer, tokens: Sequence[Tokens], size: int) -> list[torch.Tensor]:
-    """Log-probabilities and entropies ``[steps, 2]`` of each answer."""
+    """Return log-probabilities and entropies ``[steps, 2]`` of each answer."""
     order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-    found: dict[int, torch.Tensor] = {}
+    tables: dict[int, torch.Tensor] = {}
     for start in range(0, len(order), size):
         batch = order[start : start + size]
         width = max(len(tokens[i]) for i in batch)
@@ -47,18 +47,18 @@ def by_hand(scorer: TokenScorer, tokens: Sequence[Tokens], size: int) -> list[to
         entropies = -(scores.exp() * scores).sum(dim=-1)
         table = torch.stack([scores.gather(1, targets[:, None])[:, 0], entropies], dim=1)
         parts = table.split([len(tokens[i].response) for i in batch])
-        found |= dict(zip(batch, parts, strict=True))
-    return [found[i] for i in range(len(tokens))]
+        tables |= dict(zip(batch, parts, strict=True))
+    return [tables[i] for i in range(len(tokens))]
 
 
 def figures(base: str = "world", prompts: int = 160, repeats: int = 3) -> list[Figure]:
-    """One answer to each prompt, and eight."""
+    """Return the figures of one answer to each prompt, and of eight."""
     one_core()
     scorer = TokenScorer.from_pretrained(base)
-    found = []
+    rows = []
     for of_each in (1, 8):
-        asked = samples(-(-prompts // of_each), of_each)
-        tokens = [each for each in scorer.encode(asked) if isinstance(each, Tokens)]
+        answers = samples(-(-prompts // of_each), of_each)
+        tokens = [encoded for encoded in scorer.encode(answers) if isinstance(encoded, Tokens)]
         for ours, theirs in zip(scorer.of_tokens(tokens), by_hand(scorer, tokens, SIZES[0]), strict=True):
             assert isinstance(ours, TokenStatistics)
             assert abs(torch.from_numpy(ours["logprob"]) - theirs[:, 0]).max() < 1e-3
@@ -66,12 +66,12 @@ def figures(base: str = "world", prompts: int = 160, repeats: int = 3) -> list[F
         peers = {str(size): lambda size=size, tokens=tokens: by_hand(scorer, tokens, size) and None for size in SIZES}
         ours = {"ours": lambda tokens=tokens: scorer.of_tokens(tokens) and None}
         seconds = in_turns(ours | peers, repeats)
-        speeds = {who: [len(tokens) / each for each in times] for who, times in seconds.items()}
+        speeds = {who: [len(tokens) / encoded for encoded in times] for who, times in seconds.items()}
         best = max(peers, key=lambda size: max(speeds[size]))
         peer = f"{versions('transformers', 'torch')}, batches of like length, the head on response positions"
         name = f"{base}, {of_each} to each of {len(tokens) // of_each} prompts"
-        found.append(Figure(name, "answers/s", speeds["ours"], speeds[best], peer, f"the peer's batches: {best}"))
-    return found
+        rows.append(Figure(name, "answers/s", speeds["ours"], speeds[best], peer, f"the peer's batches: {best}"))
+    return rows
 
 
 def main() -> None:

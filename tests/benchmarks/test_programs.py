@@ -67,5 +67,5 @@ def test_finished_runs_are_kept_and_read_again(tmp_path: Path) -> None:
 
 
 def test_floors_of_a_rule_are_below_its_ceilings() -> None:
-    found = of_rule(3, 240)
-    assert max(found["no label"].values()) < 0.8 < found["the rule"]["both_alike"]
+    agreement = of_rule(3, 240)
+    assert max(agreement["no label"].values()) < 0.8 < agreement["the rule"]["both_alike"]

@@ -44,42 +44,48 @@ PEER = "float32, no gradient checkpointing, group_by_length, precompute_ref_log_
 
 
 def loss_of(model: Any, start: Path, rows: Sequence[Row]) -> float:
-    """Mean over tokens of held-out completions; of pairs the mean DPO loss (branching paper, equation 2)."""
+    """Return the mean over tokens of held-out completions; of pairs the mean DPO loss (branching paper, equation 2)."""
     tokenizer = load_tokenizer(ModelConfig(path=str(start)))
     reference = load_model(ModelConfig(path=str(start)))
 
-    def said(of: Any, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
+    def logprobs(of: Any, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
         ids = torch.tensor([[*prompt, *answer]])
         scores = of(input_ids=ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
         return scores.gather(1, ids[0, len(prompt) :, None])
 
-    found = []
+    losses = []
     model.eval()
     with torch.no_grad():
         for row in fitting(rows, tokenizer, 4096, "rows").data:
             if "input_ids" in row:
                 begins = row["completion_mask"].index(1)
-                found.append(-said(model, row["input_ids"][:begins], row["input_ids"][begins:]))
+                losses.append(-logprobs(model, row["input_ids"][:begins], row["input_ids"][begins:]))
             else:
                 sides = [
-                    (said(model, row["prompt_ids"], row[name]) - said(reference, row["prompt_ids"], row[name])).sum()
+                    (
+                        logprobs(model, row["prompt_ids"], row[name])
+                        - logprobs(reference, row["prompt_ids"], row[name])
+                    ).sum()
                     for name in ("chosen_ids", "rejected_ids")
                 ]
-                found.append(torch.nn.functional.softplus(-BETA * (sides[0] - sides[1])).reshape(1, 1))
-    return float(torch.cat(found).mean())
+                losses.append(torch.nn.functional.softplus(-BETA * (sides[0] - sides[1])).reshape(1, 1))
+    return float(torch.cat(losses).mean())
 
 
 class Arms:
     """Both trainers on the same rows: each gives its loop's seconds, and keeps its reference's and held-out loss."""
 
     def __init__(self, start: Path, rows: Sequence[Row], held: Sequence[Row]) -> None:
-        self.start, self.rows, self.held, self.dpo = start, [*rows], held, "chosen" in rows[0]
+        self.start = start
+        self.rows = [*rows]
+        self.held = held
+        self.dpo = "chosen" in rows[0]
         self.losses: dict[str, float] = {}
         self.reference: dict[str, list[float]] = {"ours": [], "trl": []}
         self._turn = 0
 
     def ours(self) -> float:
-        """This project's stage; the reference's seconds are those of its whole stage."""
+        """Return the seconds of this project's stage; the reference's are those of its whole stage."""
         with TemporaryDirectory() as name:
             place = Path(name)
             shared: dict[str, Any] = {"learning_rate": RATE, "per_device_train_batch_size": BATCH, "save_steps": 10**6}
@@ -104,13 +110,14 @@ class Arms:
         return seconds
 
     def bare(self) -> float:
-        """No trainer: the products that SFT cannot do without, on the batches of :meth:`ours`, and AdamW's steps."""
+        """Return the seconds without a trainer: the products that SFT needs, on the same batches, and AdamW's steps."""
         start = ModelConfig(path=str(self.start))
-        found = fitting(self.rows, tokenizer := load_tokenizer(start), 4096, "rows")
+        tokenizer = load_tokenizer(start)
+        tokenised = fitting(self.rows, tokenizer, 4096, "rows")
         batches = []
-        places = order(found.lengths, BATCH, 1, 0)
+        places = order(tokenised.lengths, BATCH, 1, 0)
         for at in range(0, len(places), BATCH):
-            rows = [found.data[i] for i in places[at : at + BATCH]]
+            rows = [tokenised.data[i] for i in places[at : at + BATCH]]
             ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True, tokenizer.pad_token_id)
             answers = pad_sequence([torch.tensor(row["completion_mask"]) for row in rows], True).bool()
             lengths = torch.tensor([len(row["input_ids"]) for row in rows])
@@ -128,15 +135,15 @@ class Arms:
         return time.process_time() - began
 
     def trl(self) -> float:
-        """TRL's trainer; its reference's seconds are those of precomputing alone."""
+        """Return the seconds of TRL's trainer; its reference's are those of precomputing alone."""
         self._turn += 1  # another order, or it would find its reference's log-probabilities cached
         rows = random.Random(self._turn).sample(self.rows, len(self.rows))
         keep = ("prompt", "chosen", "rejected", "completion")
         data = Dataset.from_list([{k: v for k, v in row.items() if k in keep} for row in rows])
-        own: dict[str, Any] = {"completion_only_loss": True}
+        options: dict[str, Any] = {"completion_only_loss": True}
         if self.dpo:
-            own = {"precompute_ref_log_probs": True, "precompute_ref_batch_size": BATCH, "beta": BETA}
-            own["remove_unused_columns"] = False  # or pairs have no lengths to be grouped by
+            options = {"precompute_ref_log_probs": True, "precompute_ref_batch_size": BATCH, "beta": BETA}
+            options["remove_unused_columns"] = False  # or pairs have no lengths to be grouped by
             data = data.add_column("length", [len(str(row)) for row in rows])
         with TemporaryDirectory() as place:
             args = (DPOConfig if self.dpo else SFTConfig)(
@@ -157,7 +164,7 @@ class Arms:
                 disable_tqdm=True,
                 dataloader_pin_memory=False,
                 seed=1,
-                **own,
+                **options,
             )
             start = ModelConfig(path=str(self.start))
             parts = {"model": load_model(start), "args": args, "train_dataset": data}
@@ -178,25 +185,25 @@ class Arms:
 
 
 def timed(owner: type, name: str, run: Callable[[], object]) -> list[float]:
-    """Seconds of a processor of each call of a method, while ``run`` runs."""
+    """Return the processor seconds of each call of a method, while ``run`` runs."""
     whole = getattr(owner, name)
-    found = list[float]()
+    seconds = list[float]()
 
     def call(*args: Any, **kwargs: Any) -> Any:
         began = time.process_time()
         result = whole(*args, **kwargs)
-        found.append(time.process_time() - began)
+        seconds.append(time.process_time() - began)
         return result
 
     with patch.object(owner, name, call):
         run()
-    return found
+    return seconds
 
 
 def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> list[Figure]:
-    """The loops, and DPO with its reference."""
+    """Return the figures of the training loops, and of DPO with its reference."""
     one_core()
-    found = []
+    measured = []
     peer = f"{versions('trl', 'transformers', 'torch')}; {PEER}"
     with TemporaryDirectory() as place, ExitStack() as quiet:
         quiet.enter_context(redirect_stdout(StringIO()))
@@ -217,12 +224,12 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
 
             name = f"{what}, {base}, {count} rows"
             unit = "rows/s"
-            found.append(Figure(name, unit, speeds("ours"), speeds("trl"), peer, losses))
+            measured.append(Figure(name, unit, speeds("ours"), speeds("trl"), peer, losses))
             if what == "DPO":
                 both = {k: [a + b for a, b in zip(seconds[k], arms.reference[k], strict=True)] for k in seconds}
                 name += ", with its reference"
-                found.append(Figure(name, unit, speeds("ours", both), speeds("trl", both), peer))
-    return found
+                measured.append(Figure(name, unit, speeds("ours", both), speeds("trl", both), peer))
+    return measured
 
 
 def main() -> None:

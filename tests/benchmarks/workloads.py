@@ -21,30 +21,30 @@ PROMPTS = "compact"
 
 @cache
 def examples(comparisons: int) -> tuple[Row, ...]:
-    """What the annotator of the quickstart's world teaches about so many comparisons, shuffled."""
+    """Return what the annotator of the quickstart's world teaches about so many comparisons, shuffled."""
     words = [f"dialogues.world.train_dialogues={2 * comparisons}", f"cluster.sample={comparisons}"]
     words += [f"teacher.comparisons={comparisons}", "teacher.judged=null", "cluster.n_clusters=4", "track.tracker=none"]
     with TemporaryDirectory() as place:
-        made = Pipeline(configured("recipe=quickstart", f"output_dir={place}", *words)).run("teacher")
-        rows = [*read_rows(Path(made), "examples")]
+        artifact = Pipeline(configured("recipe=quickstart", f"output_dir={place}", *words)).run("teacher")
+        rows = [*read_rows(Path(artifact), "examples")]
     random.Random(0).shuffle(rows)
     return tuple(rows)
 
 
 def pairs(comparisons: int) -> list[Row]:
-    """Pairs of judgments: the annotator's, and the same with every score mirrored."""
-    found = []
+    """Return pairs of judgments: the annotator's, and the same with every score mirrored."""
+    rows = []
     for row in examples(comparisons):
         text = row["completion"][0]["content"]
         if row["level"] == "judgment" and text.translate(MIRRORED) != text:
             sides = {"chosen": text, "rejected": text.translate(MIRRORED)}
-            answers = {side: [{"role": "assistant", "content": said}] for side, said in sides.items()}
-            found.append({"prompt": row["prompt"], "level": "judgment", "nodes": row["nodes"], **answers})
-    return found
+            answers = {side: [{"role": "assistant", "content": answer}] for side, answer in sides.items()}
+            rows.append({"prompt": row["prompt"], "level": "judgment", "nodes": row["nodes"], **answers})
+    return rows
 
 
 def judgments(comparisons: int, criteria: int, of_each: int, tokens: int = 64) -> list[Request]:
-    """Requests for judgments at temperature 1: ``comparisons`` x ``criteria`` prompts, each so many times."""
+    """Return requests for judgments at temperature 1: ``comparisons`` x ``criteria`` prompts, each so many times."""
     prompts = load_prompt_set(PROMPTS)
     sampling = Sampling(temperature=1.0, max_new_tokens=tokens)
     lists = [row["completion"][0]["content"] for row in examples(40) if row["level"] == "criteria"]
