@@ -44,8 +44,10 @@ class Browser:
         )
         for fd in (ours[0], theirs[1], *ends):
             os.close(fd)
-        self._send, self._read = os.fdopen(ours[1], "wb", 0), os.fdopen(theirs[0], "rb", 0)
-        self._come, self._number = b"", 0
+        self._send = os.fdopen(ours[1], "wb", 0)
+        self._read = os.fdopen(theirs[0], "rb", 0)
+        self._come = b""
+        self._number = 0
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         page = next(t for t in self._call("Target.getTargets")["targetInfos"] if t["type"] == "page")

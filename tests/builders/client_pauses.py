@@ -2,4 +2,5 @@
 
 import openai._base_client as client
 
-client.INITIAL_RETRY_DELAY, client.MAX_RETRY_DELAY = 0.002, 0.02
+client.INITIAL_RETRY_DELAY = 0.002
+client.MAX_RETRY_DELAY = 0.02

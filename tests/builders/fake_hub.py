@@ -44,7 +44,7 @@ class FakeHub(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the address at which it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -66,7 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
-        model, (kind, revision) = "/".join(parts[:2]), parts[2:4] or ("revision", "main")
+        model = "/".join(parts[:2])
+        (kind, revision) = parts[2:4] or ("revision", "main")
         self.server.looked_up.append(model)
         if self.server.known is not None and model not in self.server.known:
             return self._answer({"error": "Repository not found"}, 404, "RepoNotFound")
@@ -117,7 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
                     value = entry["value"]
                     self.server.files.setdefault(repository, {})[value["path"]] = base64.b64decode(value["content"])
             oid = hashlib.sha1(repr(sorted(self.server.files[repository].items())).encode()).hexdigest()
-            self.server.commits[oid], self.server.heads[repository] = dict(self.server.files[repository]), oid
+            self.server.commits[oid] = dict(self.server.files[repository])
+            self.server.heads[repository] = oid
             return self._answer({"commitUrl": f"{self.server.url}/{repository}/commit/{oid}", "commitOid": oid})
         return self._answer({})
 

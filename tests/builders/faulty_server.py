@@ -85,13 +85,19 @@ class FixedWindow(dict):
     """
 
     def __init__(self, limit, now, seconds=60.0, headers=None):
-        self.limit, self.now, self.seconds, self.headers = limit, now, seconds, headers or {}
-        self.start, self.taken, self.refused = None, 0, 0
+        self.limit = limit
+        self.now = now
+        self.seconds = seconds
+        self.headers = headers or {}
+        self.start = None
+        self.taken = 0
+        self.refused = 0
 
     def get(self, text, default=None):
         now = self.now()
         if self.start is None or now - self.start >= self.seconds:
-            self.start, self.taken = now, 0
+            self.start = now
+            self.taken = 0
         if self.taken >= self.limit:
             self.refused += 1
             return [(429, self.headers)]
@@ -106,7 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        sent = self.rfile.read(length := int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        sent = self.rfile.read(length)
         if len(sent) < length:  # of a process that was killed
             return
         body = json.loads(sent)

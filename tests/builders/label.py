@@ -39,7 +39,8 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
         for number, word in enumerate(guidelines):
             leaves = []
             for i, letter in enumerate(word):
-                order, (a, b) = ("AB" if i < len(word) / 2 else "BA"), SCORES[letter]
+                order = "AB" if i < len(word) / 2 else "BA"
+                (a, b) = SCORES[letter]
                 failure = "no_scores" if letter == "?" else None
                 text = f"reasons {letter} {'abcdefgh'[i]}"
                 leaves.append(leaf(f"{base}/g{number}/{i}", order, text, a, b, failure))  # type: ignore[arg-type]

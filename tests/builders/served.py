@@ -30,7 +30,8 @@ class Served:
     """A server's process, its address (``url``: where it does not say it), and its log."""
 
     def __init__(self, command: Sequence[str], log: Path, url: str = "", **environment: str) -> None:
-        self._log, self._from = log, log.stat().st_size if log.exists() else 0
+        self._log = log
+        self._from = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
         self.url = url
@@ -52,7 +53,7 @@ class Served:
 
     @property
     def log(self) -> str:
-        """What it has said since it was started."""
+        """Return what it has said since it was started."""
         return self._log.read_bytes()[self._from :].decode()
 
 
@@ -78,7 +79,8 @@ class NotingJudge(LongerJudge):
     """Takes its time for a batch, and notes whom it judged before anybody is told."""
 
     def __init__(self, directory: Path, seconds: float) -> None:
-        self._notes, self._seconds = directory / "judged.txt", seconds
+        self._notes = directory / "judged.txt"
+        self._seconds = seconds
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         time.sleep(self._seconds)

@@ -102,7 +102,9 @@ def _read(directory: Path) -> OfflineRun:
         record.ParseFromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            run.id, run.group, run.job_type = record.run.run_id, record.run.run_group, record.run.job_type
+            run.id = record.run.run_id
+            run.group = record.run.run_group
+            run.job_type = record.run.job_type
             run.sweep = record.run.sweep_id
             run.tags = list(record.run.tags)
             run.config = _value(record.run.config.update)
