@@ -132,7 +132,7 @@ def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> N
 
 
 def test_adapters_load_with_a_tokenizer_and_are_said_to_lack_one(tmp_path: Path) -> None:
-    """As the paper's encoder is published: adapters alone, whose base model has the tokenizer."""
+    # The paper's encoder is published so: adapters alone, whose base model has the tokenizer.
     base = AutoModelForCausalLM.from_pretrained(WORLD_BASE)
     lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
     get_peft_model(base, lora).save_pretrained(tmp_path)
@@ -197,7 +197,7 @@ def test_a_tokenizer_file_that_cuts_is_not_heeded(tmp_path: Path) -> None:
 
 
 def test_texts_that_the_encoder_cuts_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its tokenizer: of a window of 12 tokens, texts of 13 and of 40 are cut."""
+    # The encoder reads 12 tokens by its own tokenizer, so that texts of 13 and of 40 are cut.
     encoder = tmp_path / "encoder"
     shutil.copytree(WORLD_BASE, encoder)
     tokenizer_config = json.loads((encoder / "tokenizer_config.json").read_text())

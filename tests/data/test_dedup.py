@@ -86,7 +86,7 @@ def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) 
 def test_a_long_system_prompt_in_common_makes_no_near_duplicates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a hundred unlike questions to one assistant all are kept, and so are pairs of answers to one long query."""
+    # All of a hundred unlike questions to one assistant are kept, and so are pairs of answers to one long query.
     rng = random.Random(5)
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ll", "mn", "rst", "v")]
 
@@ -170,7 +170,8 @@ def test_dialogues_that_hold_a_benchmark_query_are_removed(
 ) -> None:
     rows = [as_row(row), {"query": "Something else altogether, on gardens."}]
     evaluated = configured(tmp_path, rows, BENCH)
-    evaluated.evaluate.benchmarks, evaluated.dialogues.decontaminate = evaluated.dialogues.decontaminate, []
+    evaluated.evaluate.benchmarks = evaluated.dialogues.decontaminate
+    evaluated.dialogues.decontaminate = []
     assert not run(tmp_path, evaluated).totals()["counts"]["dropped"], "evaluated on, and not named"
     out = run(tmp_path, configured(tmp_path, rows, BENCH))
     assert out.totals()["counts"]["dropped"] == ({"contaminated": 1} if near else {})

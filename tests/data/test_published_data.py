@@ -89,7 +89,7 @@ def test_gpt_4_on_the_majority_of_human_votes(table: dict[str, Row], turn: int) 
 
 @pytest.mark.skipif(not GLASSBOX.exists(), reason="no published glass-box files at hand")
 def test_the_stored_sentprob_rows_come_out_to_four_digits(tmp_path: Path) -> None:
-    """The glass-box paper's table 1 of its own files: two SentProb rows, what differs, and what has no data."""
+    # The glass-box paper's table 1 of its own files: two SentProb rows, what differs, and what has no data.
     config = composed("recipe=tables/glassbox_stored", f"data_dir={DATA}")
     out = StageRun(tmp_path / "correlate", "correlate", 1, Console(), home=tmp_path)
     correlate_stage.run(CorrelateSettings.of(config), {}, out)

@@ -29,7 +29,7 @@ TOLD = 'I look it up.\n\nCall of weather: {"city": "Oslo"}\n\nResult of weather:
 
 
 @pytest.mark.parametrize(
-    ("turns", "told"),
+    ("turns", "expected"),
     [
         ([ASKED, *TRACE], [("user", ASKED["content"]), ("assistant", TOLD)]),
         (  # nothing said beside the call, arguments as an object, as Parquet fills what others have
@@ -55,8 +55,10 @@ TOLD = 'I look it up.\n\nCall of weather: {"city": "Oslo"}\n\nResult of weather:
         ),
     ],
 )  # fmt: skip
-def test_calls_and_results_are_told_in_the_assistant_s_message(turns: list[Any], told: list[tuple[str, str]]) -> None:
-    assert said(turns) == told
+def test_calls_and_results_are_told_in_the_assistant_s_message(
+    turns: list[Any], expected: list[tuple[str, str]]
+) -> None:
+    assert said(turns) == expected
 
 
 @pytest.mark.parametrize(
@@ -171,8 +173,8 @@ def test_all_numbers_of_a_column_say_what_one_of_them_means(
     labels: list[Any], scores: list[float], tmp_path: Path
 ) -> None:
     # Each on a query of its own: ratings of one query would make a pair.
-    found = comparisons(read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate(labels)]))
-    assert [c.rating_a.score for c in found if c.rating_a] == pytest.approx(scores)
+    compared = comparisons(read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate(labels)]))
+    assert [c.rating_a.score for c in compared if c.rating_a] == pytest.approx(scores)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +201,8 @@ def test_numbers_that_do_not_tell_their_scale_are_read_as_nothing(
 
 def test_a_highest_rating_below_the_scale_s_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate((1, 2, 3))])
-    told = "".join(capsys.readouterr())
-    assert "the highest rating is 3, and ratings are read as 1 to 5" in " ".join(told.split())
+    printed = "".join(capsys.readouterr())
+    assert "the highest rating is 3, and ratings are read as 1 to 5" in " ".join(printed.split())
     read(tmp_path, [row(f"r{i}", label, query=f"q{i}") for i, label in enumerate((1, 5))])
     assert "highest rating" not in "".join(capsys.readouterr())
 
@@ -223,7 +225,8 @@ def test_two_labels_of_one_query_make_a_labelled_comparison(tmp_path: Path) -> N
         row("lonely", 3, id=7),
         row("lonely", 2, id=8),  # the same words make no pair, and are a duplicate
     ]
-    labelled = comparisons(out := read(tmp_path, rows))
+    out = read(tmp_path, rows)
+    labelled = comparisons(out)
     assert [(c.id, c.response_a, c.response_b, c.label, c.alone) for c in labelled] == [
         ("s:7", "worst", "best", "B", False),
         ("s:7#2", "worst too", "good", "B", False),

@@ -48,7 +48,7 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         ([], "needs a criterion"),
         (3, "expected a list of criteria, found int"),
@@ -76,8 +76,8 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
         ),
     ],
 )  # fmt: skip
-def test_bad_rubrics_are_refused_by_criterion_and_column(raw: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="(?s)" + told.replace("(", r"\(")):
+def test_bad_rubrics_are_refused_by_criterion_and_column(raw: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="(?s)" + message.replace("(", r"\(")):
         rubric_of(raw)
 
 

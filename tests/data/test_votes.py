@@ -25,7 +25,7 @@ LONG = "Seven is a prime number, and so are eleven and thirteen."
 
 
 def pair(label: str | None, query: str = "Name a prime.", swapped: bool = False, **others: Any) -> Labelled:
-    """A row on the short response against the long one; the label is of this order, whichever way the row has it."""
+    """Return a row on the short response against the long one; the label is of this order, whichever the row has."""
     row = {"query": query, "response_a": SHORT, "response_b": LONG, "label": label, **others}
     if swapped:
         mirrored = {"A": "B", "B": "A"}.get(str(label), label)
@@ -108,7 +108,7 @@ def test_a_benchmark_of_contradictions_alone_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "agreed", "labelled", "told"),
+    ("rows", "agreed", "labelled", "message"),
     [
         # Of three votes two are for the longer response, which the judge says.
         ([pair("B"), pair("A"), pair("B", swapped=True)], 4, 4, "1 pairs of responses stand in several rows"),
@@ -119,7 +119,12 @@ def test_a_benchmark_of_contradictions_alone_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_stage_judge_counts_a_pair_once_and_says_so(
-    rows: Sequence[Labelled], agreed: int, labelled: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rows: Sequence[Labelled],
+    agreed: int,
+    labelled: int,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = write_lines(tmp_path / "rows.jsonl", [*rows, *OTHERS])
     directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}")
@@ -129,11 +134,11 @@ def test_stage_judge_counts_a_pair_once_and_says_so(
     assert [row["label"] for row in read_rows(directory, "verdicts")][: len(rows)] == [row["label"] for row in rows]
     captured = capsys.readouterr()
     words = " ".join((captured.out + captured.err).split())
-    assert (told in words) and (bool(told) == ("with different labels" in words))
+    assert (message in words) and (bool(message) == ("with different labels" in words))
 
 
 def trained_on(directory: Path, rows: Sequence[Labelled], **source: Any) -> list[dict[str, Any]]:
-    """The comparisons that stage dialogues leaves for training."""
+    """Return the comparisons that stage dialogues leaves for training."""
     path = write_lines(directory / "rows.jsonl", rows)
     config = DialoguesConfig([DialogueSourceConfig(name="src", path=path, **source)])
     return list(read_rows(run_dialogues(directory, config).directory, "comparisons"))
@@ -152,10 +157,10 @@ def trained_on(directory: Path, rows: Sequence[Labelled], **source: Any) -> list
     ],
 )
 def test_training_learns_the_majority_of_a_pair(rows: Sequence[Labelled], expected: str | None, tmp_path: Path) -> None:
-    found = trained_on(tmp_path, [*rows, *OTHERS])
+    kept = trained_on(tmp_path, [*rows, *OTHERS])
     # The first row is kept, in its own order.
-    assert found[0]["response_a"] == rows[0]["response_a"]
-    assert [row["label"] for row in found] == [expected, "B", "B", "B"]
+    assert kept[0]["response_a"] == rows[0]["response_a"]
+    assert [row["label"] for row in kept] == [expected, "B", "B", "B"]
 
 
 def test_rated_responses_that_make_a_pair_both_ways_teach_no_winner(tmp_path: Path) -> None:
@@ -163,15 +168,15 @@ def test_rated_responses_that_make_a_pair_both_ways_teach_no_winner(tmp_path: Pa
         return {"query": "Name a prime.", "response": response, "label": score}
 
     rows = [rated(SHORT, 1), rated(SHORT, 5), rated(LONG, 3), rated(LONG, 4)]
-    (found,) = trained_on(tmp_path, rows, labels={"1": "0", "5": "1"})
-    assert found["label"] is None
+    (kept,) = trained_on(tmp_path, rows, labels={"1": "0", "5": "1"})
+    assert kept["label"] is None
 
 
 def test_a_row_that_is_left_out_votes_on_nothing_else(tmp_path: Path) -> None:
     # The second row is left out for its id; that the third is on its pair must not change the first one's label.
     rows = [pair("B", id="x"), pair("A", "Another.", id="x"), pair("B", "Another.", id="y")]
-    (found,) = trained_on(tmp_path, rows)
-    assert (found["id"], found["label"]) == ("src:x", "B")
+    (kept,) = trained_on(tmp_path, rows)
+    assert (kept["id"], kept["label"]) == ("src:x", "B")
 
 
 def test_a_pair_under_other_criteria_is_another_one_in_training(tmp_path: Path) -> None:

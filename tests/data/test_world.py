@@ -50,7 +50,7 @@ def test_labels_follow_the_rule_read_from_the_text() -> None:
 
 
 def test_every_seed_draws_its_rule_and_all_properties_and_orders_come_up() -> None:
-    """The three properties of 12 kinds over 200 rules: each of ten as often as another, in each place."""
+    # The three properties of 12 kinds over 200 rules: each of ten as often as another, in each place.
     assert load_world(4).deciding == load_world(4).deciding != load_world(5).deciding
     places: dict[str, Counter[str]] = {place: Counter() for place in ("primary", "secondary", "decoy")}
     for seed in range(200):
@@ -192,7 +192,7 @@ def test_no_rule_without_labels_or_with_seventy_comes_near_the_ceiling() -> None
 
 
 def test_who_wrote_what_tells_nothing() -> None:
-    """The three writers' responses show equally much (a test of ranks over 4,400 responses)."""
+    # The three writers' responses show equally much (a test of ranks over 4,400 responses).
     comparisons = other_comparisons(load_world(3), 0, 2200)
     grades: dict[str, list[int]] = {}
     for comparison in comparisons:
@@ -203,7 +203,7 @@ def test_who_wrote_what_tells_nothing() -> None:
 
 
 def test_a_vote_of_rules_believes_those_that_get_labels_right() -> None:
-    """Two rules, three labels: by hand exp(3) speaks for the rule that is right once more than the other."""
+    # Two rules, three labels: by hand exp(3) speaks for the rule that is right once more than the other.
     leads = np.array([[2.0, -1.0], [-1.0, 2.0], [1.0, 1.0]])
     reading = PerfectReading(leads, leads, leads[:, 0], ["news"] * 3, [("ann", "ben")] * 3, np.zeros(3))
     labelled = replace(reading, labels=np.array([1.0, -1.0, 1.0]))
@@ -215,7 +215,7 @@ def test_a_vote_of_rules_believes_those_that_get_labels_right() -> None:
 
 
 def test_phrases_that_never_meet_are_one_group() -> None:
-    """Two sets of sentences, one of each in every text: those of a set never meet, those of two sets do."""
+    # Two sets of sentences, one of each in every text: those of a set never meet, those of two sets do.
     rng = random.Random(0)
     colours = ["the wall is red .", "it was painted blue ."]
     sizes = ["a very large house .", "quite small it is ."]
@@ -331,7 +331,8 @@ def test_it_errs_as_often_as_stated_and_leans_to_the_first(error_rate: float) ->
         for _ in range(4):
             text = referee.pairwise(item.dialogue.query, item.response_a, item.response_b, rng)
             draws += 1
-            if (verdict := read_verdict(text).value) != item.label:
+            verdict = read_verdict(text).value
+            if verdict != item.label:
                 wrong[verdict] += 1
     # A slip lands on the right verdict by chance, so fewer are seen than are made.
     assert 0.5 * error_rate < wrong.total() / draws < error_rate
@@ -382,7 +383,7 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
 
 
 def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:
-    """Two of three pairs speak for an example, one for thanks, one against; the known one has a pair's weight."""
+    # Two of three pairs speak for an example, one for thanks, one against; the known one has a pair's weight.
     language = load_language()
     names = ("example", "thanks")
     strong = {name: language.properties[name].strong[0].format(thing=language.things[0]) for name in names}
