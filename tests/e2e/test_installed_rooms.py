@@ -150,7 +150,7 @@ def test_an_installed_kind_is_a_judge_in_python_and_a_reward(environment: Path) 
     ],
 )
 def test_a_package_that_cannot_be_used_is_named(content: str | None, message: str, tmp_path: Path) -> None:
-    """Its metadata is what an installer writes."""
+    # Its metadata is what an installer writes.
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").touch()
     (tmp_path / "mine" / "pandalm.yaml").touch()
