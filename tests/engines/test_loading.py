@@ -157,7 +157,9 @@ def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path
     first = loading.load_tokenizer(ModelConfig(path=str(directory)))
     ids = first("exactly three cups").input_ids
     template = first.chat_template
-    first.padding_side, first.chat_template, first.pad_token = "right", "another", None
+    first.padding_side = "right"
+    first.chat_template = "another"
+    first.pad_token = None
     config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
     with monkeypatch.context() as context:
         context.delattr(loading, "from_pretrained")
@@ -229,11 +231,11 @@ def copied(directory: Path, layers: int) -> ModelConfig:
 
 
 @pytest.mark.parametrize(
-    ("layers", "told"),
+    ("layers", "message"),
     [(1, "9 weights are missing, as model.layers.4"), (-1, "9 weights are of layers it does not have")],
 )
-def test_layers_and_weights_belong_together(layers: int, told: str, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=told):
+def test_layers_and_weights_belong_together(layers: int, message: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=message):
         loading.load_model(copied(tmp_path, layers))
 
 
@@ -268,7 +270,7 @@ def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"constrained": "false"}', "constrained: expected bool, found 'false'"),
         ('{"criteria": "ten"}', "criteria: expected int"),
@@ -277,9 +279,9 @@ def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp
         ("{", "not JSON"),
     ],
 )
-def test_what_is_written_beside_a_judge_has_its_types(text: str, told: str, tmp_path: Path) -> None:
+def test_what_is_written_beside_a_judge_has_its_types(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "judge.json").write_text(text)
-    with pytest.raises(ConfigError, match=f"judge.json: {told}"):
+    with pytest.raises(ConfigError, match=f"judge.json: {message}"):
         JudgeConfig.load(tmp_path)
     (tmp_path / "judge.json").write_text('{"criteria": 7, "temperature": 1, "fitted": null}')
     assert JudgeConfig.load(tmp_path).temperature == 1 and criteria_of(tmp_path) == 7

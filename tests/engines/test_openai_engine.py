@@ -223,7 +223,7 @@ def test_a_server_that_falls_silent_is_not_waited_for_longer_than_the_limit(serv
 
 
 def test_a_server_that_takes_no_connection_is_not_waited_for(config):
-    """The address is one that nobody answers at; where no network is, it is refused at once."""
+    # The address is one that nobody answers at; where no network is, it is refused at once.
     config.base_url = "http://192.0.2.1:9/v1"
     config.connect_timeout = 0.2
     config.timeout = 60.0
@@ -359,13 +359,13 @@ def broken(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
 
 
 BROKEN = {
-    "another score": broken(lambda said: said | {"Response A Score": 7}),
-    "a score in words": broken(lambda said: said | {"Response A Score": "5"}),
-    "true": broken(lambda said: said | {"Response A Score": True}),
-    "a part too few": broken(lambda said: {name: value for name, value in said.items() if name != "Comparison"}),
-    "a part too many": broken(lambda said: said | {"Verdict": "B"}),
-    "a part that is no text": broken(lambda said: said | {"Comparison": {"better": "A"}}),
-    "pairs": broken(lambda said: [*said.items()]),
+    "another score": broken(lambda reply: reply | {"Response A Score": 7}),
+    "a score in words": broken(lambda reply: reply | {"Response A Score": "5"}),
+    "true": broken(lambda reply: reply | {"Response A Score": True}),
+    "a part too few": broken(lambda reply: {name: value for name, value in reply.items() if name != "Comparison"}),
+    "a part too many": broken(lambda reply: reply | {"Verdict": "B"}),
+    "a part that is no text": broken(lambda reply: reply | {"Comparison": {"better": "A"}}),
+    "pairs": broken(lambda reply: [*reply.items()]),
     "a score twice": lambda prompt: json.dumps(judgment(prompt)).replace("{", '{"Response A Score": 5, ', 1),
     "more after it": lambda prompt: f"{json.dumps(judgment(prompt))}\nResponse A Score: 5",
     "a list without end": lambda prompt: "[" * 100_000,

@@ -216,7 +216,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(server: FaultyServer, monk
 
 
 def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Path) -> None:
-    """Each request may take 40 tokens and more, and takes 10: eight at once hold more than the limit."""
+    # Each request may take 40 tokens and more, and takes 10: eight at once hold more than the limit.
     with pytest.raises(EngineError, match=r"stage\.max_tokens=400"):
         paid(server, tmp_path, number=64, max_tokens=400, concurrency=8)
     assert 400 - 110 < 10 * len(server.billed) <= 400
@@ -231,16 +231,16 @@ def test_a_limit_holds_of_models_that_think_beyond_what_they_are_allowed(server:
 
 
 @pytest.mark.parametrize(
-    ("said", "taken"),
+    ("model", "taken"),
     [("m", True), ("org/M", True), ("m-2026-03-05", True), ("", True), (None, True), ("other", False), ("lla", False)],
 )
-def test_answers_of_another_model_are_refused(server: FaultyServer, said: str | None, taken: bool) -> None:
-    server.faults["q"] = [json.dumps(json.loads(reply(content="fine")) | {"model": said})] * 3
+def test_answers_of_another_model_are_refused(server: FaultyServer, model: str | None, taken: bool) -> None:
+    server.faults["q"] = [json.dumps(json.loads(reply(content="fine")) | {"model": model})] * 3
     engine = engine_of(server)
     if taken:
-        assert engine.generate([ask("q")], 1)[0].model == (said or "")
+        assert engine.generate([ask("q")], 1)[0].model == (model or "")
     else:
-        with pytest.raises(EngineError, match=f"asked for model m, and {said} answered"):
+        with pytest.raises(EngineError, match=f"asked for model m, and {model} answered"):
             engine.generate([ask("q")], 1)
 
 
@@ -268,7 +268,7 @@ WORDS = [
 def test_a_servers_own_words_reach_the_message(
     server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of OpenAI, vLLM, FastAPI, and of whoever answers with text."""
+    # OpenAI, vLLM and FastAPI each have a form of their own for errors, and others answer with text.
     for body, words in WORDS:
         assert words_of(body) == words
     assert words_of("x" * (LONGEST_MESSAGE - 9) + KEY, KEY) == "x" * (LONGEST_MESSAGE - 9) + "[key]", (
@@ -314,7 +314,7 @@ def test_the_key_is_never_shown(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         *(
             (url, "is no server's address")
@@ -324,7 +324,7 @@ def test_the_key_is_never_shown(
         ("http://host/v1?api_key=hunter2", "holds a password or a key"),
     ],
 )
-def test_what_is_no_address_or_holds_a_password_is_refused_without_repeating_it(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^teacher\.engine\.base_url.* {said}") as caught:
+def test_what_is_no_address_or_holds_a_password_is_refused_without_repeating_it(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^teacher\.engine\.base_url.* {message}") as caught:
         OpenAIEngineConfig(model="m", base_url=url).check("teacher.engine")
     assert "hunter2" not in str(caught.value)

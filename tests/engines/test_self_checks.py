@@ -152,7 +152,8 @@ def test_adapters_go_on_what_they_were_trained_on(tmp_path, kept):
         trained.save_pretrained(last)
         tokenizer.save_pretrained(last)
         base = trained.merge_and_unload()
-    got = load_model(config := ModelConfig(path=str(tmp_path / "second")))
+    config = ModelConfig(path=str(tmp_path / "second"))
+    got = load_model(config)
     assert end_token_ids(config, tokenizer) == {2, 7} and own_context(config) == base.config.max_position_embeddings
     assert torch.allclose(logits(got), logits(base), atol=1e-4)
     assert isinstance(base, torch.nn.Module) and not isinstance(got, PeftModel)

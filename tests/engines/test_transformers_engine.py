@@ -102,7 +102,7 @@ ROPES = {
 
 @pytest.mark.parametrize("kind", ROPES)
 def test_no_text_is_read_by_positions_that_depend_on_the_longest_of_its_batch(kind):
-    """From a length on these embeddings are others for all texts that are read at once: that length is the limit."""
+    # Beyond a length these embeddings change for every text of the batch, so that this length is the limit.
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(3)

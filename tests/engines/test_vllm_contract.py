@@ -77,7 +77,7 @@ def test_greedy_answers_are_those_of_transformers(
 
 
 def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
-    """Each second request may say half of its answer; the others have a word from the middle of theirs to stop at."""
+    # Each second request may say half of its answer; the others have a word from the middle of theirs to stop at.
     requests_made = []
     ends = []
     for place, (request, whole) in enumerate(zip(requests[:12], here.generate(requests[:12], 1), strict=True)):
@@ -158,7 +158,7 @@ def test_what_vllm_cannot_load_is_said(tmp_path: Path, quiet: None) -> None:
 
 
 def test_the_end_of_vllms_process_is_told(vllm: VllmEngine, requests: list[Request]) -> None:
-    """The last test of the module, whose engine it ends. vLLM itself sees it between requests alone, soon after."""
+    # The last test of the module, whose engine it ends. vLLM itself sees it between requests alone, soon after.
     for pid in children():
         os.kill(pid, signal.SIGKILL)
     until = time.monotonic() + 60
