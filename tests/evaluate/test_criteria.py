@@ -35,20 +35,20 @@ def test_own_given_and_shuffled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "criteria", "told"),
+    ("rows", "criteria", "message"),
     [
         ([*ROWS, Comparison.of("q", "a", "b")], "given", "1 of 5 rows bring no column criteria"),
         (ROWS[:2], "shuffled", "all comparisons have the same criteria"),
     ],
 )
-def test_what_is_not_there_is_told(rows: list[Comparison], criteria: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_not_there_is_told(rows: list[Comparison], criteria: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         by_criteria(rows, criteria, "dpo: bench")
 
 
 @pytest.mark.parametrize("reads", ["one", "two"])
 def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: str) -> None:
-    """An annotator who never errs, under the true weights, gives the hidden rule's verdict every time."""
+    # An annotator who never errs, under the true weights, gives the hidden rule's verdict every time.
     decided = [c for c in eval_comparisons(WorldConfig(eval_comparisons=300), 3) if c.label != "tie"]
     world = load_world(3)  # the configuration names no rule, so that the seed draws it
     rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in decided]

@@ -55,7 +55,7 @@ def answered(benchmark: Benchmark, right: dict[str, bool]) -> list[Prediction]:
 
 
 def prompt_of(identifier: str) -> str:
-    """The prompt of a pair's id: all before the numbers of its two responses."""
+    """Return the prompt of a pair's id: all before the numbers of its two responses."""
     return identifier.rsplit(":", 2)[0]
 
 
@@ -122,8 +122,8 @@ def test_the_published_figure_stands_before_the_agreement_and_says_what_it_is(
     path = write_lines(tmp_path / "rb2.jsonl", prompts())
     benchmark = BenchmarkConfig("rb2", SourceConfig(name="rb2", path=path, adapter="rewardbench2"))
     plain = [{"query": f"q{i}", "response_a": "a", "response_b": "bb", "label": "B"} for i in range(3)]
-    own = BenchmarkConfig("own", SourceConfig(name="own", path=write_lines(tmp_path / "own.jsonl", plain)))
-    config = Config(evaluate=EvaluateConfig([benchmark, own], ["longer", "first"], bootstrap=20))
+    own_rows = BenchmarkConfig("own", SourceConfig(name="own", path=write_lines(tmp_path / "own.jsonl", plain)))
+    config = Config(evaluate=EvaluateConfig([benchmark, own_rows], ["longer", "first"], bootstrap=20))
     out = run_stage("evaluate", config, {}, tmp_path / "out")
     of_rb2, of_own = out.path("report.md").read_text().split("## own")
     assert "| method | branches | every pair % | pairs % |" in of_rb2 and "### Every pair by group" in of_rb2

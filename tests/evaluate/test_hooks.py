@@ -75,13 +75,13 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         half = type(part)(name="b-half", split="test", comparisons=part.comparisons)
         return [Further(benchmark=half, of="b", methods=methods[:1])]
 
-    def measure(found: Predicted) -> Measured:
+    def measure(predicted: Predicted) -> Measured:
         values = {
-            MethodKey(p[0].method, p[0].branches): Counted(len(p), len(found.results[0]))
-            for _, results in found.further
+            MethodKey(p[0].method, p[0].branches): Counted(len(p), len(predicted.results[0]))
+            for _, results in predicted.further
             for p in results
         }
-        return Measured(values=values, records=[f"{found.test.name}: {len(values)}"])
+        return Measured(values=values, records=[f"{predicted.test.name}: {len(values)}"])
 
     def sections(rows: list[MetricRow], records: list[str]) -> Sections:
         shown = [(row.method, row.extras["robustness"].half) for row in rows if row.extras]

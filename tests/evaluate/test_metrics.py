@@ -204,7 +204,7 @@ def test_where_all_or_none_is_right_the_interval_is_the_exact_one_over_prompts(
 
 
 def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
-    """As a judge that always says A has on pairs that are there both ways round."""
+    # A judge that always says A is half right where every pair is there both ways round.
     values = [1.0, 0.0] * 30
     prompts = [i // 2 for i in range(60)]
     assert bootstrap_interval(values, 50, 1, prompts) == pytest.approx((0.5 - unseen(30), 0.5 + unseen(30)))
@@ -212,18 +212,18 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) == pytest.approx((0.025, 1))
 
 
-@pytest.mark.parametrize(("prompts", "known"), [(9, False), (10, True)])
-def test_below_ten_prompts_resamples_give_no_interval(prompts: int, known: bool) -> None:
+@pytest.mark.parametrize(("prompts", "has_interval"), [(9, False), (10, True)])
+def test_below_ten_prompts_resamples_give_no_interval(prompts: int, has_interval: bool) -> None:
     clusters = [i % prompts for i in range(90)]
     values = [float(c < 4) for c in clusters]
     margins = [float(i % 7) for i in range(90)]
     differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
-    assert differ and (differ.interval is not None, differ.p is not None) == (known, known)
+    assert differ and (differ.interval is not None, differ.p is not None) == (has_interval, has_interval)
     for interval in (
         bootstrap_interval(values, 50, 1, clusters),
         with_intervals(margins, values, 50, 1, clusters)["pearson_ci"],
     ):
-        assert (interval is not None) is known
+        assert (interval is not None) is has_interval
 
 
 @pytest.mark.parametrize("gain", [-1, 0, 1])
@@ -278,7 +278,7 @@ CORRELATIONS = {"pearson_ci", "kendall_ci", "spearman_ci"}
 
 @pytest.mark.parametrize("branches", [0, 3])
 def test_comparisons_that_say_the_same_of_a_prompt_change_no_interval(branches: int) -> None:
-    """A prompt is what is drawn, so that more of the same on it tells nothing; as items of their own they would."""
+    # A prompt is what is drawn, so that more of the same on it tells nothing; as items of their own they would.
     rows = {}
     for name, copies, together in (("one", 1, True), ("together", COPIES, True), ("apart", COPIES, False)):
         whole = copied(copies, together)

@@ -72,8 +72,9 @@ def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, con
 
 
 def test_with_a_price_a_verdict_costs_money(config: Config) -> None:
-    """The server bills 7 tokens of every prompt and 3 of every answer; a verdict of the pairwise judge is one call."""
-    config.evaluate.methods, config.evaluate.external.price = ["pairwise:external", "first"], [0.5, 2.0]
+    # The server bills 7 tokens of every prompt and 3 of every answer; a verdict of the pairwise judge is one call.
+    config.evaluate.methods = ["pairwise:external", "first"]
+    config.evaluate.external.price = [0.5, 2.0]
     out = evaluated(config, "a")
     judge, baseline = json.loads(out.path("metrics.json").read_text())
     assert judge["money"] == pytest.approx((7 * 0.5 + 3 * 2.0) / 1e6) and "money" not in baseline
@@ -145,7 +146,9 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
 def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(
     server: FaultyServer, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.stage, config.dry_run, config.evaluate.max_requests = "evaluate", True, CALLS - 1
+    config.stage = "evaluate"
+    config.dry_run = True
+    config.evaluate.max_requests = CALLS - 1
     assert job.run(config) is None
     printed = capsys.readouterr().out
     assert f"all: {CALLS} calls" in printed

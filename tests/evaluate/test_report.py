@@ -148,7 +148,7 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
 
 
 def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> None:
-    """What is sent to W&B, read back from an offline run's files."""
+    # What W&B is sent is read back from an offline run's files.
     whole = benchmark(60)
     judged = (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
     rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]

@@ -265,7 +265,8 @@ def test_predictions_of_other_comparisons_are_refused(setup: Setup) -> None:
 def test_limits_are_counted(setup: Setup) -> None:
     config, _ = setup
     benchmark = config.evaluate.benchmarks[0]
-    benchmark.max_chars, benchmark.limit = 22, 5
+    benchmark.max_chars = 22
+    benchmark.limit = 5
     loaded = load_benchmark(benchmark, 0, config.seed, config.dialogues.world)
     assert loaded.left_out == {"too_long": 20, "over_limit": 5}
     assert len(loaded.comparisons) == 5
