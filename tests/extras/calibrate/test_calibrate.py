@@ -202,7 +202,7 @@ def unsure(request: Request, occurrence: int) -> str:
 def test_agreement_of_the_mean_is_that_of_the_judge_as_it_is_asked(
     how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As stages judge and evaluate have it, on the same rows: ties, empty responses and what is unreadable count."""
+    # Stages judge and evaluate agree on these rows: ties, empty responses and what is unreadable count.
     monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(unsure))
     rng = np.random.default_rng(2)
     rows = [

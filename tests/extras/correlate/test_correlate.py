@@ -82,7 +82,7 @@ def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, 
 
 @pytest.mark.parametrize(("change", "n"), [({}, 10), ({"keep_minus_one": True}, 12), ({"lowest": -3}, 12)])
 def test_minus_one_stands_for_no_rating_unless_it_may_be_one(change: dict[str, Any], n: int, tmp_path: Path) -> None:
-    """By the ten ratings that there are Pearson's r is 1."""
+    # Over the ten ratings that there are Pearson's r is 1.
     lowest = change.get("lowest", 1)
     kept = change.get("keep_minus_one", False)
     rated = [{"id": i, "model": "m", "value": -1 if i >= 10 else lowest if i == 0 else i + 1} for i in range(12)]
@@ -115,7 +115,8 @@ def test_what_it_refuses(stored: Config, tmp_path: Path) -> None:
     assert "name a file of ratings, or who rates" in refused(Config(), "correlate")
     stored.correlate.against = ["gpt-5"]
     assert "'gpt-5' is no rater; there are gpt-4" in refused(stored, "correlate")
-    stored.correlate.against, stored.correlate.raters = [], ["pointwise:external"]
+    stored.correlate.against = []
+    stored.correlate.raters = ["pointwise:external"]
     assert "leave one out" in refused(stored, "correlate")
     stored.correlate.raters = []
     stored.correlate.scores[0].model = "another"
@@ -200,7 +201,7 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
 
 
 def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path, monkeypatch: Any) -> None:
-    """Two runs of one model over the same prompts: neither overwrites the other, in whatever order they are named."""
+    # Two runs of one model over the same prompts: neither overwrites the other, in whatever order they are named.
     answers_of = {"cold": ["a", "b", "c", "d"], "hot": ["a", "x", "y", "z"]}
     score = {"cold": [1.0, 2.0, 3.0, 5.0], "hot": [4.0, 3.0, 7.0, 1.0]}
     for run_, texts in answers_of.items():

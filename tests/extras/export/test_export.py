@@ -80,7 +80,8 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     judge_scores = [score.reasons[0].score_a for scores in judge.score_all(groups) for score in scores]
     model: Any = AutoModelForSequenceClassification.from_pretrained(place)
     tokenizer: Any = AutoTokenizer.from_pretrained(place)
-    template, (criterion,) = (place / "template.txt").read_text(), RUBRIC.criteria
+    template = (place / "template.txt").read_text()
+    (criterion,) = RUBRIC.criteria
     slots = {"criterion": criterion.line, "guideline": str(criterion.guideline)}
     shown = [fill_slots(template, query=g.dialogue.query, response=r, **slots) for g in groups for r in g.responses]
     batch = tokenizer(shown, add_special_tokens=False, padding=True, return_tensors="pt")

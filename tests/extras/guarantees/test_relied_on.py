@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "guarantees.md"
 def test_predictions_on_partly_labelled_rows_are_what_ppi_python_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page's example, as it is written: A wins 70%, of which 100 labels alone would tell 9 points either way."""
+    # The page's example, as it is written: A wins 70%, of which 100 labels alone would tell 9 points either way.
     rng = random.Random(1)
     rows = []
     for i in range(1100):

@@ -32,7 +32,7 @@ def found(
     required: tuple[str, ...] = (),
     objective: str | None = None,
     methods: tuple[str, ...] = (),
-    **told: Any,
+    **fields: Any,
 ) -> TrainingGain | None:
     """``methods``: as the configuration writes them, where that is not as their results are called."""
     written = methods or tuple(dict.fromkeys(r[0].method for r in results))
@@ -42,7 +42,7 @@ def found(
         evaluate=EvaluateConfig(methods=list(written), bootstrap=2000),
     )
     settings = EvaluateSettings.of(config)
-    return worth(Predicted(settings=settings, test=WHOLE, results=results, **told), results)
+    return worth(Predicted(settings=settings, test=WHOLE, results=results, **fields), results)
 
 
 def lineage(root: Path) -> Path:
@@ -108,7 +108,7 @@ def test_the_best_is_what_one_could_do_without_training() -> None:
 
 @pytest.mark.parametrize("form", ["{}", "pairwise:{}", "rubric:70:{}"])
 def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_path: Path) -> None:
-    """Its settings, or the manifest of the stage it is of; in tables it has a name without a path."""
+    # It holds a judge's settings, or lies in an artifact with a stage's manifest. Tables name it without its path.
     kept = judge(tmp_path / "dpo" / "0123456789abcdef") / "model"
     model = tmp_path / "qwen"
     bare = manifest(tmp_path, "sft", "0123456789abcdef", {}) / "model"
@@ -149,7 +149,8 @@ def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
     rows = [{"id": i, "query": f"q{i}", "response_a": "one", "response_b": "longer", "label": "A"} for i in range(30)]
     config = Config(evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "longer"], [1], bootstrap=100))
     write_rows(tmp_path / "pairs.jsonl", rows)
-    config.robustness, config.guarantees.required = UNATTACKED, ["sft beats untrained"]
+    config.robustness = UNATTACKED
+    config.guarantees.required = ["sft beats untrained"]
     out = scripted(config, tmp_path)
     (gain,) = json.loads(out.joinpath("worth.json").read_text())
     assert (gain["pays"], gain["difference"], gain["than"]) == (True, 1.0, "longer")

@@ -127,7 +127,7 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "message"),
     [
         ({}, "holds no data file"),
         ({"test": labelled(8)}, "the only file"),
@@ -135,11 +135,11 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(
-    files: dict[str, Sequence[Mapping[str, object]]], told: str, tmp_path: Path
+    files: dict[str, Sequence[Mapping[str, object]]], message: str, tmp_path: Path
 ) -> None:
     place = written(tmp_path / "d", **files)
     done = here("init", str(place))
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and message in done.stderr
     assert not (place / "judgetrain.yaml").exists()
 
 

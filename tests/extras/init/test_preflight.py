@@ -38,7 +38,7 @@ def asked(i: int, criterion: str, *responses: str) -> Request:
 
 
 def test_one_pretended_judge_judges_by_chance_and_one_is_sure() -> None:
-    """The sure one says the same of either order; of two responses most of its criteria agree, as a rule."""
+    # The sure one says the same of either order; of two responses most of its criteria agree, as a rule.
     share = []
     for n in range(40):
         counts = [reply(asked(0, str(i), f"x{n}", f"y{n}"), i, True).count("A is") for i in range(20)]
@@ -126,7 +126,7 @@ def test_nothing_that_may_be_paid_for_is_asked(tmp_path: Path) -> None:
 def test_a_run_is_played_through_and_nothing_of_it_stays(
     until: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the time is over before a model was asked it is asked once, and all else is reckoned."""
+    # Where the time is over before the model was asked, it is asked once, and all else is reckoned.
     words = "recipe=debug", "track.tracker=none", "evaluate.methods=[base,dpo]", f"output_dir={tmp_path / 'out'}"
     config = configured(*words, "label.source=external", f"label.external.engine={PAID}")
     play = Play(config, "evaluate", tmp_path / "played", until)

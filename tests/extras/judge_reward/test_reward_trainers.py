@@ -79,7 +79,8 @@ def test_grpo_runs_two_steps(tmp_path: Path) -> None:
 def test_grpo_runs_a_step_with_what_each_response_is_worth_by_itself(tmp_path: Path) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
-    (model, tokenizer), reads_one = writer(), judge()
+    (model, tokenizer) = writer()
+    reads_one = judge()
     trainer = GRPOTrainer(
         model,
         reward_funcs=JudgeReward(reads_one, "score", criteria=RUBRIC),

@@ -23,7 +23,9 @@ class Table(Judge):
     name = "table"
 
     def __init__(self, say: Callable[[str, str], Said]) -> None:
-        self.say, self.calls, self.seeds = say, list[list[Comparison]](), list[int]()
+        self.say = say
+        self.calls = list[list[Comparison]]()
+        self.seeds = list[int]()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.calls.append([*comparisons])
@@ -52,8 +54,8 @@ def said(text: str) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": text}]
 
 
-def of(judge: Judge, responses: list[str], mode: str = "round_robin", **given: Any) -> list[float | None]:
-    return JudgeReward(judge, mode, **given)(["q"] * len(responses), responses)
+def of(judge: Judge, responses: list[str], mode: str = "round_robin", **options: Any) -> list[float | None]:
+    return JudgeReward(judge, mode, **options)(["q"] * len(responses), responses)
 
 
 def test_equal_completions_share_their_verdicts_and_are_judged_once() -> None:
@@ -165,8 +167,9 @@ def test_the_trainer_is_told_how_much_was_asked_and_could_not_be_used() -> None:
     logged_means: dict[str, float] = {}
     JudgeReward(Table(hand))(["q"] * 3, ["x", "y", "z"], log_metric=logged_means.__setitem__)
     assert logged_means == {"judge/comparisons": 3, "judge/unreadable": 1 / 3, "judge/inconsistent": 1 / 3}
-    JudgeReward(Table(hand))(["q"], ["x"], log_metric=(none := dict[str, float]()).__setitem__)
-    assert none == {"judge/comparisons": 0}
+    of_one_response: dict[str, float] = {}
+    JudgeReward(Table(hand))(["q"], ["x"], log_metric=of_one_response.__setitem__)
+    assert of_one_response == {"judge/comparisons": 0}
 
 
 def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:

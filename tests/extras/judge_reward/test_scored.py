@@ -49,7 +49,7 @@ def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (lambda: JudgeReward("x", "round_robin", criteria=["a"]), "criteria are for mode='score'"),
         (lambda: JudgeReward("x", "score", criteria=["a", "a"]), "two criteria"),
@@ -58,6 +58,6 @@ def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.
         (lambda: JudgeReward(judge(), "score", rubrics="r")(["q"], ["a"]), "rubrics='r': no such column"),
     ],
 )
-def test_what_has_no_use_is_refused(made: Any, told: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=told):
+def test_what_has_no_use_is_refused(made: Any, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
         made()

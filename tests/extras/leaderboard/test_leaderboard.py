@@ -85,7 +85,8 @@ def test_an_order_that_hangs_on_a_prompt_or_two_is_not_told_apart(record: str, a
 
     Ratings of two are a closed form: their odds.
     """
-    board = leaderboard(rows := battles(record), 0)
+    rows = battles(record)
+    board = leaderboard(rows, 0)
     share = sum(0.5 if b.outcome == "tie" else (b.outcome == "A") == (b.system_a == "x") for b in rows) / len(rows)
     points = 400 * math.log10(share / (1 - share))
     [pair] = board.pairs
@@ -103,7 +104,7 @@ def test_ratings_and_win_rates_are_evalicas_to_a_millionth(many: list[Battle]) -
 
 
 def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle]) -> None:
-    """One resample, made again row by row: each row weighs what its prompt does."""
+    # One resample, made again row by row: each row weighs what its prompt does.
     games = Battles(many).games
     result = fit(games, 3, seed=5)
     rng = np.random.default_rng(5)
@@ -146,7 +147,7 @@ def test_a_system_that_always_wins_has_a_finite_rating_which_is_said_to_be_bound
 @pytest.mark.parametrize("outcome", ["tie", "inconsistent"])
 @pytest.mark.parametrize("prompts", [10, 40])
 def test_where_all_is_alike_the_interval_is_as_wide_as_the_number_allows(outcome: str, prompts: int) -> None:
-    """Of n ties a share of 1 - 0.025 ** (1 / n) may have gone to either side (Clopper and Pearson)."""
+    # Of n ties a share of 1 - 0.025 ** (1 / n) may have gone to either side (Clopper and Pearson).
     board = leaderboard([battle(*("xy" if k % 2 else "yx"), outcome) for k in range(prompts)], 0)
     unseen = 1 - 0.025 ** (1 / prompts)
     [pair] = board.pairs
@@ -195,7 +196,7 @@ def test_pairs_are_told_apart_where_the_interval_of_the_difference_excludes_noth
 
 
 def test_intervals_take_prompts_whole() -> None:
-    """Each comparison eight times over is no more evidence where the prompt is the same."""
+    # Each comparison eight times over is no more evidence where the prompt is the same.
     once = [battle("x", "y", "A" if k % 3 else "B", prompt=k) for k in range(60)]
     again = [b for b in once for _ in range(8)]
     apart = [replace(b, prompt=(f"{k}",)) for k, b in enumerate(again)]

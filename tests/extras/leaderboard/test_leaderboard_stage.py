@@ -160,7 +160,7 @@ def test_a_column_of_prompts_may_be_named_and_none_is_told(tmp_path: Path) -> No
 
 
 def test_an_empty_answer_loses_and_stands_in_its_own_system_s_record(tmp_path: Path) -> None:
-    """By length quitter wins what it answers, 2 of 10: with an empty answer a loss it is the last."""
+    # quitter wins what it answers, 2 of 10, as the longer one. It is the last only if an empty answer is a loss.
     texts = {"steady": ["middling"] * 10, "quitter": ["the very longest"] * 2 + [" "] * 8, "brief": ["short"] * 10}
     for name, answers in texts.items():
         rows = [{"uid": n, "prompt": f"q{n}", "output": text, "model": name} for n, text in enumerate(answers)]

@@ -65,7 +65,8 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
         monkeypatch.setattr(stage, name, value)
     config = Config(studies=StudiesConfig(prompts=0, spread_prompts=0))
     config.selfeval.methods = ["probdiff"]
-    config.train.base, config.cluster.encoder = ModelConfig(path="world"), "static:world"
+    config.train.base = ModelConfig(path="world")
+    config.cluster.encoder = "static:world"
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "own model", D)}
     return config, inputs
 
@@ -81,7 +82,8 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = prepared
-    config.studies.prompts, config.studies.spread_prompts = 3, 2
+    config.studies.prompts = 3
+    config.studies.spread_prompts = 2
     studies = run(config, inputs, tmp_path / "out")
     answers = list(read_rows(tmp_path / "out", "answers"))
     assert len(answers) == 3 and {a["id"] for a in answers} <= set(D) and all(len(a["answers"]) == 2 for a in answers)

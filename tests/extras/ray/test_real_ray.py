@@ -67,7 +67,7 @@ def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[i
 
 @pytest.mark.ray
 def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
-    """By hand (``JUDGETRAIN_FUZZ=full``, a quiet machine): twenty of them and more in one run."""
+    # With ``JUDGETRAIN_FUZZ=full``, on a quiet machine, twenty workers and more are killed in one run.
     log = tmp_path / "ray"
     killed = []
     rows = range(SIZE * effort(10, 400))
@@ -98,7 +98,7 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
 
 @pytest.mark.ray
 def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
-    """As vLLM's engine, a process of its own that holds the GPU: else the next worker would find no room there."""
+    # vLLM's engine is such a process, and holds the GPU: the next worker would find no room there.
     started = tmp_path / "started"
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
@@ -173,7 +173,8 @@ def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(p
     mine = pool(gpus=2)
     pids = list[set[int]]()
     for turn, (gpus_asked_for, gpus, number) in enumerate(((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4))):
-        (place := tmp_path / str(turn)).mkdir()
+        place = tmp_path / str(turn)
+        place.mkdir()
 
         def process(index: int, item: int, place: Path = place, number: int = number) -> tuple[Any, ...]:
             import ray

@@ -136,7 +136,7 @@ def figures(tmp_path: Path) -> dict[str, dict[str, float]]:
 
 
 def relabelled(whole: Benchmark, place: int, **changes: Any) -> Benchmark:
-    """The same benchmark with one comparison changed."""
+    """Return the same benchmark with one comparison changed."""
     comparisons = [*whole.comparisons]
     comparisons[place] = replace(comparisons[place], **changes)
     return replace(whole, comparisons=comparisons)

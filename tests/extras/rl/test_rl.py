@@ -211,7 +211,8 @@ def test_judgments_of_one_response_are_sampled_and_rewarded_together(
         return f"Score: {scores[request.slots['response'].split()[0]] or 'none'}\nAnalysis: it is what it is."
 
     engine: Any = ScriptedEngine(says)
-    engine.tokens, engine.tokenizer = defaultdict(lambda: ((1,), (2,))), SimpleNamespace(eos_token_id=2)
+    engine.tokens = defaultdict(lambda: ((1,), (2,)))
+    engine.tokenizer = SimpleNamespace(eos_token_id=2)
     labelled = {c.id: Labelled(c, "A") for c in [comparison(i, "good", "poor") for i in range(2)]}
     config = RlConfig(num_generations=3, credit=credit)
     sampler = Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lambda t: nullcontext(engine), "one")

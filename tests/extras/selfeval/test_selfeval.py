@@ -115,7 +115,8 @@ def test_limit_temperatures_and_answers_without_a_score(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, dialogues = prepared
-    config.selfeval.limit, config.selfeval.methods = 5, ["sentprob", "probdiff"]
+    config.selfeval.limit = 5
+    config.selfeval.methods = ["sentprob", "probdiff"]
     hot = dialogues[3].category or ""
     config.selfeval.temperatures = {hot: 0.25}
     model_requests: list[Request] = []

@@ -227,7 +227,7 @@ def test_the_schema_is_published_with_examples_that_are_answered(client: TestCli
 
 
 def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -> None:
-    """As OpenRLHF sends them: queries with the prompts and the end tokens of the policy's template."""
+    # OpenRLHF sends queries with their prompts and the end tokens of the policy's template.
     start = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     responses = [("p", "a"), ("q", "aa"), ("p", "aaaa"), ("p", "aa"), ("q", "a")]
     prompts = [start.format(prompt) for prompt, _ in responses]
@@ -292,15 +292,13 @@ RUBRIC = Rubric((Criterion(text="states the amounts", name="numbers", weight=2.0
 
 def through(client: TestClient) -> RemoteJudge:
     """Return a judge behind a server of this process."""
+
+    def forward(sent: httpx2.Request) -> httpx2.Response:
+        answer = client.post(sent.url.path, content=sent.content, headers=sent.headers)
+        return httpx2.Response(answer.status_code, content=answer.content)
+
     judge = RemoteJudge("http://127.0.0.1:1")
-    judge._client = httpx2.Client(
-        transport=httpx2.MockTransport(
-            lambda sent: httpx2.Response(
-                (answer := client.post(sent.url.path, content=sent.content, headers=sent.headers)).status_code,
-                content=answer.content,
-            )
-        )
-    )
+    judge._client = httpx2.Client(transport=httpx2.MockTransport(forward))
     return judge
 
 
@@ -358,17 +356,21 @@ def test_items_of_nemo_gym_need_no_type_and_unknown_ones_are_refused(client: Tes
     def message(text: str) -> dict[str, Any]:
         return {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
-    asked = {"conversation_history": [{"role": "user", "content": "q"}]}
+    request = {"conversation_history": [{"role": "user", "content": "q"}]}
     typed = [message("aa") | {"type": "message"}]
     untyped = [message("aaa")]
     for first, second, rewards in ((typed, untyped, [0.0, 1.0]), (untyped, typed, [1.0, 0.0])):
-        found = client.post("/compare", json={**asked, "response_objs": [{"output": first}, {"output": second}]}).json()
-        assert (found["rewards"], found["metrics"]["comparisons"]) == (rewards, 1)
+        answer = client.post(
+            "/compare", json={**request, "response_objs": [{"output": first}, {"output": second}]}
+        ).json()
+        assert (answer["rewards"], answer["metrics"]["comparisons"]) == (rewards, 1)
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     around = [message("Let me see."), call, message("It is 3.")]
-    client.post("/compare", json={**asked, "response_objs": [{"output": around}, {"output": typed}]})
+    client.post("/compare", json={**request, "response_objs": [{"output": around}, {"output": typed}]})
     assert "Let me see.\n\nCall of f: {}\n\nIt is 3." in judge.texts
-    refused = client.post("/compare", json={**asked, "response_objs": [{"output": typed}, {"output": [{"type": "x"}]}]})
+    refused = client.post(
+        "/compare", json={**request, "response_objs": [{"output": typed}, {"output": [{"type": "x"}]}]}
+    )
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "response_objs[1].output")
 
 
@@ -382,10 +384,10 @@ def test_openrlhf_is_rewarded_for_the_answer_and_not_for_thoughts(client: TestCl
 def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
     class Sometimes(LongerJudge):
         goes_by_criteria = True
-        asked: ClassVar[set[str]] = set()
+        judged_by: ClassVar[set[str]] = set()
 
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            self.asked.update(c.rubric.criteria[0].text for c in comparisons if c.rubric)
+            self.judged_by.update(c.rubric.criteria[0].text for c in comparisons if c.rubric)
             judged_pairs = zip(comparisons, super().compare_all(comparisons, seed), strict=True)
             scored = {"score_a": 0.75, "score_b": 0.25, "margin": 2.0}
             return [
@@ -394,8 +396,8 @@ def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
             ]
 
     with client_of(Sometimes()) as client:
-        asked = {"conversation_history": [{"role": "user", "content": "q"}], "principle": "- be short"}
-        reply = client.post("/compare", json={**asked, "response_objs": [*map(nemo, ("aa", "lost", "a"))]}).json()
+        request = {"conversation_history": [{"role": "user", "content": "q"}], "principle": "- be short"}
+        reply = client.post("/compare", json={**request, "response_objs": [*map(nemo, ("aa", "lost", "a"))]}).json()
         assert reply["rewards"][1] is None and {reply["rewards"][0], reply["rewards"][2]} == {1.0, 0.0}
         [result] = reply["comparison_results"]
         share = 1 / (1 + math.exp(-2.0))
@@ -404,7 +406,7 @@ def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
             "0.75 and 0.25 of 1 to 5"
         )
         assert result["ranking"] == pytest.approx(6 - 5 * (share if first else 1 - share))
-        assert reply["metrics"] == {"comparisons": 3, "unreadable": 2} and Sometimes.asked == {"be short"}
+        assert reply["metrics"] == {"comparisons": 3, "unreadable": 2} and Sometimes.judged_by == {"be short"}
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])
@@ -421,7 +423,7 @@ def test_a_client_takes_no_verdicts_on_other_comparisons(change: str, client: Te
 
 
 def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
-    """As later versions of OpenRLHF send them; the last one of a prompt waits no longer than it is told to."""
+    # Later versions of OpenRLHF send them so. The last one of a prompt waits no longer than it is told to.
     with client_of(LongerJudge(), group=3, group_wait=3) as client, ThreadPoolExecutor(8) as clients:
         texts = ["a", "aaa", "aa", "aaaa"]
         bodies = [{"query": ["p" + text], "prompts": ["p"], "labels": [None]} for text in texts[:3]]

@@ -104,7 +104,8 @@ def test_every_stage_is_a_run_with_what_it_used_and_made(tmp_path: Path, monkeyp
     assert second.config["cluster"]["n_clusters"] == 2 and second.config["upstream"] == plans[1].upstream
     assert (first.summary["in"], first.summary["out"], first.exit_code, second.exit_code) == (4, 4, 0, 0)
     # One version, whichever run logs it: what the second used is what the first made.
-    [artifact], [used] = first.made.values(), second.used.values()
+    [artifact] = first.made.values()
+    [used] = second.used.values()
     assert (artifact.name, artifact.type, artifact.digest) == (used.name, used.type, used.digest)
     assert (artifact.name, artifact.type) == ("mine-dialogues", "dataset")
     assert plans[0].fingerprint in artifact.aliases
@@ -150,7 +151,7 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_stages_under_a_sweep_agent_have_a_run_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment is what ``wandb agent`` sets, and the file what it writes; the sweep's own run is the last."""
+    # The environment is what ``wandb agent`` sets, and the file what it writes; the sweep's own run is the last.
     from wandb.sdk.lib.config_util import save_config_file_from_dict
 
     chosen = tmp_path / "wandb" / "sweep-s1" / "config-r1.yaml"
@@ -221,7 +222,7 @@ def test_what_wandb_does_not_take_is_said_once_and_stops_nothing(
 def test_curves_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_failed_run(
     tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By hand, where the package is installed."""
+    # Run by hand, where the tracker's package is installed.
     pytest.importorskip(tracker)
     monkeypatch.chdir(tmp_path)  # where MLflow puts files
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -283,10 +284,10 @@ def unended(facts: StageFacts) -> Iterator[Run]:
         raise ConnectionError("the host is gone")
 
 
-@pytest.mark.parametrize(("tracker", "said"), [(unbegun, "no such host"), (unended, "the host is gone")])
+@pytest.mark.parametrize(("tracker", "message"), [(unbegun, "no such host"), (unended, "the host is gone")])
 def test_a_tracker_that_cannot_begin_or_end_a_run_stops_nothing(
     tracker: Callable[..., Any],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -297,7 +298,7 @@ def test_a_tracker_that_cannot_begin_or_end_a_run_stops_nothing(
     )
     with tracked(TrackConfig(["broken"]), facts) as run:
         run.summary({"loss": 1.0})
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
     with pytest.raises(ValueError, match="the stage's own"), tracked(TrackConfig(["broken"]), facts):
         raise ValueError("the stage's own")
 

@@ -84,7 +84,7 @@ def test_a_list_that_cannot_be_read_ends_the_drawing_and_is_counted(lists: list[
 
 
 def test_pairs_of_one_query_are_held_out_one_by_one() -> None:
-    """Every third pair; p is right about one of those, as in the test above."""
+    # Every third pair is held out. p is right about one of those, as in the test above.
     rounds, engine, _ = drawn(["1. p: has a p", "hm"], [replace(c, dialogue=PAIRS[0].dialogue) for c in LABELLED])
     assert [r["agreement"] for r in rounds] == [pytest.approx(1 / 3, abs=1e-6)]
     first = next(r.messages[-1]["content"] for r in engine.requests if r.step == "rubric")
@@ -219,7 +219,7 @@ def test_a_model_that_names_no_criteria_has_no_verdicts(
 
 
 def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
-    """As many rounds as a run may make, four, and four criteria in each, as in the verdicts."""
+    # It counts as many rounds as a run may make, four, with four criteria in each, as the verdicts have.
     config = settings("rubric:8:external")
     config.evaluate.external = OpenAIEngineConfig(model="m", price=[1, 1])
     ((name, costs),) = estimated(EvaluateSettings.of(config))
@@ -228,7 +228,7 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
+    ("method", "message"),
     [
         ("rubric:5", "expected rubric:N or rubric:N:MODEL, N at least 6"),
         ("rubric:many", "expected rubric:N"),
@@ -237,8 +237,8 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
         ("prompted:x", "allowed are base, teacher, external"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused(method: str, told: str) -> None:
-    assert told in refused(settings(method), "evaluate")
+def test_what_cannot_be_learned_from_is_refused(method: str, message: str) -> None:
+    assert message in refused(settings(method), "evaluate")
 
 
 def test_examples_need_verdicts_that_are_marks() -> None:

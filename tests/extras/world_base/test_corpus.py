@@ -47,10 +47,8 @@ def test_pretraining_queries_are_in_no_other_split() -> None:
 
 
 def test_one_more_query_is_of_the_same_kind_and_of_the_base_s_own() -> None:
-    """Of 3,000 texts a fifth; asked and answered with queries of the pretraining split alone, all kinds equally often.
-
-    Kinds have unlike numbers of queries in that split, so "equally" means by their share of it.
-    """
+    # A fifth of 3,000 texts ask so. They use queries of the pretraining split alone, all kinds equally often.
+    # Kinds have unlike numbers of queries in that split, so "equally" means by their share of it.
     language = load_language()
     pool = pretraining_queries(language)
     corpus = corpus_of(4)
