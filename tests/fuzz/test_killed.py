@@ -17,7 +17,7 @@ LATEST = 0.2
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_artifacts(finished: Path, tmp_path: Path) -> None:
-    """Of two stages, drawn anew each time, in short form; all others are there."""
+    # In short form two stages are killed, drawn anew each time; all others are finished.
     kills = effort(2, 50)
     seed = int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
     chance = random.Random(seed)

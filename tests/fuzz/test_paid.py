@@ -151,7 +151,9 @@ class Attack(dict):  # type: ignore[type-arg]
     """Faults drawn for a share of all tries, whatever the prompt; ``given`` counts them."""
 
     def __init__(self, seed: int, share: float, timeout: float) -> None:
-        self.rng, self.share, self.given = random.Random(seed), share, Counter[str]()
+        self.rng = random.Random(seed)
+        self.share = share
+        self.given = Counter[str]()
         valid = {_no_content: 3, _usage: 5, _odd: 5, _broken: 4, _reset: 3, slow(timeout): 0.5}
         self._kinds: dict[Draw, float] = {_refused: 4, _error_inside: 1, _limited: 3, _fatal: 1, **valid}
 
@@ -219,36 +221,37 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         attack = Attack(number, rng.choice([0.2, 0.4, 0.6]), TIMEOUT)
         address = f"http://127.0.0.1:{server.server_port}/v1"
         options = {"base_url": address, "concurrency": rng.choice([1, 3, 8]), "retries": rng.choice([1, 2, 4])}
-        server.reply, server.faults = said, attack
+        server.reply = said
+        server.faults = attack
         return Attacked(server, tmp_path / str(number), attack, options | {"timeout": TIMEOUT})
 
     return make
 
 
-def check_money(found: Attacked, lost: int = 0) -> None:
+def check_money(attacked: Attacked, lost: int = 0) -> None:
     """Nothing that was answered is asked again, and no request is paid more often than is stated.
 
     ``lost``: answers that kills may have cost, those that were under way.
     """
     kept = {}
-    for path in (found.home / "answers").rglob("*.json"):
+    for path in (attacked.home / "answers").rglob("*.json"):
         seed = json.loads(path.read_text())["request"]["seed"]
         assert seed not in kept, "one file a request"
         kept[seed] = path.stat().st_mtime
-    log = [(tried.body["seed"], tried) for tried in found.server.log]
+    log = [(tried.body["seed"], tried) for tried in attacked.server.log]
     late = [tried for seed, tried in log if tried.when > kept.get(seed, float("inf")) + 0.05]
     assert not late, "asked again though the answer was kept"
     twice = Counter(seed for seed, tried in log if delivered(tried))
     assert sum(twice.values()) - len(twice) <= lost, "paid twice"
     paid = Counter((seed, tried.run) for seed, tried in log if charged(tried))
-    assert max(paid.values()) <= BROKEN * (found.options["retries"] + 1) + lost
+    assert max(paid.values()) <= BROKEN * (attacked.options["retries"] + 1) + lost
     broken = Counter((seed, tried.run) for seed, tried in log if tried.fault and tried.fault.name == "broken answer")
     assert max(broken.values(), default=0) <= BROKEN + lost
 
 
-def check_rows(found: Attacked) -> None:
+def check_rows(attacked: Attacked) -> None:
     """Check that every request has its own answer, or says why there is none."""
-    rows = list(read_rows(found.home / "artifacts" / "stage" / "a", "rows"))
+    rows = list(read_rows(attacked.home / "artifacts" / "stage" / "a", "rows"))
     assert [row["content"] for row in rows] == [f"question {i}" for i in range(REQUESTS)]
     for row in rows:
         answered = row["finish_reason"] in ("stop", "length")
@@ -256,27 +259,27 @@ def check_rows(found: Attacked) -> None:
         assert answered or row["error"]
 
 
-def check_key(found: Attacked, *printed: str) -> None:
+def check_key(attacked: Attacked, *printed: str) -> None:
     """Check that the key is in no file, message or line."""
-    texts = [*printed, *found.said]
-    texts += [p.read_bytes().decode("utf-8", "replace") for p in found.home.rglob("*") if p.is_file()]
+    texts = [*printed, *attacked.said]
+    texts += [p.read_bytes().decode("utf-8", "replace") for p in attacked.home.rglob("*") if p.is_file()]
     assert not any(KEY in text for text in texts)
 
 
-def check(found: Attacked, lost: int = 0, *printed: str) -> None:
+def check(attacked: Attacked, lost: int = 0, *printed: str) -> None:
     """Check money, rows and the key."""
-    check_money(found, lost)
-    check_rows(found)
-    check_key(found, *printed)
+    check_money(attacked, lost)
+    check_rows(attacked)
+    check_key(attacked, *printed)
 
 
-def finish(found: Attacked) -> None:
+def finish(attacked: Attacked) -> None:
     """Run on until the stage is finished, with fewer faults from run to run."""
     for _ in range(RUNS):
-        if found.once():
+        if attacked.once():
             return
-        found.attack.share *= 0.8
-    raise AssertionError(f"not finished after {RUNS} runs: {found.said[-1]}")
+        attacked.attack.share *= 0.8
+    raise AssertionError(f"not finished after {RUNS} runs: {attacked.said[-1]}")
 
 
 def test_nothing_is_paid_twice_whatever_the_server_does(
@@ -328,7 +331,8 @@ def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(observe
                 server.run += 1
                 running = [started(attacked.home, name, REQUESTS, speed=500.0, **attacked.options) for name in "ab"]
                 before = len(attacked.server.log)
-                if kill := rng.random() < 0.6:
+                kill = rng.random() < 0.6
+                if kill:
                     goal = before + rng.randint(1, 30)
                     while len(attacked.server.log) < goal and running[0].poll() is None:
                         time.sleep(0.005)
