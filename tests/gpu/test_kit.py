@@ -69,7 +69,7 @@ def by_stage(output: Path) -> str:
 
 @pytest.mark.gpu(limit=200)
 def test_all_stages_of_the_debug_recipe(tmp_path: Path, record_property: Record) -> None:
-    """The stages that users start, of which each runs all that it needs; in bfloat16, as everything on a GPU."""
+    # The stages that users start, of which each runs all that it needs; in bfloat16, as everything on a GPU.
     words = ["recipe=debug", f"output_dir={tmp_path}", "track.tracker=none"]
     words += ["rl={comparisons_per_step: 4, num_generations: 4, max_steps: 2, keep_best: false}"]
     for stage in ("evaluate", "rl", "correct", "selfeval"):
@@ -98,7 +98,7 @@ def test_all_stages_of_gemma_small(tmp_path: Path, record_property: Record) -> N
 
 
 def test_attention_backends_give_the_same_log_probabilities(base: Path, record_property: Record) -> None:
-    """The scorers' own, of answers alone and nine to a prompt; against a CPU's in float32."""
+    # They are the scorers' own, of single answers and of nine to a prompt, beside a CPU's in float32.
     generator = torch.Generator().manual_seed(3)
     tokenizer = load_tokenizer(ModelConfig(path="world"))
 
@@ -207,7 +207,8 @@ def test_deepspeed(mode: str, tmp_path: Path, record_property: Record) -> None:
 
     def trained(name: str, *own: str) -> list[float]:
         began = time.perf_counter()
-        plant(config := composed(tmp_path / name, *words, *own)).run(config.stage)
+        config = composed(tmp_path / name, *words, *own)
+        plant(config).run(config.stage)
         record_property(name, f"{time.perf_counter() - began:.0f} s")
         artifact_of_mode = next((tmp_path / name).glob("artifacts/sft/*/manifest.json")).parent
         assert all(torch.isfinite(weight).all() for weight in weights(artifact_of_mode).values())
