@@ -81,7 +81,7 @@ def test_cost_is_half_of_the_requests_that_both_orders_make() -> None:
 
 
 def test_exchanging_the_responses_exchanges_the_two_orders_and_mirrors_them() -> None:
-    """For an engine that is a function of what it is shown, the exchanged comparison's AB is this one's BA."""
+    # For an engine that is a function of what it is shown, the exchanged comparison's AB is this one's BA.
     straight = judge(5, noisy).compare_all(COMPARISONS, 0)
     swapped = judge(5, noisy).compare_all([c.swapped() for c in COMPARISONS], 0)
     for one, other in zip(straight, swapped, strict=True):
@@ -109,10 +109,10 @@ def sign(steps: Iterable[float]) -> int:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(-4, 4), max_size=4), st.integers(0, 3), st.sampled_from([0.0, 0.1, 0.3]))
 def test_what_is_settled_holds_whatever_comes(steps: list[int], left: int, tie: float) -> None:
-    """Of branches that each may say anything from -4 to 4, or not be readable."""
+    # A branch may say anything from -4 to 4, or not be readable.
 
-    def outcome(said: list[int | None]) -> int:
-        read = [step for step in said if step is not None]
+    def outcome(margins: list[int | None]) -> int:
+        read = [step for step in margins if step is not None]
         return sign(read) if abs(sum(read)) > tie * 4 * len(read) else 0
 
     continued = itertools.product((-4, -1, 0, 1, 4, None), repeat=left)

@@ -111,7 +111,7 @@ def test_fitted_weights_that_cancel_out_are_a_tie() -> None:
 
 
 def test_nodes_without_weights_keep_their_own() -> None:
-    """A judge's own criteria weigh 1, 1/3, 1/9: three levels of the second are one of the first."""
+    # A judge's own criteria weigh 1, 1/3, 1/9: three levels of the second are one of the first.
     nodes: list[CriterionNode] = []
     tree = rubric_tree(("1", "1"), [(3, 2), (1, 4)])
     for node in tree.criteria:

@@ -208,8 +208,8 @@ def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
     return Rewards({"softmax_var": percentiles({node: rng.random() for node in nodes})})
 
 
-def learned(tree: EvaluationTree, given: Rewards) -> TrainingData:
-    data = TrainingData(Prompter(wording.load_prompt_set("compact"), len(tree.criteria)), CONFIG, given)
+def learned(tree: EvaluationTree, rewards: Rewards) -> TrainingData:
+    data = TrainingData(Prompter(wording.load_prompt_set("compact"), len(tree.criteria)), CONFIG, rewards)
     data.add(tree)
     return data
 

@@ -186,7 +186,7 @@ def test_a_prediction_is_read_as_text_and_as_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "own"),
+    ("written", "exchanged"),
     [
         ("Response A Score: 5\nComparison: A is better.", "Response B Score: 5\nComparison: B is better."),
         ("It is short. [[A]]", "It is short. [[B]]"),
@@ -197,8 +197,8 @@ def test_a_prediction_is_read_as_text_and_as_data() -> None:
         ("Response B has vitamin A.", EXCHANGED + "Response B has vitamin A."),
     ],
 )  # fmt: skip
-def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written: str, own: str) -> None:
-    assert in_own_order(written, "BA") == own and in_own_order(own, "BA") == written
+def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written: str, exchanged: str) -> None:
+    assert in_own_order(written, "BA") == exchanged and in_own_order(exchanged, "BA") == written
     assert in_own_order(written, "AB") == written
 
 

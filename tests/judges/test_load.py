@@ -156,7 +156,7 @@ def test_earlier_turns_are_the_dialogue_s_context() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (("p", ["a"], ["b"]), "expected a prompt and one or two responses, which are texts; found str, list, list"),
         (([{"role": "assistant", "content": "x"}], "a", "b"), "the last message to be the user's, found assistant"),
@@ -166,9 +166,9 @@ def test_earlier_turns_are_the_dialogue_s_context() -> None:
         (("q", None, "c"), "found str, NoneType, str"),
     ],
 )
-def test_what_is_no_comparison_is_refused(given: tuple, message: str) -> None:
+def test_what_is_no_comparison_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        judge(*given)
+        judge(*arguments)
 
 
 TREE = TreeConfig(criteria=7, guidelines=5, judgment_sampling=SamplingConfig(0.9))

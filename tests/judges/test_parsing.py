@@ -435,7 +435,7 @@ def test_sampling_asks_the_engine_for_what_scores_need() -> None:
 def test_a_score_of_several_tokens_is_never_the_expected_score_of_one_of_them(
     tokens: list[str], failure: str | None
 ) -> None:
-    """As vLLM reports them: 10 is not the 1 that it begins with, nor 04 the 4 that it ends with."""
+    # vLLM reports such tokens: 10 is not the 1 that it begins with, nor 04 the 4 that it ends with.
     pieces = ["Score", ": ", *tokens, "\nAnalysis: y"]
     reported = [(piece.encode(), [(piece, 0.0)]) for piece in pieces]
     text = "".join(pieces)

@@ -61,8 +61,8 @@ def but(text: str, where: Callable[[Request], bool]) -> Answer:
     return lambda request, occurrence: text if where(request) else scored(request, occurrence)
 
 
-def asked(found: BranchingJudge) -> list[str]:
-    return [request.step for request in found.engine.requests]  # type: ignore[attr-defined]
+def asked(judge: BranchingJudge) -> list[str]:
+    return [request.step for request in judge.engine.requests]  # type: ignore[attr-defined]
 
 
 def test_a_given_rubric_is_all_that_is_judged_by_and_what_it_says_is_not_asked_for() -> None:

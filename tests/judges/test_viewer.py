@@ -114,7 +114,8 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
         if row["verdict"]:
             mark = "✓" if row["verdict"] == "A" else "✗"
             assert page.all(kind="lead")[0].text().startswith(f"Verdict: {mark} {row['verdict']}, after 32 judgments")
-        votes, [votes_line] = row["votes"], [p.text() for p in page.all("p") if p.text().startswith("A ")]
+        votes = row["votes"]
+        [votes_line] = [p.text() for p in page.all("p") if p.text().startswith("A ")]
         assert votes_line.startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
         assert view.tree.comparison.response_a in page.text() and view.tree.comparison.dialogue.query in page.text()
 
