@@ -306,7 +306,7 @@ def test_pairs_go_by_criteria_too_and_a_column_that_nothing_reads_is_named(
 
 
 @pytest.mark.parametrize(
-    ("rows", "overrides", "told"),
+    ("rows", "overrides", "message"),
     [
         ([GROUP, ALONE], [], "2 of 2 rows hold one response.*judge.reads=one"),
         ([GROUP, {"query": "q", "response_a": "x", "response_b": "y"}], ["judge.reads=one"], "a file|its own file"),
@@ -317,7 +317,7 @@ def test_pairs_go_by_criteria_too_and_a_column_that_nothing_reads_is_named(
     ],
 )  # fmt: skip
 def test_what_cannot_be_judged_so_is_refused_with_the_remedy(
-    rows: list[dict[str, object]], overrides: list[str], told: str, tmp_path: Path, engine: ScriptedEngine
+    rows: list[dict[str, object]], overrides: list[str], message: str, tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    with pytest.raises((ConfigError, DataError), match=f"(?s){told}"):
+    with pytest.raises((ConfigError, DataError), match=f"(?s){message}"):
         run(tmp_path, rows, *overrides)

@@ -99,7 +99,8 @@ FORMS = {
 
 @pytest.mark.parametrize(("name", "text"), FORMS.values(), ids=FORMS)
 def test_a_file_s_form_is_found_by_trying(name: str, text: str, tmp_path: Path) -> None:
-    (path := tmp_path / name).write_text(text)
+    path = tmp_path / name
+    path.write_text(text)
     for item in of(path):
         comparison = item.comparison
         assert (comparison.dialogue.query, comparison.response_a, comparison.response_b, item.failure) == (*PAIR, None)
@@ -108,7 +109,7 @@ def test_a_file_s_form_is_found_by_trying(name: str, text: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("said", "read"),
+    ("fields", "read"),
     [
         (('"I came, I saw', "so"), ('"I came, I saw', "so")),
         (("a", 'he said "b"'), ("a", 'he said "b"')),
@@ -116,16 +117,17 @@ def test_a_file_s_form_is_found_by_trying(name: str, text: str, tmp_path: Path) 
         (("a", '"two\nlines"'), ("a", "two\nlines")),
     ],
 )
-def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str, str], tmp_path: Path) -> None:
-    """The row after it, which closes the quotation, is a row of its own."""
-    rows = ("query\tresponse_a\tresponse_b", "\t".join(("Why?", *said)), "How?\tI conquered\tx")
-    (path := tmp_path / "a.tsv").write_text("\n".join(rows) + '\nWho?\tcame"\tx\n' * ('"I' in said[0]))
+def test_a_quotation_mark_in_tabs_is_text(fields: tuple[str, str], read: tuple[str, str], tmp_path: Path) -> None:
+    # The row after it, which closes the quotation, is a row of its own.
+    rows = ("query\tresponse_a\tresponse_b", "\t".join(("Why?", *fields)), "How?\tI conquered\tx")
+    path = tmp_path / "a.tsv"
+    path.write_text("\n".join(rows) + '\nWho?\tcame"\tx\n' * ('"I' in fields[0]))
     responses = [(i.comparison.response_a, i.comparison.response_b) for i in of(path)]
     assert responses[:2] == [read, ("I conquered", "x")]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.csv", "query,response_a,response_a\nq,a,b\n", r"a\.csv:1: two columns are called 'response_a'"),
         ("a.jsonl", '{"query": "q", "response_a": "a", "response_a": "c"}', "'response_a' stands tw"),
@@ -134,14 +136,15 @@ def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str
         ("a.jsonl", '{"query": [null], "response_a": ["a"], "response_b": ["b"]}', "query, found nothing"),
     ],
 )
-def test_what_may_be_meant_in_two_ways_is_refused(name: str, text: str, told: str, tmp_path: Path) -> None:
-    (path := tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=told):
+def test_what_may_be_meant_in_two_ways_is_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
         of(path)
 
 
 def test_trl_s_preferences_are_comparisons_whose_better_side_is_drawn(tmp_path: Path) -> None:
-    """Each of TRL's forms: texts, messages, and messages that hold the prompt."""
+    # Each of TRL's forms: texts, messages, and messages that hold the prompt.
 
     def said(*texts: str) -> list[dict[str, str]]:
         return [{"role": r, "content": t} for r, t in zip(("user", "assistant"), texts, strict=False)]
