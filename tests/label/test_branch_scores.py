@@ -136,7 +136,8 @@ def test_without_signals_no_model_is_loaded(
 )
 def test_settings_that_cannot_work_are_refused_before_the_stage(signals: list[str], prompt: str, message: str) -> None:
     config = Config(prompts="compact")
-    config.label.signals, config.scorer.revision_prompt = signals, prompt
+    config.label.signals = signals
+    config.scorer.revision_prompt = prompt
     with pytest.raises(ConfigError, match=message):
         check_stage("label", config)
 
@@ -198,7 +199,7 @@ def test_a_pair_keeps_every_part_and_its_margin_is_their_mean() -> None:
 
 
 def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
-    """The margin of the branches is 1/4: half of the difference of their net success, 1 and 1/2."""
+    # The margin of the branches is 1/4: half of the difference of their net success, 1 and 1/2.
     tree = tree_of(("AAAB", "AAAA"))
     skipped = Counter[str]()
     levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.9, c0_g1=0.5), skipped)}
@@ -268,7 +269,7 @@ def test_what_decides_is_found_without_a_label_and_the_labels_get_better(seed: i
 
 
 def test_criteria_that_follow_nothing_in_common_are_worth_nothing_without_labels() -> None:
-    """Each criterion is right by itself half of the time: their votes have no more to say than chance."""
+    # Each criterion is right by itself half of the time: their votes have no more to say than chance.
     rng = random.Random(1)
     trees = []
     for tree in world(300, 1)[0]:
@@ -286,7 +287,7 @@ def test_given_labels_teach_as_well_and_alone_where_criteria_do_not_agree() -> N
 
 
 def test_a_few_labels_beside_many_trees_say_which_of_two_that_agree_is_the_better_side() -> None:
-    """Two pairs of criteria agree, each about something else; the labels follow the second pair."""
+    # Two pairs of criteria agree, each about something else; the labels follow the second pair.
     rng = random.Random(4)
     trees = []
     texts = [NAMES[0], NAMES[1], NAMES[13], NAMES[14]]
@@ -305,7 +306,7 @@ def test_a_few_labels_beside_many_trees_say_which_of_two_that_agree_is_the_bette
 
 
 def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() -> None:
-    """The label follows the first, and where that is even, the second, which half of the trees state three times."""
+    # The label follows the first, and where that is even, the second, which half of the trees state three times.
     rng = random.Random(2)
     thrice = ["wit: shows wit to please the reader", "wit: shows wit to please a reader", "wit: shows wit, to please"]
     trees = []
@@ -345,7 +346,7 @@ def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
 
 
 def test_a_criterion_without_a_word_does_not_stop_the_learning() -> None:
-    """A judge now and then writes a line of marks alone, beside more names than are told apart by their letters."""
+    # A judge now and then writes a line of marks alone, beside more names than are told apart by their letters.
     trees, deciding, truth = world(200, 3)
     for i in range(5):
         criteria = (replace(trees[i].criteria[0], text="... : ..."), *trees[i].criteria[1:])

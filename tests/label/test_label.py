@@ -66,7 +66,7 @@ def test_rejected_judgments_may_agree_with_the_label() -> None:
     ("rule", "kept", "against"), [("evidence", {"AAAA", "tttt"}, {"BBBB"}), ("paper", {"AAAA"}, {"BBBB", "tttt"})]
 )
 def test_who_is_pruned_and_why(rule: str, kept: set[str], against: set[str]) -> None:
-    """The label is A. Of AAAB order BA says two things, of AABB the orders do; of A?AA a judgment cannot be read."""
+    # The label is A. In AAAB order BA says two things, in AABB the orders do, and in A?AA a judgment cannot be read.
     data = TrainingData(PROMPTER, LabelConfig(rule=rule))
     words = [("AAAA", "AAAA", "AAAA"), ("AAAA", "BBBB", "tttt"), ("AAAB", "AABB", "A?AA")]
     data.add(tree_of(*words))
@@ -117,7 +117,7 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "failures", "said"),
+    ("word", "failures", "message"),
     [
         ("????", {"judgment:too_long": 16, "criteria:none": 1}, "no label: 2 too_few_readable; 32 .*max_query_chars"),
         (
@@ -129,13 +129,13 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     ],
 )
 def test_where_nothing_is_left_the_dominant_cause_is_said_with_what_helps(
-    word: str, failures: dict[str, int], said: str
+    word: str, failures: dict[str, int], message: str
 ) -> None:
     data = TrainingData(PROMPTER)
     for index in range(2):
         data.add(replace(tree_of((word,), index=index), failures=failures))
     assert not data.sft
-    assert re.search(said, data.nothing_left())
+    assert re.search(message, data.nothing_left())
 
 
 NONE = {"judgment": "It names none."}
@@ -185,7 +185,7 @@ def test_rows_that_hold_a_benchmark_s_query_are_left_out_and_counted(tmp_path: P
 
 
 def test_what_stage_correct_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
-    """Its rows call the judgment evaluation, and have no corrected response where the old one was good enough."""
+    # Its rows call the judgment evaluation, and have no corrected response where the old one was good enough.
     corrections = [
         Correction(f"c{i}", "A", "m", row["query"], row["response"], 2.0, row["judgment"], row["corrected"])
         for i, row in enumerate(ROWS)

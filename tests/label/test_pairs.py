@@ -148,7 +148,7 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted(builder: typ
 
 
 def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
-    """A judge that sees no difference but once in each order favours what it sees first: no pair chooses the slip."""
+    # A judge that sees no difference but once in each order favours what it sees first: no pair chooses the slip.
     tree = tree_of(("AttBtt",), ("AttBtt",))
     pairs = list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))
     assert {(p.chosen_verdict, p.rejected_verdict) for p in pairs} == {("tie", "A"), ("tie", "B")}
@@ -218,8 +218,8 @@ def builder(*balance: str) -> PairBuilder:
     return PairBuilder(examples.Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
 
 
-def selected(made: PairBuilder, pairs: list[examples.Pair]) -> list[examples.Pair]:
-    return [pairs[i] for i in made.selected(pairs, 0)]
+def selected(builder: PairBuilder, pairs: list[examples.Pair]) -> list[examples.Pair]:
+    return [pairs[i] for i in builder.selected(pairs, 0)]
 
 
 def balanced(pairs: list[examples.Pair], by: list[str], seed: int = 0) -> list[examples.Pair]:
@@ -256,9 +256,11 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
 
 
 @pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
-@pytest.mark.parametrize(("cells", "left"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
-def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:
-    """One trait after the other undoes the first: 0.7 of the chosen sides decide, or 0.7 stand in order AB."""
+@pytest.mark.parametrize(("cells", "remaining"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
+def test_balancing_by_both_traits_leaves_no_leaning_to_either(
+    cells: tuple[int, ...], remaining: int, by: list[str]
+) -> None:
+    # One trait after the other undoes the first: 0.7 of the chosen sides decide, or 0.7 stand in order AB.
     kinds = [("A", "AB"), ("tie", "AB"), ("A", "BA"), ("tie", "BA")]
     drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
     pairs = [
@@ -268,8 +270,8 @@ def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, 
     pair_maker = builder(*by)
     kept = selected(pair_maker, pairs)
     lean = examples.leanings(kept)["judgment"]
-    assert (len(kept), lean["decides"], lean["order_ab"]) == (left, 0.5, 0.5)
-    assert pair_maker.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
+    assert (len(kept), lean["decides"], lean["order_ab"]) == (remaining, 0.5, 0.5)
+    assert pair_maker.skipped == {"judgment:unbalanced_order_verdict": 40 - remaining}
     assert selected(builder(), pairs) == pairs
 
 
@@ -278,18 +280,18 @@ SAID = st.sampled_from(["A", "B", "tie", None])
 
 @given(st.lists(st.tuples(st.sampled_from(["A", "B", "tie"]), SAID, st.sampled_from(["AB", "BA"])), max_size=40))
 def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]]) -> None:
-    """The response shown first is A in order AB and B in order BA; what a pair says of the places, by its two sides."""
+    # The response shown first is A in order AB and B in order BA; what a pair says of the places, by its two sides.
     pairs = [
         replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=chosen, rejected_verdict=rejected)
         for i, (chosen, rejected, order) in enumerate(drawn)
     ]
 
-    def kinds(found: list[examples.Pair]) -> Counter[tuple[str, str, int]]:
+    def kinds(chosen_pairs: list[examples.Pair]) -> Counter[tuple[str, str, int]]:
         def seat(verdict: str | None, order: str) -> int:  # 1: shown first, -1: second, 0: neither
             return 0 if verdict not in ("A", "B") else 1 if (verdict == "A") == (order == "AB") else -1
 
         counts: Counter[tuple[str, str, int]] = Counter()
-        for p in found:
+        for p in chosen_pairs:
             order = p.chosen_nodes[0][-3:-1]
             chosen = seat(p.chosen_verdict, order)
             rejected = seat(p.rejected_verdict, order)
@@ -337,7 +339,7 @@ def test_criteria_lead_from_three_quarters_and_trail_to_a_quarter() -> None:
 
 
 def test_pairs_of_judgments_take_two_in_an_order() -> None:
-    """The quickstart's trees have one: by the letter there would be no pair of judgments, and nothing would say so."""
+    # The quickstart's trees have one: by the letter there would be no pair of judgments, and nothing would say so.
     assert configured("recipe=quickstart").tree.judgments == 1
     preference = ("label.source=external", "label.external.prompts=preference")
     for changes in (("label=paper",), preference):
@@ -418,7 +420,7 @@ def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
 
 
 def test_preferred_guidelines_are_those_with_more_right_judgments() -> None:
-    """A is preferred under both guidelines: three of four judgments by the first give it, two of four by the second."""
+    # A is preferred under both guidelines: three of four judgments by the first give it, two of four by the second.
     tree = tree_of(("ABAA", "ABAB"))
     preferred = {tree.comparison.id: [("d0/c0/g0/0", "d0/c0/g0/1"), ("d0/c0/g1/0", "d0/c0/g1/1")]}
     builder = PreferredPairBuilder(PROMPTER, LabelConfig(), preferred=preferred)

@@ -168,9 +168,9 @@ def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: 
     return data.DialogueSourceConfig(name="mine", path=path, format="comparison", **changes)
 
 
-def compared(tmp_path: Path, given: data.DialogueSourceConfig) -> list[Comparison]:
+def compared(tmp_path: Path, source: data.DialogueSourceConfig) -> list[Comparison]:
     """Return what the stages dialogues and responses make of a source; every dialogue is sampled."""
-    read = run_dialogues(tmp_path, data.DialoguesConfig([given]))
+    read = run_dialogues(tmp_path, data.DialoguesConfig([source]))
     cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
     cluster.write_rows("sample", read_rows(read.directory, "dialogues"))
     inputs = {"cluster": cluster.directory, "dialogues": read.directory}
@@ -316,7 +316,7 @@ def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
 
 
 def test_a_query_that_is_taught_is_in_no_tree() -> None:
-    """Of one query there may be several comparisons: who has learned one of them has seen the others' responses."""
+    # One query may have several comparisons: who has learned one of them has seen the others' responses.
     rows = [comparison(i // 3, a=f"first {i}", b=f"second {i}", label="A") for i in range(60)]
     least = (600, 0.001, 60)  # no query has so few comparisons: nobody can be taught without all
     several = ((10, 1.0, 9), (30, 1.0, 30), (59, 1.0, 57), (60, 1.0, 60), (600, 1.0, 60))

@@ -370,7 +370,8 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     assert all(
         cost["generated"] == 20 * cost["calls"] and cost["at_most"] == 40 * cost["calls"] for cost in costs.values()
     )
-    config.teacher.max_requests, config.teacher.max_tokens = 10, 10**6
+    config.teacher.max_requests = 10
+    config.teacher.max_tokens = 10**6
     *_, total, warning = described(costs, config.teacher, "teacher")
     assert f"{CALLS} calls" in total
     assert re.search(r"teacher\.max_requests=10 does not suffice", warning)
