@@ -83,7 +83,7 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--help"], "stage=STAGE"),
         (["--cfg", "job", "--resolve"], "recipe_name: quickstart"),
@@ -93,9 +93,9 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
         (["train.dpo.bta=1"], "did you mean train.dpo.beta?"),
     ],
 )
-def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[str], said: str) -> None:
+def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[str], message: str) -> None:
     modules, printed = modules_after(*arguments)
-    assert said in printed
+    assert message in printed
     assert not LIBRARIES & modules
 
 
@@ -306,15 +306,15 @@ def test_an_interrupted_process_ends_though_a_thread_and_an_exit_function_wait_f
     assert (done.returncode, done.stdout) == (130, "the cursor is back\n")
 
 
-def told(*given: str) -> str:
+def told(*words: str) -> str:
     """Return what a command line is told."""
     with pytest.raises((ConfigError, HydraException)) as caught:
-        configured(*recipe_overrides(arguments(list(given))))
+        configured(*recipe_overrides(arguments(list(words))))
     return sentence(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("words", "expected"),
     [
         (["evaluate"], "evaluate: expected key=value; did you mean stage=evaluate?"),
         (["stage", "evaluate"], "stage: expected key=value; did you mean stage=VALUE?"),
@@ -337,8 +337,8 @@ def told(*given: str) -> str:
         (["recipe=quikstart"], "did you mean quickstart?"),
     ],
 )
-def test_a_mistyped_command_is_told_what_was_meant(given: list[str], expected: str) -> None:
-    message = told(*given)
+def test_a_mistyped_command_is_told_what_was_meant(words: list[str], expected: str) -> None:
+    message = told(*words)
     assert expected in message
     assert "\n" not in message
     assert not any(
@@ -393,16 +393,16 @@ EMPTY = "judgetrain: output_dir='': must not be empty; leave it out for outputs\
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("words", "message"),
     [
         (["stage=dialogues", "output_dir="], EMPTY),
         (["-m", "seed=1,2", "stage=dialogues", "output_dir="], EMPTY),
         ([], "python -m judgetrain stage=STAGE"),
     ],
 )
-def test_without_arguments_or_a_place_for_outputs_nothing_runs(tmp_path: Path, given: list[str], said: str) -> None:
-    done = judgetrain(*given, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr
+def test_without_arguments_or_a_place_for_outputs_nothing_runs(tmp_path: Path, words: list[str], message: str) -> None:
+    done = judgetrain(*words, cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr
     assert not list(tmp_path.iterdir())
 
 

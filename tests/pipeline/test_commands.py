@@ -101,10 +101,12 @@ def test_the_first_paid_model_is_the_one_that_is_estimated(
     rows = (c.to_row() for c in eval_comparisons(data.WorldConfig(eval_comparisons=10), 0))
     calls = pretended(tmp_path, monkeypatch, "comparisons", rows)
     config = paid(tmp_path)
-    config.label.external.engine, config.label.source = config.teacher.engine, "external"
+    config.label.external.engine = config.teacher.engine
+    config.label.source = "external"
     show_cost(Pipeline(config))
     assert calls == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
-    config.teacher.engine, config.label.source = data.WorldEngineConfig(), "ensemble"
+    config.teacher.engine = data.WorldEngineConfig()
+    config.label.source = "ensemble"
     show_cost(Pipeline(config))
     assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out
 
@@ -124,8 +126,8 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(config)
 
 
-def names(found: list[Path]) -> list[str]:
-    return [f"{directory.parent.name}/{directory.name}" for directory in found]
+def names(paths: list[Path]) -> list[str]:
+    return [f"{directory.parent.name}/{directory.name}" for directory in paths]
 
 
 @pytest.mark.parametrize("stage", ["judge", "leaderboard", "correct", "selfeval", "scenarios"])
@@ -163,7 +165,7 @@ def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.Capt
 def test_nothing_is_removed_while_another_process_is_at_work(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run holds ``output_dir`` from its first stage to its last; two of them do so together."""
+    # A run holds ``output_dir`` from its first stage to its last; two of them do so together.
     refusals = []
 
     def make(self: Pipeline, plan: object, *more: object) -> bool:
@@ -172,7 +174,8 @@ def test_nothing_is_removed_while_another_process_is_at_work(
         refusals.append(refused)
         return True
 
-    pipeline.config.yes, home = True, Path(pipeline.config.output_dir)
+    pipeline.config.yes = True
+    home = Path(pipeline.config.output_dir)
     monkeypatch.setattr(Pipeline, "_make", make)
     monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
     monkeypatch.setattr(Pipeline, "check_all", lambda self, name: None)

@@ -112,7 +112,7 @@ def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_choos
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("words", "lines"),
     [
         (["train=lora"], ["train=lora sets train.sft.learning_rate=0.0001 in place of your recipe's 3e-05; say"]),
         (["train=lora", "train.sft.learning_rate=3e-5"], []),
@@ -122,15 +122,15 @@ def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_choos
     ],
 )
 def test_a_group_that_sets_what_a_user_s_recipe_sets_otherwise_says_so(
-    given: list[str], told: list[str], tmp_path: Path
+    words: list[str], lines: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         "# @package _global_\ndefaults: [quickstart]\nlabel: {rule: evidence}\n"
         "train: {sft: {learning_rate: 3.0e-5}, dpo: {learning_rate: 5.0e-6}}\n"
     )
-    warnings = list(overwritten(recipe_overrides([f"recipe={path}", *given])))
-    assert len(warnings) == len(told) and all(map(str.startswith, warnings, told))
+    warnings = list(overwritten(recipe_overrides([f"recipe={path}", *words])))
+    assert len(warnings) == len(lines) and all(map(str.startswith, warnings, lines))
 
 
 def numbers(node: Any, prefix: str = "") -> list[tuple[str, Any, str, str]]:
@@ -201,7 +201,7 @@ def test_a_path_together_with_the_world_is_refused(stage: str, override: str, ke
 
 
 def test_a_recipe_chooses_options_of_groups_under_its_own_keys(tmp_path: Path) -> None:
-    """As Hydra's experiments do; the command line wins over both, and ``+recipe=`` and ``--config-dir`` serve too."""
+    # Hydra's experiments do so. The command line wins over both, and ``+recipe=`` and ``--config-dir`` serve too.
     (tmp_path / "recipe").mkdir()
     text = "defaults: [debug, {override /train: lora}]\ntrain: {sft: {learning_rate: 7.0e-4}}\n"
     (tmp_path / "recipe" / "adapted.yaml").write_text(text)

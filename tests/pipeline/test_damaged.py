@@ -98,7 +98,7 @@ def test_a_status_writes_nothing_and_a_run_that_may_not_write_is_one_sentence(tm
 
 
 def states(config: Config) -> dict[str, dict[str, str]]:
-    """The rows of status by their stage."""
+    """Return the rows of status by their stage."""
     return {row["stage"]: row for row in commands.rows(Pipeline(config))}
 
 

@@ -101,13 +101,13 @@ def test_runs_with_other_values_do_not_look_alike(tmp_path: Path, monkeypatch: p
     for place, rate in enumerate(("0.1", "0.2")):
         monkeypatch.setenv("A_RATE", rate)
         config = configured("recipe=debug", "train.dpo.beta=${oc.env:A_RATE}", "seed=${oc.env:A_COUNT}")
-        made = manifest(tmp_path, "evaluate", str(place), {})
+        artifact = manifest(tmp_path, "evaluate", str(place), {})
         shown = Pipeline(config).plan("dpo").shown
         content: dict[str, Any] = {"stage": "evaluate", "seed": config.seed, "recipe": "debug", "upstream": {}}
-        (made / "manifest.json").write_text(json.dumps(content | {"config": shown, "fingerprint": str(place)}))
-        (made / "metrics.json").write_text("[]")
-        (made / "paired.json").write_text("[]")
-        runs.append(FinishedEvaluation.read(made).settings)
+        (artifact / "manifest.json").write_text(json.dumps(content | {"config": shown, "fingerprint": str(place)}))
+        (artifact / "metrics.json").write_text("[]")
+        (artifact / "paired.json").write_text("[]")
+        runs.append(FinishedEvaluation.read(artifact).settings)
     assert runs[0]["train.dpo.beta"] != runs[1]["train.dpo.beta"]
     assert "0.1" not in runs[0]["train.dpo.beta"] and runs[0]["seed"] == "7"
 

@@ -157,9 +157,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"output_dir={tmp_path_factory.mktemp('home')}"
 
 
-@pytest.mark.parametrize(("given", "change", "readers"), CASES, ids=named)
-def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, readers: set[str], home: str) -> None:
-    where = ("recipe=debug", "verdicts.judge=dpo", home, *given)
+@pytest.mark.parametrize(("words", "change", "readers"), CASES, ids=named)
+def test_a_key_touches_the_stages_that_read_it(words: list[str], change: str, readers: set[str], home: str) -> None:
+    where = ("recipe=debug", "verdicts.judge=dpo", home, *words)
     before = marked(*where)
     after = marked(*where, change)
     changed = {name for name in STAGES if before[name] != after[name]}
@@ -168,7 +168,7 @@ def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, re
 
 
 def test_what_decides_pairs_alone_leaves_the_sft_judge_where_it_is(home: str) -> None:
-    """Its examples are the same, and so are those who start from it."""
+    # Its examples are the same, and so are the stages that start from it.
     before = marked("recipe=debug", home)
     for change in ("max_pairs_per_level=1", "min_evidence=0.6", "balance=[]", "levels=[criteria,guideline]"):
         after = marked("recipe=debug", home, f"label.{change}")
@@ -191,23 +191,23 @@ FILES: list[tuple[str, Path, list[str], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "source", "given", "readers"), FILES, ids=named)
+@pytest.mark.parametrize(("key", "source", "words", "readers"), FILES, ids=named)
 def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
-    key: str, source: Path, given: list[str], readers: set[str], tmp_path: Path, home: str
+    key: str, source: Path, words: list[str], readers: set[str], tmp_path: Path, home: str
 ) -> None:
     def of(place: str, more: bytes = b"") -> Mapping[str, str]:
         file = tmp_path / place / source.name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(source.read_bytes() + more)
         path = file.parent if key == "train.base.path" else file
-        return marks(configured("recipe=debug", home, *given, f"{key}={path}"))
+        return marks(configured("recipe=debug", home, *words, f"{key}={path}"))
 
     here = of("here")
     elsewhere = of("there")
     other = of("there", b"\n# another\n")
     assert here == elsewhere
     changed = {name for name in STAGES if here[name] != other[name]}
-    assert changed == downstream(composed("recipe=debug", home, *given), readers)
+    assert changed == downstream(composed("recipe=debug", home, *words), readers)
 
 
 def test_what_an_earlier_format_wrote_is_made_anew_with_all_that_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

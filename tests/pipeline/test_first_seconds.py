@@ -32,9 +32,9 @@ def refused(tmp_path: Path, stage: str, *overrides: str) -> str:
     return str(refusal.value)
 
 
-def rows(tmp_path: Path, *found: object) -> str:
+def rows(tmp_path: Path, *values: object) -> str:
     """Return a file of rows that are as they should be, but for those given at its end."""
-    return write_lines(tmp_path / "rows.jsonl", [GOOD, GOOD | {"label": "tie"}, *found])  # type: ignore[list-item]
+    return write_lines(tmp_path / "rows.jsonl", [GOOD, GOOD | {"label": "tie"}, *values])  # type: ignore[list-item]
 
 
 def benchmark(path: str, **more: str) -> str:
@@ -96,7 +96,7 @@ def test_the_base_model(damage: Callable[[Path], object], said: str, tmp_path: P
 
 
 def test_a_model_that_is_finished_with_is_not_looked_at(tmp_path: Path) -> None:
-    """The trees are there, so that neither the teacher's key nor its answers are wanted any more."""
+    # The trees are there, so that neither the teacher's key nor its answers are wanted any more.
     config = configured("recipe=debug", f"output_dir={tmp_path}", "teacher=openai", "prompts=compact")
     config.teacher.engine = OpenAIEngineConfig(model="gpt", base_url="https://api.openai.com/v1")
     pipeline = Pipeline(config)
@@ -118,7 +118,7 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_key")
 @pytest.mark.parametrize(
-    ("url", "variable", "wanted"),
+    ("url", "variable", "is_needed"),
     [
         ("https://api.openai.com/v1", "OPENAI_API_KEY", True),
         *((f"http://{host}:8000/v1", "OPENAI_API_KEY", False) for host in ("localhost", "10.0.0.3", "gpu7")),
@@ -126,9 +126,9 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://judge.example.org/v1", "", False),
     ],
 )
-def test_the_key_of_a_paid_service(url: str, variable: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_a_paid_service(url: str, variable: str, is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = OpenAIEngineConfig(model="m", base_url=url, api_key_env=variable)
-    if not wanted:
+    if not is_needed:
         engine.check_here("k")
         return
     with pytest.raises(ConfigError, match=f"k.api_key_env={variable}"):

@@ -305,7 +305,8 @@ def test_an_encoder_that_is_no_transformers_model_has_a_commit_too(
     tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    (directory := tmp_path / "model").mkdir()
+    directory = tmp_path / "model"
+    directory.mkdir()
     (directory / "modules.json").write_text("[]")
     push(directory, "me/static")
     assert commit_of("me/static") == hub.heads["me/static"]

@@ -102,7 +102,7 @@ def test_keys_exist() -> None:
 
 
 def test_values_are_allowed() -> None:
-    """Each value is taken by the configuration; a key that stands there with several is tried with each."""
+    # Each value is taken by the configuration; a key that stands there with several is tried with each.
     assignments = list(dict.fromkeys(token for token in overrides() if "=" in token))
     while assignments:
         now = {token.partition("=")[0]: token for token in reversed(assignments)}
@@ -152,7 +152,8 @@ def test_recipes_that_are_named_exist() -> None:
 def test_nothing_of_the_papers_is_missing(section: str, kind: str) -> None:
     numbers = list[int]()
     for row in ROWS:
-        if row.section.startswith(section) and (match := re.match(rf"{kind}s? (\d+)(?: and (\d+))?:", row.what)):
+        match = re.match(rf"{kind}s? (\d+)(?: and (\d+))?:", row.what)
+        if match and row.section.startswith(section):
             numbers += [int(number) for number in match.groups() if number]
     assert sorted(numbers) == list(range(1, NUMBERED[section][kind] + 1))
 

@@ -112,7 +112,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("objective", "found"),
+    ("objective", "expected"),
     [
         ("b/dpo@1/agreement", 0.1),
         ("b/dpo/agreement", 0.5),
@@ -125,10 +125,10 @@ ROWS = [
         ("b/dpo@k/agreement", "expected BENCHMARK/METHOD/METRIC"),
     ],
 )
-def test_any_metric_is_an_objective_and_nothing_else(tmp_path: Path, objective: str, found: float | str) -> None:
+def test_any_metric_is_an_objective_and_nothing_else(tmp_path: Path, objective: str, expected: float | str) -> None:
     (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
-    with pytest.raises(ConfigError, match=found) if isinstance(found, str) else nullcontext():
-        assert objective_value(tmp_path, objective) == found
+    with pytest.raises(ConfigError, match=expected) if isinstance(expected, str) else nullcontext():
+        assert objective_value(tmp_path, objective) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,8 @@ def test_any_metric_is_an_objective_and_nothing_else(tmp_path: Path, objective: 
 def test_an_objective_that_nothing_gives_is_refused_before_anything_runs(objective: str, message: str | None) -> None:
     config = Config(stage="evaluate", objective=objective)
     config.evaluate.benchmarks = [BenchmarkConfig(name="world")]
-    config.evaluate.methods, config.evaluate.branches = ["sft", "random", "a/dpo/0123456789/model"], [1, 3]
+    config.evaluate.methods = ["sft", "random", "a/dpo/0123456789/model"]
+    config.evaluate.branches = [1, 3]
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         check_objective(objective, config.evaluate, config.stage)
     with pytest.raises(ConfigError, match="is a metric of stage=evaluate, not of stage=dpo"):

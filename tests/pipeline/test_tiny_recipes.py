@@ -49,7 +49,9 @@ class Tiny:
         """Make everything in a configuration tiny, in place, and return it."""
         config.dialogues.world = WORLD
         every = config.teacher.comparisons >= config.cluster.sample
-        config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 1000 if every else 10, 2, True
+        config.teacher.comparisons = 1000 if every else 10
+        config.teacher.branches = 2
+        config.teacher.both_orders = True
         if config.teacher.judged is not None:
             config.teacher.judged = 10
         if config.teacher.evaluations:
@@ -69,14 +71,16 @@ class Tiny:
         config.rl.labels = "label"  # a judge trained for a step says nothing of its own
         config.rl.comparisons_per_step = config.rl.num_generations = 2
         config.label.min_evidence = 0.5
-        config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
+        config.evaluate.branches = [1, 2]
+        config.evaluate.bootstrap = 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []
         config.robustness.sample = min(2, config.robustness.sample)
         config.selfeval.limit = 3
         config.scorer.max_new_tokens = TOKENS
         studies = config.studies
-        studies.prompts, studies.spread_prompts = min(2, studies.prompts), min(1, studies.spread_prompts)
+        studies.prompts = min(2, studies.prompts)
+        studies.spread_prompts = min(1, studies.spread_prompts)
         config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
         return config
 
@@ -109,12 +113,18 @@ class Tiny:
         if isinstance(value, ClusterConfig):
             return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
         if isinstance(value, TreeConfig):
-            value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 3, 2, None, 32
+            value.criteria = 3
+            value.guidelines = 2
+            value.max_comparisons = None
+            value.shard_size = 32
         if isinstance(value, TrainerConfig):
-            value.max_steps, value.per_device_train_batch_size = 1, 2
+            value.max_steps = 1
+            value.per_device_train_batch_size = 2
             if isinstance(value, TrainConfig):
                 value.global_accumulation_steps = 1
-            value.max_length, value.bf16, value.gradient_checkpointing = 512, False, False
+            value.max_length = 512
+            value.bf16 = False
+            value.gradient_checkpointing = False
         if dataclasses.is_dataclass(value):
             self._walk(value)
         return value
@@ -288,7 +298,7 @@ def test_the_in_distribution_setting_grows_trees_over_the_comparisons_that_the_t
 
 
 def test_models_side_by_side_and_judged_against_each_other(tiny: Tiny) -> None:
-    """The fine-tuned model against its base (ProbDiff, tables 2 and 3, figure 4): here the base at two temperatures."""
+    # The fine-tuned model against its base (ProbDiff, tables 2 and 3, figure 4): here the base at two temperatures.
     base = shrunk("tables/probdiff_align", tiny)
     other = shrunk("tables/probdiff_align", tiny, "scorer.revision_temperature=null")
     Pipeline(other).run("selfeval")
