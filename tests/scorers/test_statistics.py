@@ -30,10 +30,10 @@ def scorer(model: Any = MODEL, *, batch_tokens: int = 512, chunk: int = 1 << 20,
         return TokenScorer(model, TOKENIZER, **options)
 
 
-def check(found: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
-    assert isinstance(found, TokenStatistics)
+def check(statistics: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
+    assert isinstance(statistics, TokenStatistics)
     for name in COLUMNS:
-        np.testing.assert_allclose(found.steps[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(statistics.steps[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @settings(max_examples=40, deadline=None)
