@@ -94,7 +94,7 @@ def test_weights_of_layers_that_a_text_model_lacks_are_not_beside_it(tmp_path: P
 
 
 def test_a_tokenizer_that_transformers_does_not_read_as_it_is_written_is_refused(tmp_path: Path) -> None:
-    """A model of Qwen2's architecture gets Qwen2's tokenizer, whatever its tokenizer.json says."""
+    # A model of Qwen2's architecture gets Qwen2's tokenizer, whatever its tokenizer.json says.
     tiny("qwen2", tmp_path)
     check_loadable(ModelConfig(path=str(tmp_path)), "k")
     load_tokenizer(ModelConfig(path=str(WORLD_BASE))).save_pretrained(tmp_path)

@@ -76,7 +76,7 @@ def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
 
 
 def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every argument that stages hand to TRL is a key, a default that may be set, or refused."""
+    # Every argument that stages hand to TRL is a key, a default that may be set, or refused.
     import trl
 
     from judgetrain.extras.rl.run import branch_arguments
@@ -179,7 +179,7 @@ def test_weights_that_are_all_trained_are_in_float32_but_where_deepspeed_keeps_a
 
 
 def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path: Path) -> None:
-    """A teacher's artifact made from responses made from dialogues: all three are in the card."""
+    # A teacher's artifact made from responses made from dialogues: all three are in the card.
     for name, upstream in (("dialogues", {}), ("responses", {"dialogues": "d1a"})):
         directory = tmp_path / name / {"dialogues": "d1a", "responses": "4e5"}[name]
         directory.mkdir(parents=True)
@@ -288,7 +288,7 @@ LEFT = (
 
 @pytest.mark.parametrize(("change", "same"), [*((c, False) for c in READ), *((c, True) for c in LEFT)])
 def test_what_decides_the_reference_is_held_and_nothing_else(change: str, same: bool) -> None:
-    """Of the other stages: tests/pipeline/test_fingerprints.py."""
+    # tests/pipeline/test_fingerprints.py shows the same of the other stages.
     assert (of("reference", change) == of("reference")) == same
 
 

@@ -91,7 +91,7 @@ def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), "out of memory: lower k.per_device_train_batch_size"),
         (MemoryError(), "out of memory: lower k.per_device_train_batch_size"),
@@ -102,8 +102,8 @@ def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
         (RuntimeError("shapes do not match"), "shapes do not match"),
     ],
 )
-def test_memory_that_runs_out_is_said_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
-    with pytest.raises(RuntimeError if "shapes" in said else TrainingError, match=said), memory_explained("k"):
+def test_memory_that_runs_out_is_said_and_nothing_else_is_taken_for_it(error: Exception, message: str) -> None:
+    with pytest.raises(RuntimeError if "shapes" in message else TrainingError, match=message), memory_explained("k"):
         raise error
 
 
@@ -111,7 +111,8 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
     plain = adapted(ModelConfig(path="world")).eval()  # no dropout
     other = copy.deepcopy(plain)
     names = list(other.state_dict())
-    if "no C++ compiler" in (compiled_line := compiled(other)):
+    compiled_line = compiled(other)
+    if "no C++ compiler" in compiled_line:
         pytest.skip(compiled_line)
     assert compiled_line.startswith(f"{plain.config.num_hidden_layers} blocks") and list(other.state_dict()) == names
     for tokens in (24, 31):

@@ -44,7 +44,8 @@ def test_what_cannot_be_in_four_bits_is_refused(tmp_path: Path) -> None:
     stages.distributed = "zero3"
     with pytest.raises(ConfigError, match=r"four_bit=true and .*=zero3: .* set train\.distributed=zero2 or ddp"):
         check_stage(stages, "k", TrainConfig(lora=True, four_bit=True))
-    (gguf := tmp_path / "model.gguf").touch()
+    gguf = tmp_path / "model.gguf"
+    gguf.touch()
     with pytest.raises(EngineError, match=r"gguf holds GGUF weights, .*: leave out four_bit"):
         load_model(ModelConfig(path=str(gguf)), four_bit=True)
 

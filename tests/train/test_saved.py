@@ -99,7 +99,7 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
 
 
 def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None:
-    """All weights trained, a prompt had -6.06 nats a token in float32, -6.04 in bfloat16, and the judge was refused."""
+    # With all weights trained a prompt had -6.06 nats a token in float32, -6.04 in bfloat16, and was refused for it.
     start = ModelConfig(path="world")
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     rows = [tokenizer("reads cat the the cat the reads")["input_ids"]]
@@ -358,7 +358,8 @@ def test_of_a_partitioned_weight_each_process_sees_its_own_part_without_the_padd
 ) -> None:
     """Seven values over three processes: parts of three, the last with two places that nothing is written to."""
     weight: Any = nn.Parameter(torch.empty(0))
-    weight.ds_numel, weight.ds_process_group = 7, None
+    weight.ds_numel = 7
+    weight.ds_process_group = None
     weight.ds_tensor = torch.tensor([0.0, 1.0, 2.0] if rank < 2 else [6.0, math.nan, math.nan])
     monkeypatch.setattr("torch.distributed.get_rank", lambda group: rank)
     assert distributed.own_part(weight).tolist() == ([0.0, 1.0, 2.0] if rank < 2 else [6.0])

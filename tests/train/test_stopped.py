@@ -20,7 +20,7 @@ LONG = ["stage=sft", "train.sft={max_steps: 3000, save_steps: 3, per_device_trai
 
 
 def started(output: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The command line in a process of its own, whose lines go to ``log``."""
+    """Start the command line in a process of its own, whose lines go to ``log``."""
     with log.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, "-m", "judgetrain", *arguments, *OVERRIDES, *LONG, f"output_dir={output}"],
@@ -131,8 +131,8 @@ def test_the_jobs_of_a_sweep_end_with_the_command(tmp_path: Path, by: signal.Sig
         assert len(workers) >= 2
         process.send_signal(by)
         assert process.wait(60) == -by
-        _, left = psutil.wait_procs(workers, timeout=30)
-        assert not left, [worker.cmdline() for worker in left]
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive, [worker.cmdline() for worker in alive]
     finally:
         process.kill()
         for worker in workers:

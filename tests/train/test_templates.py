@@ -99,7 +99,7 @@ WRITES = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|im_st
 
 
 @pytest.mark.parametrize(
-    ("answer", "level", "text", "said"),
+    ("answer", "level", "text", "message"),
     [
         ("{{ m.content }}", "", "", ""),
         ("{{ m.content[1:] }}", "judgment", TWO, "esponse A Score: 4.*cuts answers or writes an end token"),
@@ -109,15 +109,15 @@ WRITES = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|im_st
         ("Sure. {{ m.content }}", "judgment", SCORED, "reads no_scores, not 4"),
     ],
 )
-def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: str, text: str, said: str) -> None:
+def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: str, text: str, message: str) -> None:
     tokenizer = marked(WRITES.replace("ANSWER", answer) + "{% endfor %}")
 
     def read(level: str, text: str) -> int:
         row = ROW | {"level": level, "completion": [{"role": "assistant", "content": text}]}
         return len(fitting([row], tokenizer, 999, "rows", frames=FRAMES))
 
-    if said:
-        with pytest.raises(TrainingError, match=said):
+    if message:
+        with pytest.raises(TrainingError, match=message):
             read(level, text)
     else:
         assert all(read(*row) for row in (("criteria", LIST), ("guideline", "Look."), ("judgment", TWO)))

@@ -60,7 +60,7 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
 
 
 def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint that is written but not marked, or was cut after it was marked, is not gone on from."""
+    # A checkpoint that is written but not marked, or was cut after it was marked, is not gone on from.
     settings = config(num_train_epochs=1.5, save_steps=2)
     whole = run_initial(tmp_path, settings, sft_rows(30), "whole")
     interrupted(monkeypatch, CheckpointMarks, "on_save", 2)
