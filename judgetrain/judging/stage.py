@@ -59,7 +59,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         # Before the judge is loaded, which may take minutes.
-        _check_rows(items, settings)
+        check_rows(items, settings)
         try:
             with judge_of(models, settings) as judge:
                 scored = any(item.group for item in items)
@@ -190,7 +190,7 @@ def _scored(
     return rows, costs
 
 
-def _check_rows(items: Sequence[JudgedRow], settings: JudgeSettings) -> None:
+def check_rows(items: Sequence[JudgedRow], settings: JudgeSettings) -> None:
     """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
     pairs = sum(item.group is None and item.failure is None for item in items)

@@ -59,6 +59,7 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
         **kind.identity(models, by, evaluation.hashes, most),
         # A score is made of the judgments at once, where verdicts are read off trees that are kept.
         "least_read": options.least_read,
+        "fitted": options.fitted,
     }
 
     def with_criteria(benchmark: Benchmark) -> list[Comparison]:

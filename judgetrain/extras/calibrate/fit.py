@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.data.labelled import Scale
 from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.errors import DataError
 from judgetrain.judges.base import BothOrders
@@ -58,11 +59,7 @@ def fit(
             f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties, nor all "
             f"of one prompt; found {len(judged)}"
         )
-    criteria: set[str] = set()
-    for place in judged:
-        criteria.update(margins[place])
-    # By length first, so that #2 stands before #10.
-    names = sorted(criteria, key=lambda name: (len(name), name))
+    names = _names([margins[place] for place in judged])
     features = np.array([[margins[place].get(name, 0.0) for name in names] for place in judged])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[place]] for place in judged])
     folds = _folds([prompts[place] for place in judged])
@@ -91,6 +88,102 @@ def fit(
     )
 
 
+def fit_scores(
+    shares: Sequence[Margins],
+    labels: Sequence[float],
+    scale: Scale,
+    prompts: Sequence[PromptKey],
+    scores: Sequence[float | None],
+) -> Fitted:
+    """Return weights and an intercept fitted to labels of single responses, with the ridge as of :func:`fit`.
+
+    A score is then the expected label; over two levels it is the probability of the better one.
+
+    Args:
+        shares: of each response, as of :func:`~judgetrain.judges.kinds.aggregation.shares_of`; empty where nothing was
+            read.
+        labels: of people, 0 to 1.
+        scale: of the labels.
+        prompts: of each response, as of :func:`fit`.
+        scores: of the judge by its plain mean; None where there is none, which fitted weights do not change.
+
+    Raises:
+        DataError: fewer than :data:`FEWEST` responses that could be read, all of one level, or all of one prompt.
+    """
+    import numpy as np
+    from scipy.special import expit
+
+    read = [place for place, by_criterion in enumerate(shares) if by_criterion and scores[place] is not None]
+    levels = {scale.level(labels[place]) for place in read}
+    if len(levels) == 1 and len(read) >= FEWEST:
+        only = scale.names[levels.pop()]
+        raise DataError(
+            f"all {len(read)} labels of responses that could be read are {only}: weights are fitted to what tells "
+            "levels apart; label others, too"
+        )
+    if len(read) < FEWEST or len({prompts[place] for place in read}) < 2:
+        raise DataError(
+            f"expected at least {FEWEST} labelled responses that the judge could read, not all of one prompt; found "
+            f"{len(read)}"
+        )
+    names = _names([shares[place] for place in read])
+    features = np.array([[shares[place].get(name, 0.0) for name in names] for place in read])
+    targets = np.array([labels[place] for place in read])
+    folds = _folds([prompts[place] for place in read])
+    ridge, _ = _best_ridge(features, targets, folds, has_intercept=True)
+
+    held = np.full(len(targets), 0.5)
+    for fold in np.unique(folds):
+        here = folds == fold
+        strength, _ = _best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
+        *weights, intercept = _weights(features[~here], targets[~here], strength, has_intercept=True)
+        held[here] = expit(features[here] @ np.array(weights) + intercept)
+    *weights, intercept = _weights(features, targets, ridge, has_intercept=True)
+    by_weights: list[float | None] = list(scores)
+    for place, score in zip(read, held.tolist(), strict=True):
+        by_weights[place] = score
+    return Fitted(
+        weights={name: round(float(weight), 6) for name, weight in zip(names, weights, strict=True)},
+        intercept=round(float(intercept), 6),
+        tie=0.0,
+        n=len(read),
+        ridge=ridge,
+        before=_of_scores(scores, labels, scale, read),
+        after=_of_scores(by_weights, labels, scale, read),
+        single=True,
+    )
+
+
+def _of_scores(
+    scores: Sequence[float | None], labels: Sequence[float], scale: Scale, read: Sequence[int]
+) -> dict[str, float]:
+    """Return the agreement of scores with labels, and how far off those are that could be read.
+
+    That is the calibration error over two levels, and the mean absolute error over more.
+    """
+    import numpy as np
+
+    agreed = []
+    for score, label in zip(scores, labels, strict=True):
+        agreed.append(score is not None and scale.level(score) == scale.level(label))
+    values = np.array([scores[place] for place in read], dtype=float)
+    targets = np.array([labels[place] for place in read])
+    figures = {"agreement": _share(np.array(agreed))}
+    if scale.has_two_levels:
+        figures["ece"] = calibration_error(values, targets)
+    else:
+        figures["error"] = _share(np.abs(values - targets))
+    return figures
+
+
+def _names(features: Sequence[Margins]) -> list[str]:
+    """Return the names of all criteria, by length first, so that #2 stands before #10."""
+    names: set[str] = set()
+    for by_criterion in features:
+        names.update(by_criterion)
+    return sorted(names, key=lambda name: (len(name), name))
+
+
 def calibration_error(probabilities: Array, targets: Array) -> float:
     """Return the expected calibration error, by bins of the confidence in the likelier side.
 
@@ -106,29 +199,53 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
     return round(float(sum(abs(sure[p].mean() - right[p].mean()) * p.mean() for p in parts if p.any())), 6)
 
 
-def _weights(features: Array, targets: Array, ridge: float) -> Array:
-    """Weights above 0; the ridge is on how far they are from their mean, and hardly on the mean."""
+def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool = False) -> Array:
+    """Return weights above 0, and behind them an intercept, if there is to be one.
+
+    The ridge is on how far the weights are from their mean, and hardly on the mean; there is none on the intercept.
+    """
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    def loss(weights: Array) -> tuple[float, Array]:
-        logits = features @ weights
-        mean = weights.mean()
-        held = ridge * (weights - mean) + ALONG * mean / len(weights)
-        value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
-        return float(value), features.T @ (expit(logits) - targets) + held
+    number = features.shape[1]
+    bounds: list[tuple[float | None, None]] = [(0.0, None)] * number
+    start = np.ones(number)
+    if has_intercept:
+        features = np.column_stack([features, np.ones(len(features))])
+        bounds.append((None, None))
+        start = np.append(start, 0.0)
 
-    bounds = [(0.0, None)] * features.shape[1]
-    weights: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return weights
+    def loss(parameters: Array) -> tuple[float, Array]:
+        logits = features @ parameters
+        weights = parameters[:number]
+        mean = weights.mean()
+        held = ridge * (weights - mean) + ALONG * mean / number
+        value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
+        gradient = features.T @ (expit(logits) - targets)
+        gradient[:number] += held
+        return float(value), gradient
+
+    parameters: Array = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return parameters
 
 
 def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
     """Return the ridge that does best on folds that weights were not fitted to, and the width of a tie there."""
+    best, held_out = _best_ridge(features, targets, folds)
+    return best, _tie(held_out, targets)
+
+
+def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bool = False) -> tuple[float, Array]:
+    """Return the ridge that does best on folds that weights were not fitted to, and the probabilities there."""
     import numpy as np
     from scipy.special import expit
 
+    if has_intercept:
+        # A column that is the same everywhere takes the intercept.
+        measured = np.column_stack([features, np.ones(len(features))])
+    else:
+        measured = features
     held_out: dict[float, Array] = {}
     for ridge in STRENGTHS:
         probabilities = np.full(len(targets), 0.5)
@@ -136,10 +253,11 @@ def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float
             here = folds == fold
             # Of one fold alone there is nothing to fit.
             if not here.all():
-                probabilities[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
+                parameters = _weights(features[~here], targets[~here], ridge, has_intercept)
+                probabilities[here] = expit(measured[here] @ parameters)
         held_out[ridge] = probabilities
     best = min(STRENGTHS, key=lambda ridge: _loss(held_out[ridge], targets))
-    return best, _tie(held_out[best], targets)
+    return best, held_out[best]
 
 
 def _folds(prompts: Sequence[PromptKey]) -> Array:

@@ -8,20 +8,21 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data.labelled import OVERALL
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
-from judgetrain.extras.calibrate.fit import fit
+from judgetrain.extras.calibrate.fit import fit, fit_scores
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.config import FITTED
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.aggregation import Fitted, margins_of, used
-from judgetrain.judges.kinds.branching import BranchingJudge, predict
+from judgetrain.judges.kinds.aggregation import Fitted, margins_of, shares_of, used
+from judgetrain.judges.kinds.branching import BranchingJudge, items_of, predict, scores_of
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import table
-from judgetrain.judging.stage import judge_of
+from judgetrain.judging.stage import check_rows, judge_of
 from judgetrain.judging.votes import labels_that_count
 from judgetrain.schema import Comparison, Verdict
 
@@ -37,6 +38,9 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
         out.log(f"calibrate: {line}")
 
     items = read_items(config, settings.world, settings.seed, say)
+    if any(item.votes for item in items):
+        _run_on_responses(items, settings, inputs, out)
+        return
     labelled = with_labels(items, labels_that_count(items, say))
     if not labelled:
         raise DataError(
@@ -86,6 +90,76 @@ def with_labels(items: Sequence[JudgedRow], labels: Mapping[str, Verdict | None]
         if item.failure is None and label:
             labelled.append(replace(comparison, label=label))
     return labelled
+
+
+def _run_on_responses(
+    items: Sequence[JudgedRow], settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun
+) -> None:
+    """Fit weights to the labels of single responses; arguments as of :func:`run`, and the rows."""
+    config = settings.verdicts
+    check_rows(items, settings)
+    labelled = [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
+    if not labelled:
+        raise DataError(
+            f"none of the {len(items)} rows of verdicts.source has a label of the response as a whole, by which "
+            "criteria are weighed; name its column with fields={label: COLUMN}"
+        )
+    branches = settings.method.most or 1
+    with spending(settings.asked_engines, config, "verdicts", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        with judge_of(models, settings) as load_judge:
+
+            def process(index: int, rows: Sequence[JudgedRow]) -> ShardResult:
+                judge = load_judge()
+                assert isinstance(judge, BranchingJudge)
+                return scored(judge, rows, settings.seed, branches)
+
+            spread = budget is None
+            out.sharded(MARGINS, labelled, config.shard_size, process, "responses", load=load_judge, spread=spread)
+    rows = list(read_rows(out.directory, MARGINS))
+    fitted = fit_scores(
+        [row["shares"] for row in rows],
+        [row["label"] for row in rows],
+        labelled[0].scales[OVERALL],
+        conversation_starts([tuple(row["asked"]) for row in rows]),
+        [row["score"] for row in rows],
+    )
+    fitted.save(out.directory)
+    out.tell(summary(fitted, settings.method.name))
+    if fitted.n < len(rows):
+        out.log(
+            f"calibrate: weights are fitted to {fitted.n} of {len(rows)} labelled responses; the others could not be "
+            "read, or are empty. Agreement is over all of them."
+        )
+    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
+
+
+def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branches: int) -> ShardResult:
+    """Return a finished shard: for each single response its label, its criteria's shares, and the score by ``mean``.
+
+    One without a text is worth 0 without being read, as in stage judge, and leaves no shares.
+    """
+    by_mean = replace(judge.options, aggregation="mean", fitted=None, early_stop=False, branches=branches)
+    groups = [item.group for item in items if item.group is not None]
+    asked = [response for group in groups for response in items_of(group)]
+    trees = iter(judge.grow_alone(asked, seed, by_mean))
+    rows = []
+    costs = []
+    for item, group in zip(items, groups, strict=True):
+        of_group = [next(trees) for _ in items_of(group)]
+        (score,) = scores_of(group, of_group, by_mean)
+        shares = shares_of(used(of_group[0], branches)) if of_group else {}
+        costs.append(score.cost)
+        rows.append(
+            {
+                "id": group.id,
+                "asked": list(group.dialogue.user_texts),
+                "label": item.labels[OVERALL],
+                "shares": shares,
+                "score": score.value,
+            }
+        )
+    return ShardResult(rows, len(rows), **sum(costs, Cost()).tokens)
 
 
 def judged(
@@ -138,8 +212,11 @@ def _weights(fitted: Fitted) -> list[tuple[str, str]]:
 
 
 def _measured(figures: Mapping[str, float]) -> str:
-    """Return agreement and calibration error in words."""
-    return f"agreement {100 * figures['agreement']:.1f}%, calibration error {figures['ece']:.3f}"
+    """Return agreement and calibration error, or the mean error over more than two levels, in words."""
+    agreement = f"agreement {100 * figures['agreement']:.1f}%"
+    if "error" in figures:
+        return f"{agreement}, mean error {100 * figures['error']:.1f}% of the scale"
+    return f"{agreement}, calibration error {figures['ece']:.3f}"
 
 
 def _card(directory: Path, judge: str) -> str:
@@ -147,8 +224,9 @@ def _card(directory: Path, judge: str) -> str:
     if not (directory / FITTED).is_file():
         return ""
     fitted = Fitted.load(directory, "fitted weights")
+    of_what = "single responses" if fitted.single else "comparisons"
     return (
-        f"Rule `judge.aggregation=fitted`, on {fitted.n} labelled comparisons. Plain mean: "
+        f"Rule `judge.aggregation=fitted`, on {fitted.n} labelled {of_what}. Plain mean: "
         f"{_measured(fitted.before)}; fitted weights, on prompts that they were not fitted on: "
         f"{_measured(fitted.after)}. Weights: {', '.join(map(' '.join, _weights(fitted)))}."
     )

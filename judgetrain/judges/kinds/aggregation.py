@@ -264,9 +264,35 @@ def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
     return {name: weight * fmean(margins[name]) / whole for name, weight in weights.items()}
 
 
+def shares_of(criteria: Sequence[CriterionNode]) -> dict[str, float]:
+    """Return what the criteria of a single response's tree add to how far it is above the middle, -1 to 1.
+
+    They are named as by :func:`margins_of`, and those that could not be read are left out, too.
+    """
+    weights: dict[str, float] = {}
+    leads: dict[str, float] = {}
+    for place, node in enumerate(criteria, start=1):
+        name = f"#{place}"
+        if node.given:
+            name = node.given.name or node.given.text
+        scores = [judgment.score_a for judgment in node.judgments if judgment.score_a is not None]
+        if not scores:
+            continue
+        share = node.criterion.share(fmean(scores))
+        # A negative weight is of what a response must not do.
+        lead = 2 * share - 1 if node.criterion.weight > 0 else 1 - 2 * share
+        weights[name] = abs(node.criterion.weight)
+        leads[name] = lead
+    whole = math.fsum(weights.values())
+    return {name: weight * leads[name] / whole for name, weight in weights.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
     """Weights of criteria, and what they were fitted on.
+
+    Weights fitted on comparisons decide comparisons, and those fitted on single responses score these; what they were
+    not fitted on goes by the mean.
 
     Agreement is over all labelled comparisons, as in stage judge: what cannot be read agrees with nothing, and an empty
     response loses.
@@ -280,6 +306,8 @@ class Fitted:
             asked, with its tie and its early stop.
         after: both of the fitted weights, on comparisons that had no part in fitting them, nor in choosing ridge and
             tie (ten folds of prompts).
+        single: they were fitted on single responses with labels.
+        intercept: of single responses, the log-odds of the better level where all criteria are in the middle, nats.
     """
 
     weights: dict[str, float]
@@ -288,6 +316,17 @@ class Fitted:
     ridge: float
     before: dict[str, float]
     after: dict[str, float]
+    single: bool = False
+    intercept: float = 0.0
+
+    def score(self, shares: Margins) -> float | None:
+        """Return the score of a single response, 0 to 1: over two levels the probability of the better one.
+
+        Args:
+            shares: as of :func:`shares_of`; empty: nothing could be read, and there is no score.
+        """
+        logit = self.logit(shares)
+        return None if logit is None else logistic(logit + self.intercept)
 
     def logit(self, margins: Margins) -> float | None:
         """Return the log-odds of A being better, nats; None where no criterion could be read."""

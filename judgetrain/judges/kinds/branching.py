@@ -24,6 +24,7 @@ from judgetrain.judges.kinds.aggregation import (
     margins_of,
     next_wave,
     share_read,
+    shares_of,
     stopped,
     used,
     verdict,
@@ -225,10 +226,10 @@ class BranchingJudge(Judge):
         # The plan of a group's first response is all that the others are judged by.
         planned = replace(options, steps=replace(options.steps, rubric="only"))
 
-        items_by_group = [_items_of(group) for group in groups]
+        items_by_group = [items_of(group) for group in groups]
         first_items = [items[0] for items in items_by_group if items]
         # The first response with a text makes the plan of its group.
-        first_trees = iter(self._grow_alone(first_items, seed, options))
+        first_trees = iter(self.grow_alone(first_items, seed, options))
         trees_by_group: list[list[EvaluationTree]] = []
         for items in items_by_group:
             trees_by_group.append([next(first_trees)] if items else [])
@@ -243,14 +244,14 @@ class BranchingJudge(Judge):
             for item in items[1:]:
                 later_items.append(replace(item, rubric=rubric))
                 destinations.append(trees)
-        later_trees = self._grow_alone(later_items, seed, planned)
+        later_trees = self.grow_alone(later_items, seed, planned)
         for trees, tree in zip(destinations, later_trees, strict=True):
             trees.append(tree)
 
         pairs = zip(groups, trees_by_group, strict=True)
-        return [list(_scores(group, trees, options.branches, options.least_read)) for group, trees in pairs]
+        return [list(scores_of(group, trees, options)) for group, trees in pairs]
 
-    def _grow_alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
+    def grow_alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
         """Return the trees of comparisons whose response A is judged by itself."""
         return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
 
@@ -268,7 +269,7 @@ def _until_settled(branches: int, rule: Rule, orders: Sequence[Order]) -> Steer:
     return steer
 
 
-def _items_of(group: Candidates) -> list[Comparison]:
+def items_of(group: Candidates) -> list[Comparison]:
     """Return a comparison for each response of a group that has a text: as response A, beside an empty B."""
     items = []
     for text in group.responses:
@@ -311,7 +312,7 @@ def predict(
 
     margin = _margin(criteria, options.orders)
     summed = None
-    if options.fitted:
+    if options.fitted and not options.fitted.single:
         # The weights were fitted to margins of both orders: those of one order would not fit them.
         readable = verdict_ab is not None and verdict_ba is not None
         margin = options.fitted.logit(margins_of(*criteria_by_tree)) if readable else None
@@ -468,16 +469,17 @@ def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
     return Rubric(tuple(criteria)) if criteria else None
 
 
-def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int, least_read: float) -> Iterator[Score]:
+def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: JudgeOptions) -> Iterator[Score]:
     """Yield the scores of a group's responses.
 
     Args:
         group: the responses.
         trees: those of the responses that have a text, in order; the first made the plan for all. Only it is there
             where no criteria came, and none where no response has a text.
-        branches: how many criteria of the judge's own list count.
-        least_read: share of the given criteria's weight that a score must have read.
+        options: how the judge was asked: with how many criteria of its own, how much of the given criteria's weight a
+            score must have read, and by which weights.
     """
+    branches = options.branches
     plan = used(trees[0], branches) if trees else ()
     plan_failures: Counter[str] = Counter()
     for node in plan:
@@ -511,11 +513,11 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int, l
         if not criteria:
             failures.update(tree.failures)
         judgments_cost = first_judgments if tree is trees[0] else cost_of(tree)
+        value = score_of(criteria, "A", options.least_read, whole)
+        if value is not None and options.fitted and options.fitted.single:
+            value = options.fitted.score(shares_of(criteria))
         yield Score(
-            value=score_of(criteria, "A", least_read, whole),
-            reasons=tuple(reasons_of(criteria)),
-            failures=dict(failures),
-            cost=plan_share + judgments_cost,
+            value=value, reasons=tuple(reasons_of(criteria)), failures=dict(failures), cost=plan_share + judgments_cost
         )
 
 
