@@ -10,7 +10,9 @@ class GuaranteesConfig:
     """What a run must show."""
 
     required: list[str] = key(
-        [], "the gate, or the run fails: dpo beats sft, dpo@10 beats floors, dpo matches sft (docs/guarantees.md)"
+        [],
+        "the gate, or the run fails: dpo beats sft, dpo@10 beats floors, dpo matches sft, dpo beats commonest "
+        "(docs/guarantees.md)",
     )
     margin: float = key(
         0.05,

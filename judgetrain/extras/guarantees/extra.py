@@ -8,6 +8,7 @@ EXTRA = EvaluationExtra(
     name="guarantees",
     check=f"{_ROOM}.gate:check_gate",
     measure=f"{_ROOM}.worth:measure",
+    measure_responses=f"{_ROOM}.gate:checks_of_responses",
     sections=f"{_ROOM}.sections:sections",
     write=f"{_ROOM}.worth:write",
     finished=f"{_ROOM}.gate:require_passed",

@@ -13,13 +13,18 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.benchmarks.responses import labels_of
 from judgetrain.data.intervals import Interval
+from judgetrain.data.labelled import OVERALL
 from judgetrain.engines.hub import hub_id
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.hooks import Rated
 from judgetrain.evaluate.metrics.intervals import paired_difference
+from judgetrain.evaluate.metrics.rating_rows import ALWAYS
+from judgetrain.evaluate.metrics.ratings import Scored, commonest
 from judgetrain.evaluate.metrics.rows import MethodKey
-from judgetrain.evaluate.metrics.verdicts import agreement
+from judgetrain.evaluate.metrics.verdicts import Bools, agreement
 from judgetrain.evaluate.report.table import signed, within
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.judges.base import Prediction
@@ -37,6 +42,8 @@ FLOORS = "floors"
 """Stands for all baselines in a rule."""
 UNTRAINED = "untrained"
 """Stands in a rule for the best method that needs no training."""
+COMMONEST = "commonest"
+"""Stands in a rule for always giving the commonest label, the floor of single responses."""
 FILE = "gate.json"
 """The file of an artifact with its gate's checks; there is none without a gate."""
 BETTER = "beats"
@@ -61,7 +68,7 @@ class GateRule:
         judge: a method's name.
         branches: of the judge; None: the most that it is asked with.
         strict: True where it has to be better, False where it has to be as good, within a margin.
-        than: another method's name, :data:`FLOORS` or :data:`UNTRAINED`.
+        than: another method's name, :data:`FLOORS`, :data:`UNTRAINED` or :data:`COMMONEST`.
         than_branches: of the other method, likewise.
     """
 
@@ -83,7 +90,8 @@ class GateRule:
         if match is None:
             raise ConfigError(
                 f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} METHOD "
-                f"(as good, within guarantees.margin), with a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
+                f"(as good, within guarantees.margin), with a method of evaluate.methods, {FLOORS}, {UNTRAINED} or "
+                f"{COMMONEST} (of single responses)"
             )
         judge, branches = _numbered(match[1])
         than, than_branches = _numbered(match[3])
@@ -99,7 +107,7 @@ class Check:
         rule: its text.
         first: the judge, with its number of branches.
         second: the method that it is compared with, likewise.
-        n: comparisons that both judged.
+        n: comparisons, or single responses, that both judged.
         difference: the first's agreement less the second's.
         difference_ci: its 95% paired interval.
         p: of the paired bootstrap.
@@ -135,7 +143,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
             raise ConfigError(f"{where} evaluate.methods has nothing that needs no training, such as rubric:70")
         named = [(rule.judge, rule.branches)]
-        if rule.than not in (FLOORS, UNTRAINED):
+        if rule.than not in (FLOORS, UNTRAINED, COMMONEST):
             named.append((rule.than, rule.than_branches))
         for name, branches in named:
             if name not in methods:
@@ -287,9 +295,47 @@ class PairedTest:
         """
         comparisons = [comparison for comparison in self.benchmark.comparisons if comparison.label is not None]
         prompts = [self.benchmark.prompt_of(comparison) for comparison in comparisons]
+        test = AgreementTest(self.benchmark.name, prompts, self.margin, self.resamples, self.seed)
         first_agrees = self._agreement(first, comparisons)
-        second_agrees = self._agreement(second, comparisons)
-        difference = paired_difference(first_agrees, second_agrees, self.resamples, self.seed, prompts)
+        return test.of(rule, str(first), str(second), first_agrees, self._agreement(second, comparisons))
+
+    def _agreement(self, method: MethodKey, comparisons: Sequence[Comparison]) -> NDArray[np.bool_]:
+        """Return which labels a method gave in both orders [comparison]."""
+        orders = [self.verdicts[method][comparison.id] for comparison in comparisons]
+        verdicts_ab = [ab for ab, _ in orders]
+        verdicts_ba = [ba for _, ba in orders]
+        return agreement(verdicts_ab, verdicts_ba, [str(comparison.label) for comparison in comparisons])
+
+
+@dataclass(frozen=True)
+class AgreementTest:
+    """Tests rules by which of the same labels two methods agree with.
+
+    Args:
+        benchmark: its name.
+        prompts: that the labels count under [n].
+        margin: how far below the other method a judge may be that is as good, as a share of labels.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+
+    benchmark: str
+    prompts: Sequence[str]
+    margin: float
+    resamples: int
+    seed: int
+
+    def of(self, rule: GateRule, first: str, second: str, first_agrees: Bools, second_agrees: Bools) -> Check | None:
+        """Return the test of a rule; None without labels.
+
+        Args:
+            rule: to test.
+            first: the judge.
+            second: the method that it is compared with.
+            first_agrees: which labels the judge agrees with [n].
+            second_agrees: which labels the other method agrees with [n].
+        """
+        difference = paired_difference(first_agrees, second_agrees, self.resamples, self.seed, self.prompts)
         if difference is None:
             return None
         # Without a p, too few prompts differ to show anything.
@@ -308,27 +354,67 @@ class PairedTest:
             passed = least > -self.margin
             relation = "is as good as" if passed else "is not shown to be as good as"
             result += f", {signed(least)} at least, where {signed(-self.margin)} is allowed"
-        if len(set(prompts)) == 1:
+        if len(set(self.prompts)) == 1:
             result += "; one prompt shows nothing"
         return Check(
-            benchmark=self.benchmark.name,
+            benchmark=self.benchmark,
             rule=rule.text,
-            first=str(first),
-            second=str(second),
-            n=len(comparisons),
+            first=first,
+            second=second,
+            n=len(self.prompts),
             difference=round(difference.mean, 6),
             difference_ci=difference.interval,
             p=p,
             passed=passed,
-            told=f"{first} {relation} {second} on {self.benchmark.name}: {result}",
+            told=f"{first} {relation} {second} on {self.benchmark}: {result}",
         )
 
-    def _agreement(self, method: MethodKey, comparisons: Sequence[Comparison]) -> NDArray[np.bool_]:
-        """Return which labels a method gave in both orders [comparison]."""
-        orders = [self.verdicts[method][comparison.id] for comparison in comparisons]
-        verdicts_ab = [ab for ab, _ in orders]
-        verdicts_ba = [ba for _, ba in orders]
-        return agreement(verdicts_ab, verdicts_ba, [str(comparison.label) for comparison in comparisons])
+
+def checks_of_responses(rated: Rated) -> list[Check]:
+    """Return the tests of the rules on a benchmark of single responses: whether scores are at the labels' levels.
+
+    Methods that give single responses no score are in no test. The floor is always giving the commonest label.
+    """
+    settings = rated.settings
+    config: GuaranteesConfig = settings.guarantees
+    prompts_of_split = [prompt not in rated.development for prompt in rated.benchmark.prompts]
+    labels = labels_of(rated.benchmark)
+    places = [place for place, label in enumerate(labels) if label is not None and prompts_of_split[place]]
+    if not places:
+        return []
+
+    def agreeing(values: Sequence[float | None]) -> Bools:
+        scored = Scored.of([labels[p] for p in places], [values[p] for p in places], scale, prompts)
+        return scored.levels == scored.truth
+
+    scale = rated.benchmark.scales[OVERALL]
+    prompts = [rated.benchmark.prompts[place] for place in places]
+    agreed: dict[MethodKey, Bools] = {}
+    for result in rated.results:
+        key = MethodKey(result.method, result.branches)
+        agreed[key] = agreeing([score.value for score in result.scores])
+    level = commonest(Scored.of([labels[p] for p in places], [None] * len(places), scale, prompts))
+    floor = MethodKey(f"{ALWAYS} {scale.names[level]}", 0)
+    agreed[floor] = agreeing([scale.scores[level]] * len(labels))
+
+    test = AgreementTest(rated.benchmark.name, prompts, config.margin, settings.evaluate.bootstrap, settings.seed)
+    free = {method.name for method in settings.evaluated if untrained(method)}
+    checks = []
+    for rule in map(GateRule.parse, config.required):
+        judge = key_of(agreed, rule.judge, rule.branches)
+        if rule.than in (FLOORS, COMMONEST):
+            other: MethodKey | None = floor
+        elif rule.than == UNTRAINED:
+            others = [key for key in agreed if key.method in free]
+            other = max(others, key=lambda key: agreed[key].sum(), default=None)
+        else:
+            other = key_of(agreed, rule.than, rule.than_branches)
+        if judge is None or other is None:
+            continue
+        check = test.of(rule, str(judge), str(other), agreed[judge], agreed[other])
+        if check is not None:
+            checks.append(check)
+    return checks
 
 
 def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
