@@ -209,7 +209,7 @@ class ResponsesConfig(LimitsConfig):
 
 @dataclass
 class BenchmarkConfig:
-    """A set of labelled comparisons to evaluate on."""
+    """A set of labelled comparisons, or of single responses with labels, to evaluate on."""
 
     name: str = key("", "name in reports")
     source: SourceConfig = key(SourceConfig, "type world, a file or the Hub; an adapter knows its own place on the Hub")
