@@ -37,7 +37,14 @@ def load(tmp_path: Path, adapter: str, rows: list[dict[str, Any]] | None = None,
     return load_benchmark(settings(tmp_path, adapter, rows or ROWS[adapter], **changes), 0, 17, None)
 
 
-LABELLED = ["feedback_collection", "hh_harmless", "hhh_alignment", "rubric_scores"]
+LABELLED = [
+    "feedback_collection",
+    "hh_harmless",
+    "hhh_alignment",
+    "prometheus_hhh",
+    "prometheus_scores",
+    "rubric_scores",
+]
 """Adapters that tests/data/test_labelled.py tries."""
 
 

@@ -256,3 +256,63 @@ def test_training_reads_the_same_labels(tmp_path: Path) -> None:
     assert pair.label == "A" and pair.rubric is not None
     with pytest.raises(DataError, match=r"label \{'help': 4\} of one response says nothing of it as a whole"):
         trained_on([row({"help": 4})])
+
+
+def prompt(response: str, reference: str | None = "Eleven minutes.", query: str = "How long?") -> str:
+    """A prompt in the form in which Feedback Collection is published, with texts of our own."""
+    parts = ["###Task Description:\nAn instruction ...", f"###The instruction to evaluate:\n{query}"]
+    parts.append(f"###Response to evaluate:\n{response}")
+    if reference is not None:
+        parts.append(f"###Reference Answer (Score 5):\n{reference}")
+    levels = "\n".join(f"Score {level}: {text}" for level, text in LEVELS.items())
+    return "\n\n".join([*parts, f"###Score Rubrics:\n[Is the time exact?]\n{levels}", "###Feedback: "])
+
+
+def test_prompts_in_feedback_collection_s_form_are_taken_apart(tmp_path: Path) -> None:
+    answer = "Ten minutes.\n\n### A heading\nScore 1: of a game, ###Feedback: inside a line"
+    published = {
+        "idx": 3,
+        "response_source": "m",
+        "category": "c",
+        "instruction": prompt(answer),
+        "gpt4_score": [4, 5, 4],
+    }
+    (response,) = loaded(tmp_path, [published], adapter="prometheus_scores").responses
+    assert (response.response, response.dialogue.query, response.model) == (answer, "How long?", "m")
+    assert (response.dialogue.reference, response.votes[OVERALL]) == ("Eleven minutes.", (0.75, 1.0, 0.75))
+    assert response.candidates.rubric is not None
+    (criterion,) = response.candidates.rubric.criteria
+    assert criterion.text == "Is the time exact?"
+    assert [level.text for level in criterion.scale] == list(LEVELS.values())
+
+
+def test_pairs_of_such_prompts_are_comparisons_with_a_rubric(tmp_path: Path) -> None:
+    pair = {
+        "source": "honest",
+        "chosen_instruction": prompt("better", None),
+        "rejected_instruction": prompt("worse", None),
+    }
+    path = write_lines(tmp_path / "hhh.jsonl", [pair])
+    (comparison,) = load_benchmark(benchmark(path, adapter="prometheus_hhh"), 0, 0, None).comparisons
+    better = comparison.response_a if comparison.label == "A" else comparison.response_b
+    assert ({comparison.response_a, comparison.response_b}, better) == ({"better", "worse"}, "better")
+    assert (comparison.dialogue.query, comparison.group, comparison.dialogue.reference) == ("How long?", "honest", None)
+    assert comparison.rubric is not None
+    assert [level.text for level in comparison.rubric.criteria[0].scale] == list(LEVELS.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("How long?", "expected a prompt with the line '###The instruction to evaluate:', found none"),
+        (7, "expected a prompt in the column 'instruction', found int"),
+        (prompt("x\n###Response to evaluate:\ny"), "'###Response to evaluate:' begins 2 lines of the prompt, not one"),
+        (
+            prompt("x").replace("[Is the time exact?]", "Is it?"),
+            r"expected \[criterion\] and lines 'Score 1: ...', found",
+        ),
+    ],
+)
+def test_what_is_no_such_prompt_is_refused(written: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"mine\.jsonl:1: .*{told}"):
+        loaded(tmp_path, [{"instruction": written, "gpt4_score": [1]}], adapter="prometheus_scores")

@@ -63,6 +63,8 @@ class Adapter:
         scalar_texts: numbers and truth values in the columns of texts are texts (``True``).
         rubric: the columns of a row's own criterion, by the names that criteria have in rubrics (``criteria``,
             ``score1_description``); ``a.b`` is the entry ``b`` of a column ``a``.
+        prompts: columns of prompts in Feedback Collection's form, whose parts are further columns
+            (:mod:`judgetrain.data.benchmarks.prompt_form`): ``COLUMN.query``, ``COLUMN.response``, ``COLUMN.criteria``.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Adapter:
     apart: list[str] = field(default_factory=list)
     scalar_texts: bool = False
     rubric: Mapping[str, str] = field(default_factory=dict)
+    prompts: list[str] = field(default_factory=list)
 
     @property
     def of_single_responses(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
+from judgetrain.data.benchmarks.prompt_form import with_parts
 from judgetrain.data.cells import RowError, id_text, label_text, majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
@@ -152,6 +153,8 @@ class CaseReader:
 
         A single response with a label is a case of its own, without a vote between two.
         """
+        if self.adapter.prompts:
+            row = with_parts(row, self.adapter.prompts)
         if self.adapter.of_single_responses:
             return [VotedComparison(self._rows.rated(self._single(row, number), number))]
         # Its rows give several cases, and the columns say which response is better.
@@ -177,6 +180,8 @@ class CaseReader:
 
     def labelled(self, row: Any, number: int) -> LabelledResponse:
         """Return the single response of a row with its labels, of an adapter for such rows."""
+        if self.adapter.prompts:
+            row = with_parts(row, self.adapter.prompts)
         return self._rows.labelled(self._single(row, number), number)
 
     def scales(self) -> dict[str, Scale]:
@@ -290,6 +295,7 @@ class CaseReader:
                 "response_b": rejected,
                 "model_a": chosen_model,
                 "model_b": rejected_model,
+                "criteria": self.adapter.criteria(row),
             }
             # RM-Bench reports agreement by pairs of styles, not by the rows' own groups.
             if styles:
