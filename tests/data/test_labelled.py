@@ -306,6 +306,7 @@ def test_pairs_of_such_prompts_are_comparisons_with_a_rubric(tmp_path: Path) -> 
     [
         ("How long?", "expected a prompt with the line '###The instruction to evaluate:', found none"),
         (7, "expected a prompt in the column 'instruction', found int"),
+        (prompt("x").replace("Score 4:", "Score 3:"), "a line 'Score N:' stands twice in the rubric"),
         (prompt("x\n###Response to evaluate:\ny"), "'###Response to evaluate:' begins 2 lines of the prompt, not one"),
         (
             prompt("x").replace("[Is the time exact?]", "Is it?"),
