@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,9 +34,9 @@ from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Prediction, listed
 from judgetrain.judges.method import JUDGE_STAGES, Method
-from judgetrain.judges.settings import EXTERNAL
+from judgetrain.judges.settings import EXTERNAL, too_long_hint
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
 
 Link = tuple[str, str]
@@ -251,6 +252,14 @@ def _measure_responses(
     out = evaluation.out
     for result in results:
         tables.scores.extend(scored_rows(benchmark, result))
+        failures: Counter[str] = Counter()
+        for score in result.scores:
+            failures.update(score.failures)
+        if failures:
+            hint = too_long_hint(failures)
+            remedy = f"; {hint}" if hint else ""
+            who = f"{benchmark.name}: {result.method}"
+            out.log(f"evaluate: {who}: judgments not read: {listed(failures)}{remedy}", keep=True)
     development: set[str] = set()
     if settings.dev_share:
         development = development_prompts(benchmark.prompts, settings.dev_share)
@@ -267,7 +276,7 @@ def _measure_responses(
             rows.append(row)
         if rows is tables.ratings:
             for line in measured.notices(results):
-                out.log(f"evaluate: {line}")
+                out.log(f"evaluate: {line}", keep=True)
     predicted = Rated(settings=evaluation.settings, benchmark=benchmark, results=results, development=development)
     for extra, measure, _ in calls("measure_responses", evaluation.settings):
         tables.records[extra.name, benchmark.name] = measure(predicted)

@@ -166,7 +166,9 @@ def test_kept_scores_are_taken_over_and_a_corrected_label_asks_nobody(tmp_path: 
     assert after[0]["agreement"] != before[0]["agreement"]
 
 
-def test_what_cannot_be_read_agrees_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_agrees_with_nothing_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def unreadable(request: Any, occurrence: int) -> str:
         words = request.slots.get("response", "").split()
         return "nothing" if request.step == "score" and len(words) == 5 else answer(request, occurrence)
@@ -176,6 +178,8 @@ def test_what_cannot_be_read_agrees_with_nothing(tmp_path: Path, monkeypatch: py
     settings = settings.changed(judge=JudgeConfig(reads="one", score="parsed", retries=0))
     _, (first, _) = evaluated(tmp_path, settings)
     assert (first["unread"], first["agreement"], first["sensitivity"]) == (0.2, 0.8, pytest.approx(2 / 3, abs=1e-6))
+    # Two criteria each of the four responses of five words.
+    assert "evaluate: mine: sft: judgments not read: 8 " in " ".join(capsys.readouterr().out.split())
 
 
 def test_few_labels_and_one_class_are_said(
