@@ -59,6 +59,13 @@ def id_text(value: Any) -> str:
     return text
 
 
+def name_text(value: Any) -> str:
+    """Return the name of a system, judge or group as text; empty where a cell holds none. It is told apart as an id."""
+    if value is None:
+        return ""
+    return id_text(value)
+
+
 def majority(votes: Iterable[T]) -> T | None:
     """Return the vote that is given most often; None without votes, or where two are given equally often."""
     # Two suffice: if the most frequent votes tie, so do the first two.

@@ -17,6 +17,7 @@ from judgetrain.data.cells import (
     id_text,
     label_text,
     list_in,
+    name_text,
     number_in,
     score_of,
 )
@@ -209,9 +210,9 @@ class RowReader:
         if labelled is None:
             # A benchmark may have some rows without a label, which are judged and not counted.
             labelled = self._written_label(row) not in EMPTY
-        model_a = self._optional_text(row, "model_a") or ""
-        model_b = self._optional_text(row, "model_b") or ""
-        group = self._optional_text(row, "group")
+        model_a = name_text(self._value(row, "model_a"))
+        model_b = name_text(self._value(row, "model_b"))
+        group = name_text(self._value(row, "group")) or None
         label = self._label(row) if labelled else None
         return Comparison(
             id=dialogue.id,
@@ -261,8 +262,8 @@ class RowReader:
             response_a=response,
             response_b="",
             rating_a=Rating(score, self._optional_text(row, "rationale")),
-            model_a=self._optional_text(row, "model_a") or "",
-            group=self._optional_text(row, "group"),
+            model_a=name_text(self._value(row, "model_a")),
+            group=name_text(self._value(row, "group")) or None,
             rubric=rubric,
         )
 

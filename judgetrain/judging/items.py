@@ -16,7 +16,7 @@ from typing import Any
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
-from judgetrain.data.cells import RowError, first_cell, id_text
+from judgetrain.data.cells import RowError, first_cell, id_text, name_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.labelled import Scale, Votes
@@ -146,12 +146,12 @@ class _Answers:
         Raises:
             RowError: the row holds no prompt and answer.
         """
-        system = self._first_text(row, MODELS)
+        system = name_text(self._first(row, MODELS)) or file
         written_id = self._first(row, IDS)
         prompt = None
         if written_id is not None:
             prompt = id_text(written_id)
-        group = self._first_text(row, GROUPS)
+        group = name_text(self._first(row, GROUPS)) or None
         if isinstance(row.get("messages"), list):
             messages, text = _conversation(row["messages"])
         else:
@@ -164,8 +164,6 @@ class _Answers:
             if row.get("input"):
                 query = f"{query}\n\n{row['input']}"
             messages = (Message("user", query),)
-        if system is None:
-            system = file
         if prompt is None:
             # Without an id the same text is the same prompt.
             prompt = repr(messages)
@@ -182,11 +180,6 @@ class _Answers:
             raise RowError("wrong_message", str(error)) from error
         count_thoughts(answer, text, self.thoughts)
         return text
-
-    def _first_text(self, row: Mapping[str, Any], columns: Sequence[str]) -> str | None:
-        """Return the value of the first of some columns that a row has, as text; None without any."""
-        value = self._first(row, columns)
-        return None if value is None else str(value)
 
 
 def _check_columns(row: Mapping[str, Any], reason: str) -> None:
@@ -224,7 +217,8 @@ def unread(source: str, row: Mapping[str, Any]) -> JudgedRow:
 def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[JudgedRow]:
     """Return every pair of systems on every prompt, prompts in order of appearance.
 
-    Where one of two systems has no answer, or answered another prompt, the pair has the reason.
+    Where one of two systems has no answer, answered another prompt, or had said something else in earlier turns, the
+    pair has the reason: a judge could show one conversation alone.
 
     Args:
         paths: files and globs of answers.
@@ -307,9 +301,16 @@ def _pair_failure(dialogue: Dialogue, system: str, answer: SystemAnswer | None) 
     """Return why a system's answer is none to this prompt; None where it is one."""
     if answer is None:
         return f"no_answer: {system} has no answer to this prompt"
-    if answer.messages[-1] != dialogue.messages[-1]:
+    if _turns_of(answer.messages, "user") != _turns_of(dialogue.messages, "user"):
         return f"other_prompt: {system} was asked something else under this id"
+    if _turns_of(answer.messages, "assistant") != _turns_of(dialogue.messages, "assistant"):
+        return f"other_turns: {system} answers a conversation in which it had said something else before"
     return None
+
+
+def _turns_of(messages: Sequence[Message], role: str) -> list[str]:
+    """Return what one side says in a conversation."""
+    return [message.content for message in messages if message.role == role]
 
 
 def _conversation(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:

@@ -135,4 +135,4 @@ def _check_here(settings: JudgeSettings) -> None:
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
-JUDGE = Stage(name="judge", format=3, settings=JudgeSettings, tracked=False, check=check_judged, check_here=_check_here)
+JUDGE = Stage(name="judge", format=4, settings=JudgeSettings, tracked=False, check=check_judged, check_here=_check_here)

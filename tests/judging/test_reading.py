@@ -269,6 +269,40 @@ def test_an_answer_s_prompt_may_have_earlier_turns_and_one_id_for_two_prompts_is
     assert other.failure == "other_prompt: b was asked something else under this id"
 
 
+def conversation(first: str, reply: str, last: str, answer: str) -> list[dict[str, str]]:
+    roles = ("user", "assistant", "user", "assistant")
+    return [{"role": role, "content": text} for role, text in zip(roles, (first, reply, last, answer), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("first", "reply", "reason"),
+    [
+        ("Tell of a cat.", "Once there was a cat.", None),
+        ("Give a recipe.", "Once there was a cat.", "other_prompt: b was asked something else under this id"),
+        ("Tell of a cat.", "A cat went to sea.", "other_turns: b answers a conversation in which it had said"),
+    ],
+)
+def test_answers_to_conversations_that_differ_before_the_last_turn_are_no_pair(
+    first: str, reply: str, reason: str | None, tmp_path: Path
+) -> None:
+    """A judge is shown one conversation: the other system's answer would stand behind what it never said."""
+    of_a = conversation("Tell of a cat.", "Once there was a cat.", "Shorter, please.", "A cat.")
+    of_b = conversation(first, reply, "Shorter, please.", "It.")
+    for name, messages in (("a", of_a), ("b", of_b)):
+        lines(tmp_path / f"{name}.jsonl", [{"model": name, "uid": 7, "messages": messages}])
+    (item,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert (item.failure is None) if reason is None else str(item.failure).startswith(reason)
+
+
+def test_a_system_s_name_is_one_with_blanks_around_it_and_as_a_number(tmp_path: Path) -> None:
+    rows = [{"id": n, "prompt": f"p{n}", "output": "x", "generator": name} for n, name in enumerate(("a", "a ", " a"))]
+    lines(tmp_path / "a.jsonl", rows)
+    rows = [{"id": n, "prompt": f"p{n}", "output": "y", "generator": name} for n, name in enumerate((3, 3.0, "3"))]
+    lines(tmp_path / "b.jsonl", rows)
+    items = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert [(item.comparison.model_a, item.comparison.model_b) for item in items] == [("a", "3")] * 3
+
+
 ROW = {"query": "q", "response_a": "a", "response_b": "longer"}
 
 

@@ -17,7 +17,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.benchmarks.prompt_form import with_parts
-from judgetrain.data.cells import RowError, id_text, label_text, majority
+from judgetrain.data.cells import RowError, id_text, label_text, majority, name_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.parts import in_part
@@ -211,7 +211,7 @@ class CaseReader:
             row_id = self.adapter.value(row, "id", required=False)
             return f"{number:07d}" if row_id is None else id_text(row_id), False
 
-        models = [str(self.adapter.value(row, f"model_{side}")) for side in "ab"]
+        models = [name_text(self.adapter.value(row, f"model_{side}")) for side in "ab"]
 
         # The models' names, in the alphabet's order, stand in the id in place of these columns.
         model_columns = []
@@ -241,7 +241,7 @@ class CaseReader:
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
         for side in "ab":
-            model = str(self.adapter.value(row, f"model_{side}"))
+            model = name_text(self.adapter.value(row, f"model_{side}"))
             questions, answers, category = self._turns(row, side, model)
             # Without a turn, a vote is on the whole conversation.
             count = len(answers) if turn is None else int(turn)
@@ -407,7 +407,7 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
     def take(row: Any, number: int) -> None:
         if not isinstance(row, Mapping) or not {"question_id", "model", "questions", "answers"} <= set(row):
             raise RowError("missing_field", "expected the columns question_id, model, questions and answers")
-        place = (id_text(row["question_id"]), str(row["model"]))
+        place = (id_text(row["question_id"]), name_text(row["model"]))
         answers[place] = ModelAnswers(row["questions"], row["answers"], row.get("category"))
 
     source = SourceConfig(name="answers", path=benchmark.answers or "")

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.cells import RowError
+from judgetrain.data.cells import RowError, name_text
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.extras.leaderboard.repeats import NO_KEY, Repeats, key_of, repeats_of
 from judgetrain.judges.base import SHARES, BothOrders
@@ -437,10 +437,10 @@ def battle_of(row: Any, column: str | None = None) -> Battle:
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
-    """Return a column's text; empty where it holds none."""
+    """Return the name in a column; empty where it holds none."""
     value = row.get(name)
-    if isinstance(value, str):
-        return value
+    if isinstance(value, (str, int, float)):
+        return name_text(value)
     return ""
 
 
@@ -459,8 +459,8 @@ def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
     if row[name] is not None:
         text = str(row[name]).strip()
     # A system may be called as an outcome is, so its name comes first.
-    if name == "winner" and text and text in systems:
-        if text == systems[0]:
+    if name == "winner" and text and name_text(text) in systems:
+        if name_text(text) == systems[0]:
             return "A"
         return "B"
     outcome = WINNERS.get(text) or WINNERS.get(text.lower())

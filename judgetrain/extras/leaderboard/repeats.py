@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.cells import id_text
+from judgetrain.data.cells import id_text, name_text
 from judgetrain.data.prompt_keys import PromptKey
 
 NO_KEY = 0
@@ -24,8 +24,8 @@ def key_of(row: Mapping[str, Any], prompt: PromptKey | None) -> int:
     if row.get("id") is None:
         return NO_KEY
     parts = [id_text(row["id"]), repr(prompt)]
-    for column in ("model_a", "model_b", "response_a", "response_b"):
-        parts.append(repr(row.get(column)))
+    parts += [name_text(row.get(column)) for column in ("model_a", "model_b")]
+    parts += [repr(row.get(column)) for column in ("response_a", "response_b")]
     digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     # A digest of 0 would be taken for a row without an id.
     return int.from_bytes(digest, "big") or 1

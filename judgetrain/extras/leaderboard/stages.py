@@ -43,4 +43,6 @@ def _check_here(settings: LeaderboardSettings) -> None:
             )
 
 
-LEADERBOARD = Stage(name="leaderboard", settings=LeaderboardSettings, artifact="evaluation", check_here=_check_here)
+LEADERBOARD = Stage(
+    name="leaderboard", format=2, settings=LeaderboardSettings, artifact="evaluation", check_here=_check_here
+)

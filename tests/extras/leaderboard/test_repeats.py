@@ -74,6 +74,21 @@ def test_an_id_that_is_written_otherwise_is_the_same(tmp_path: Path) -> None:
     assert (battles.repeats.repeated, battles.games.prompts) == (1, 1)
 
 
+def test_a_name_that_is_written_otherwise_is_the_same(tmp_path: Path) -> None:
+    """Systems, judges and winners: blanks around a name, and numbers as data frames write them."""
+    spelt = [
+        {**row(i, None, "first "), "model_a": " 3" if i % 2 else 3.0, "model_b": "y ", "verdict": None}
+        for i in range(20)
+    ]
+    for i, entry in enumerate(spelt):
+        del entry["verdict"]
+        entry["winner"] = "3" if i < 12 else "y"
+    plain = [{**row(i, "A" if i < 12 else "B"), "model_a": "3"} for i in range(20)]
+    content = board(plain, spelt, folder=tmp_path)
+    assert (content.counted, content.repeated, content.changed) == (20, 20, 0)
+    assert content.systems == board(plain, folder=tmp_path).systems
+
+
 def test_rows_without_an_id_all_count(tmp_path: Path) -> None:
     battles = Battles(battle_of({"model_a": "x", "model_b": "y", "winner": "A", "question_id": 1}) for _ in range(5))
     assert (battles.repeats.repeated, len(battles.games.share), battles.unnamed) == (0, 5, 0)
