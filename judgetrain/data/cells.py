@@ -294,6 +294,9 @@ def preference(row: Any) -> Any:
     comparison = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
     # Other columns stay, as ids and categories.
     comparison["prompt"] = prompt
+    if row.get("label") not in EMPTY:
+        # Which of the two is chosen is the label, so that another one stands among the columns that are not used.
+        comparison["label beside chosen"] = row["label"]
     # By the texts, not by a draw: the same row gives the same comparison in every source and every run.
     if derive_seed("side", *texts) % 2:
         comparison |= {"response_a": rejected, "response_b": chosen, "label": "B"}

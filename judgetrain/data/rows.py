@@ -25,7 +25,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.messages import are_messages, replied, said, text_of
+from judgetrain.messages import are_messages, replied, said, text_of, with_empty_end
 from judgetrain.rubrics import Rubric, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 from judgetrain.thoughts import shown
@@ -201,10 +201,13 @@ class RowReader:
             number: the number of the row in its source, which stands in for an id.
             labelled: True requires a label, None reads one where the row has it, False leaves it unread.
         """
+        as_written = row
         if isinstance(row, Mapping):
             # Before anything else is read: the query itself may stand in such a list.
             row = self._unlisted(row)
         dialogue, rubric = self._dialogue_and_rubric(row, number)
+        for field in ("response_a", "response_b"):
+            self._check_conversation(self._value(as_written, field), field, dialogue, in_text=row is not as_written)
         response_a = self._response(row, "response_a")
         response_b = self._response(row, "response_b")
         if labelled is None:
@@ -230,8 +233,15 @@ class RowReader:
         """Return the responses of a row that holds one, or a list of them; each is to be scored by itself."""
         dialogue, rubric = self._dialogue_and_rubric(row, number)
         cell = self._value(row, "responses")
-        responses = [self._response(row, "response")] if cell is None else list_in(cell)
+        if cell is None:
+            written = [self._value(row, "response")]
+            responses: list[Any] | None = [self._response(row, "response")]
+        else:
+            responses = list_in(cell)
+            written = responses or []
         # Of several responses some may be empty; they are judged as such.
+        for response in written:
+            self._check_conversation(response, "response", dialogue)
         texts = tuple(self._reply(response) for response in responses or ())
         if not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
@@ -245,6 +255,7 @@ class RowReader:
         Several annotators' labels are one rating, their mean.
         """
         dialogue, rubric = self._dialogue_and_rubric(row, number)
+        self._check_conversation(self._value(row, "response"), "response", dialogue)
         response = self._response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
@@ -284,6 +295,7 @@ class RowReader:
     def labelled(self, row: Any, number: int) -> LabelledResponse:
         """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
         dialogue, rubric = self._dialogue_and_rubric(row, number)
+        self._check_conversation(self._value(row, "response"), "response", dialogue)
         return LabelledResponse(
             candidates=Candidates(dialogue.id, dialogue, (self._response(row, "response"),), rubric),
             votes=self.votes(row),
@@ -466,6 +478,40 @@ class RowReader:
             return response
         count_thoughts(response, reply, self.thoughts)
         return reply
+
+    def _check_conversation(self, response: Any, field: str, dialogue: Dialogue, in_text: bool = False) -> None:
+        """Check that a response which is a whole conversation is one with the row's own turns before its reply.
+
+        Args:
+            response: the cell.
+            field: of the response, for messages.
+            dialogue: what the response is judged in.
+            in_text: the row's lists may stand in cells of text.
+
+        Raises:
+            RowError: it has other turns of the user or, before its reply, of the assistant. It would be judged as an
+                answer to what it does not answer.
+        """
+        turns = list_in(response) if in_text else response
+        if not isinstance(turns, list) or not turns or not are_messages(turns):
+            return
+        with _refused("wrong_message", f"field {field}: "):
+            spoken = said(with_empty_end(turns))
+        before = spoken
+        # All that comes after the user's last message is the reply.
+        while before and before[-1][0] == "assistant":
+            before = before[:-1]
+        # Of a reply alone there is nothing to compare, and a conversation without one is no response.
+        if not before or len(before) == len(spoken):
+            return
+        for role, reason in (("user", "other_prompt"), ("assistant", "other_turns")):
+            own_turns = [" ".join(text.split()) for speaker, text in before if speaker == role]
+            turns_of_row = [" ".join(turn.content.split()) for turn in dialogue.messages if turn.role == role]
+            if own_turns != turns_of_row:
+                raise RowError(
+                    reason,
+                    f"field {field}: a conversation whose turns of the {role} are not those of the row's own prompt",
+                )
 
     def _dialogue_and_rubric(self, row: Any, number: int) -> tuple[Dialogue, Rubric | None]:
         """Return the dialogue that responses are judged in, without a rubric of its own, and the rubric.

@@ -24,6 +24,7 @@ ROWS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parent / "published_benchmarks.yaml").read_text(encoding="utf-8")
 )
 OTHER = ROWS["mt_bench_human"][0]["conversation_b"]
+OTHER_PROMPT = [{"role": "user", "content": "Name a bird."}, *OTHER[1:]]
 ROWS["rewardbench"] = [ROWS["rewardbench"][n % 2] | {"prompt": f"p{n}", "id": n} for n in range(40)]
 ROWS["ultrafeedback"] = [ROWS["ultrafeedback"][0] | {"prompt": f"p{n}", "prompt_id": f"4a3{n}"} for n in range(20)]
 
@@ -216,6 +217,7 @@ def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_
         ("eval_p", {"response 1": None}, r"jsonl:2: expected the column 'response 1' or 'response_1'"),
         ("mt_bench_human", {"winner": "tie (inconsistent)"}, r"jsonl:2: label 'tie \(inconsistent\)' is not one of"),
         ("mt_bench_human", {"turn": 3}, r"jsonl:2: turn 3: vicuna has 2 answers"),
+        ("mt_bench_human", {"conversation_a": OTHER_PROMPT}, r"jsonl:2: the questions that one model answers are not"),
         ("mt_bench_human", {"conversation_a": OTHER}, r"jsonl:2: two votes on .* are about different texts"),
         ("pandalm", {"annotator2": 5}, r"pandalm\.jsonl:2: annotator2 5 is not one of 0, 1, 2"),
         ("llmbar", {"label": 0}, r"llmbar\.jsonl:2: label 0 is not one of 1, 2"),

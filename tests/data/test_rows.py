@@ -1,6 +1,7 @@
 """From rows to dialogues and comparisons: messages, ratings, and which two responses make a comparison."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import cells
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.dialogues import adapted, check_labelled
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read_comparisons
+from judgetrain.data.sources import read as read_source
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judging.config import VerdictsConfig
+from judgetrain.judging.items import read_items
 from judgetrain.messages import said
 from judgetrain.schema import Comparison, messages_of
 from tests.builders.data import run_dialogues, run_responses, write_lines
@@ -98,12 +103,64 @@ def test_of_a_response_that_is_a_trace_all_is_judged(tmp_path: Path) -> None:
     scored = reader.candidates({"prompt": [ASKED], "responses": [TRACE, "Yes.", [ASKED, *TRACE]]}, 1)
     assert scored.responses == (TOLD, "Yes.", TOLD)
     assert reader.candidates({"query": "q", "response": TRACE}, 1).responses == (TOLD,)
-    rows = [{"prompt_id": "p", "prompt": "Is it warm?", "chosen": [ASKED, *TRACE], "rejected": [ASKED, TRACE[-1]]}]
+    rows = [{"prompt_id": "p", "prompt": ASKED["content"], "chosen": [ASKED, *TRACE], "rejected": [ASKED, TRACE[-1]]}]
     path = write_lines(tmp_path / "in.jsonl", rows)
     ((adapted_one,),) = adapted(SourceConfig(name="s", path=path, adapter="ultrafeedback"), "key", Rejects(strict=True))
     (preferred,) = read_comparisons(SourceConfig(name="s", path=path), "key")
     for comparison in (adapted_one, preferred):
         assert (comparison.response_a if comparison.label == "A" else comparison.response_b) == TOLD
+
+
+def talk(*texts: str) -> list[dict[str, str]]:
+    """Return a conversation that the user begins."""
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+
+FIRST = ("Why?", "So.", "And?")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"query": "Why?", "response_a": talk("Why? ", "So."), "response_b": "No."}, None),
+        ({"query": "Why?", "response_a": "No.", "response_b": talk("When?", "Then.")}, "other_prompt"),
+        # The second question is not the row's.
+        ({"query": "Why?", "response_a": talk(*FIRST, "Then."), "response_b": "No."}, "other_prompt"),
+        ({"chosen": talk(*FIRST, "Then."), "rejected": talk(*FIRST, "No.")}, None),
+        ({"chosen": talk(*FIRST, "Then."), "rejected": talk("Why?", "Oh.", "And?", "No.")}, "other_turns"),
+        ({"chosen": talk(*FIRST, "Then."), "rejected": talk("When?", "So.", "And?", "No.")}, "other_prompt"),
+        ({"prompt": "Why?", "chosen": talk("Why?", "So."), "rejected": talk("When?", "No.")}, "other_prompt"),
+        ({"query": ["Why?"], "response_a": talk("When?", "So."), "response_b": ["No."]}, "other_prompt"),
+    ],
+)
+def test_a_response_that_is_another_conversation_than_the_row_s_is_refused(
+    row: dict[str, Any], reason: str | None, tmp_path: Path
+) -> None:
+    reasons: list[str] = []
+    rejects = Rejects(strict=False, keep=lambda reject: reasons.append(reject["reason"]))
+    source = SourceConfig(name="s", path=write_lines(tmp_path / "in.jsonl", [row]))
+    comparisons = list(read_source(source, "key", partial(RowReader(source).comparison, labelled=None), rejects))
+    assert (len(comparisons), reasons) == ((1, []) if reason is None else (0, [reason]))
+
+
+def test_scored_responses_are_to_the_row_s_own_prompt() -> None:
+    reader = RowReader(SourceConfig(name="s"))
+    scored = reader.candidates({"query": "Why?", "responses": [talk("Why?", "So."), "No."]}, 1)
+    assert scored.responses == ("So.", "No.")
+    with pytest.raises(RowError, match="field response: a conversation whose turns of the user"):
+        reader.candidates({"query": "Why?", "response": talk("When?", "Then.")}, 1)
+
+
+def test_a_label_beside_a_chosen_response_is_named_as_unused(tmp_path: Path) -> None:
+    """Whichever side the chosen response gets, an A or B of the row's own is of no response that is known."""
+    rows = [{"prompt": "Why?", "chosen": "So.", "rejected": "No.", "label": label} for label in ("A", "B", None)]
+    lines: list[str] = []
+    config = VerdictsConfig(source=SourceConfig(path=write_lines(tmp_path / "in.jsonl", rows)))
+    items = read_items(config, None, 0, lines.append)
+    for item in items:
+        comparison = item.comparison
+        assert (comparison.response_a if comparison.label == "A" else comparison.response_b) == "So."
+    assert lines == ["in: columns that are not used (rows): label beside chosen (2)"]
 
 
 @pytest.mark.parametrize(

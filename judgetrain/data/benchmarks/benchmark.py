@@ -240,6 +240,7 @@ class CaseReader:
         """
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
+        asked: list[list[str]] = []
         for side in "ab":
             model = name_text(self.adapter.value(row, f"model_{side}"))
             questions, answers, category = self._turns(row, side, model)
@@ -249,9 +250,12 @@ class CaseReader:
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
             if category:
                 values["group"] = category
+            asked.append([" ".join(question.split()) for question in questions[:count]])
             values["query"] = [{"role": "user", "content": question} for question in questions[:count]]
             values[f"response_{side}"] = rendered(questions[:count], answers[:count])
             values[f"model_{side}"] = model
+        if asked[0] != asked[1]:
+            raise RowError("other_prompt", "the questions that one model answers are not those of the other model")
         return self._comparison(local_id, row, values)
 
     def _turns(self, row: Mapping[str, Any], side: str, model: str) -> ModelAnswers:
