@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from judgetrain.data.cells import label_text
 from judgetrain.errors import DataError
 from judgetrain.extras.judge_reward.groups import Group, Scalar
 from judgetrain.extras.server.schema import RewardIn
@@ -79,14 +80,16 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
     Args:
         request: prompts and responses.
-        references: whether labels that are text are reference answers.
+        references: whether labels that are texts or numbers are reference answers.
     """
     groups: dict[Key, dict[int, str]] = {}
     labels = request.labels or [None] * len(request.query)
     for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
         reference = None
-        if references and isinstance(label, str) and label:
-            reference = label
+        # Answers that are numbers, as of arithmetic, are references as their texts are.
+        is_number = isinstance(label, (int, float)) and not isinstance(label, bool)
+        if references and (isinstance(label, str) or is_number):
+            reference = label_text(label) or None
         group = groups.setdefault((prompt, reference), {})
         group[place] = shown_response(response_of(query, prompt), prompt)
     return groups

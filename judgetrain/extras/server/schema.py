@@ -97,11 +97,24 @@ class ChatMessage(Strict):
     content: Text
 
 
+def _check_query(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Return messages (ValueError: the last one is the user's and says nothing)."""
+    last = messages[-1]
+    if last.role == "user" and not last.content.strip():
+        raise ValueError(NO_QUERY)
+    return messages
+
+
+NO_QUERY = "expected a query, found only white space"
+Messages = Annotated[list[ChatMessage], Field(min_length=1), AfterValidator(_check_query)]
+"""A dialogue up to its query."""
+
+
 class ComparisonIn(Strict):
     """One response to a prompt or two: the query as text, or the messages up to it, of which the last is the user's."""
 
     prompt: Text | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    messages: Messages | None = None
     response_a: Text
     response_b: Text | None = Field(None, description="without it the first is scored by itself")
     criteria: Criteria = Field(None, description="a criterion a line, or a list of criteria; else the judge's own")
@@ -114,6 +127,8 @@ class ComparisonIn(Strict):
         """Return the comparison (ValueError: no prompt, two of them, or one that does not end with the user)."""
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("expected either prompt or messages")
+        if self.prompt is not None and not self.prompt.strip():
+            raise ValueError(f"prompt: {NO_QUERY}")
         if self.messages and self.messages[-1].role != "user":
             raise ValueError("messages: expected the last message to be the user's")
         return self
@@ -205,7 +220,7 @@ class VerdictsOut(BaseModel):
     verdicts: list[VerdictOut | ScoreOut]
 
 
-class RewardIn(BaseModel):
+class RewardIn(Strict):
     """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
 
     query: Annotated[list[Text], Field(min_length=1, max_length=LIMITS.rewarded)]
@@ -242,18 +257,22 @@ class ResponseObject(BaseModel):
             field: where it stands in the request.
 
         Raises:
-            FieldError: an item cannot be read.
+            FieldError: an item cannot be read, or is a message of somebody else, behind which there would be no answer.
         """
+        for item in self.output:
+            role = item.get("role") if isinstance(item, dict) else None
+            if role in ("user", "system", "developer"):
+                raise FieldError(f"expected what the policy wrote, found a message of role {role!r}", field)
         try:
             return _writable(shown_text(self.output))
         except (DataError, ValueError) as error:
             raise FieldError(str(error), field) from error
 
 
-class CompareIn(BaseModel):
+class CompareIn(Strict):
     """NeMo Gym's request (``resources_servers/genrm_compare``); ``principle``: what to judge by."""
 
-    conversation_history: Annotated[list[ChatMessage], Field(min_length=1)]
+    conversation_history: Messages
     response_objs: Annotated[list[ResponseObject], Field(max_length=LIMITS.responses)]
     principle: Criteria = None
 

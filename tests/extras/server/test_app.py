@@ -455,3 +455,56 @@ def test_what_is_not_known_is_null() -> None:
     assert (verdict["verdict"], verdict["consistent"]) == ("unreadable", None), "as in Python"
     assert (verdict["score_a"], verdict["score_b"]) == (0.75, None)
     assert verdict["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
+
+
+SHORT_AND_LONG = [
+    {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]}
+    for text in ("a", "bbb")
+]
+HISTORY = [{"role": "user", "content": "q"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        # What another endpoint calls so is no part of this one.
+        (
+            "/compare",
+            {"conversation_history": HISTORY, "response_objs": SHORT_AND_LONG, "criteria": "short"},
+            "criteria",
+        ),
+        ("/get_reward", {"query": ["pa", "pb"], "prompts": ["p", "p"], "reference": ["a", "b"]}, "reference"),
+        ("/v1/judge", {"prompt": " ", "response_a": "a", "response_b": "b"}, "body"),
+        (
+            "/v1/judge",
+            {"messages": [{"role": "user", "content": ""}], "response_a": "a", "response_b": "b"},
+            "messages",
+        ),
+        (
+            "/compare",
+            {"conversation_history": [{"role": "user", "content": "\n"}], "response_objs": SHORT_AND_LONG},
+            "conversation_history",
+        ),
+        (
+            "/compare",
+            {
+                "conversation_history": HISTORY,
+                "response_objs": [SHORT_AND_LONG[1], {"output": [*SHORT_AND_LONG[0]["output"], *HISTORY]}],
+            },
+            "response_objs[1].output",
+        ),
+    ],
+)
+def test_what_would_be_judged_without_a_part_of_the_request_is_refused(
+    client: TestClient, path: str, body: dict[str, Any], field: str
+) -> None:
+    refused = client.post(path, json=body)
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, field)
+
+
+def test_a_label_that_is_a_number_is_a_reference_as_its_text_is() -> None:
+    with client_of(LongerJudge(), reward="anchor") as anchored:
+        body = {"query": ["p7", "p12345"], "prompts": ["p", "p"], "labels": [123, 123.0]}
+        by_number = anchored.post("/get_reward", json=body).json()
+        assert by_number["rewards"] == [0.0, 1.0], "against three digits"
+        assert anchored.post("/get_reward", json=body | {"labels": ["123", "123"]}).json() == by_number
