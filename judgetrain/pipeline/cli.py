@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.artifacts.signals import ENDING
 from judgetrain.errors import ConfigError, TerminatedError, say_error
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TERMINATED, groups
 
@@ -121,6 +120,9 @@ def command() -> int:
     gc.set_threshold(700, 10, 100)
     code = main()
     if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+        # Imported here: a help page needs none of it.
+        from judgetrain.artifacts.signals import ENDING
+
         # A second signal, or an exit handler that hangs, must not keep the process.
         for number in ENDING:
             signal.signal(number, lambda *_: os._exit(code))

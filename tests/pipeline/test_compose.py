@@ -162,6 +162,8 @@ def test_no_number_may_be_infinite_or_none(value: float) -> None:
 
 def test_every_number_has_a_range_but_those_that_need_none() -> None:
     free = {key.name for key in every_key() if ("int" in key.type or "float" in key.type) and not key.allowed}
+    # A part of a data set is two numbers, which stage dialogues and stage evaluate check together.
+    free = {name for name in free if not name.endswith(".part")}
     assert free == {"studies.official"}, "may have any finite value"
 
 

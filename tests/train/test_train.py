@@ -55,8 +55,9 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
     monkeypatch.chdir(model)
     capsys.readouterr()
     exec(compile(example, "card", "exec"), {})  # as printed
-    printed = capsys.readouterr().out.split()
-    assert printed[0] in ("A", "B", "tie", "inconsistent", "unreadable")
+    # The tiny base has no tokens for some of the example's words, which is said in a line before.
+    lines = [line for line in capsys.readouterr().out.splitlines() if "no token for" not in line]
+    assert lines[0].split()[0] in ("A", "B", "tie", "inconsistent", "unreadable")
 
 
 def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,13 @@ class RewardOut(BaseModel):
     extra_logs: dict[str, list[float]]
 
 
+def _holds_results_alone(content: Any) -> bool:
+    """Return whether a message holds nothing but what tools gave back, which Anthropic's form puts into the user's."""
+    if not isinstance(content, list) or not content:
+        return False
+    return all(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
+
+
 class ResponseObject(BaseModel):
     """A response as OpenAI's Responses API has it: messages, calls of tools, what they answered, and reasoning."""
 
@@ -261,7 +268,7 @@ class ResponseObject(BaseModel):
         """
         for item in self.output:
             role = item.get("role") if isinstance(item, dict) else None
-            if role in ("user", "system", "developer"):
+            if role in ("user", "system", "developer") and not _holds_results_alone(item.get("content")):
                 raise FieldError(f"expected what the policy wrote, found a message of role {role!r}", field)
         try:
             return _writable(shown_text(self.output))
