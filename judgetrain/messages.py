@@ -172,12 +172,12 @@ def are_parts(turns: Sequence[Mapping[str, Any]]) -> bool:
 def at_query(turns: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Return the messages up to the user's last one, and those of an answer that was begun behind it."""
     query = list(turns)
-    while query and _answers(query[-1]):
+    while query and is_of_answer(query[-1]):
         query.pop()
     return query, list(turns[len(query) :])
 
 
-def _answers(turn: Mapping[str, Any]) -> bool:
+def is_of_answer(turn: Mapping[str, Any]) -> bool:
     """Return whether a message is the assistant's or a tool's, also where Anthropic has a tool's as the user's."""
     name_of_role = _first_value(turn, SPEAKER)
     content = turn.get("content")

@@ -10,7 +10,7 @@ from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
 from judgetrain.judges.base import BothOrders, Prediction, Reason
-from judgetrain.messages import shown_text
+from judgetrain.messages import is_of_answer, shown_text
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison
 
@@ -245,13 +245,6 @@ class RewardOut(BaseModel):
     extra_logs: dict[str, list[float]]
 
 
-def _holds_results_alone(content: Any) -> bool:
-    """Return whether a message holds nothing but what tools gave back, which Anthropic's form puts into the user's."""
-    if not isinstance(content, list) or not content:
-        return False
-    return all(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
-
-
 class ResponseObject(BaseModel):
     """A response as OpenAI's Responses API has it: messages, calls of tools, what they answered, and reasoning."""
 
@@ -268,7 +261,7 @@ class ResponseObject(BaseModel):
         """
         for item in self.output:
             role = item.get("role") if isinstance(item, dict) else None
-            if role in ("user", "system", "developer") and not _holds_results_alone(item.get("content")):
+            if role in ("user", "system", "developer") and not is_of_answer(item):
                 raise FieldError(f"expected what the policy wrote, found a message of role {role!r}", field)
         try:
             return _writable(shown_text(self.output))
