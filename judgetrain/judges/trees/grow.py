@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
@@ -446,13 +447,9 @@ class _Grower:
         shape = self.shape
         # By step, as judgments of one response have a frame of their own.
         limits = {}
-        begins = ""
         for order in shape.orders:
             step = judgment_step(order)
-            limits[step] = judgment_sampling(self.asking, self.prompts, step)
-            if not shape.reasons:
-                limits[step] = Sampling(temperature=0.0, max_new_tokens=1, candidates=SCORES)
-                begins = beginning_of(self.prompts, step)
+            limits[step] = judgment_sampling(self.asking, self.prompts, step) if shape.reasons else SCORE_ALONE
 
         requests: list[Request] = []
         for entry, guidelines in zip(due, written, strict=True):
@@ -465,8 +462,7 @@ class _Grower:
                     guideline_number = entry.position * shape.guidelines + place
                     group = guideline_number * len(shape.orders) + shape.orders.index(order)
                     step = judgment_step(order)
-                    asked = self._requests(step, slots, limits[step], group, shape.judgments)
-                    requests.extend(replace(request, begins=begins) for request in asked)
+                    requests.extend(self._requests(step, slots, limits[step], group, shape.judgments))
 
         answers = zip(requests, self._sample(requests, "judgment"), strict=True)
         judged = []
@@ -500,8 +496,14 @@ class _Grower:
             slots=slots,
             attempt=self.shape.attempt,
             form=form_of(self.prompts, step),
+            begins=self._before_score if step == "score" else "",
         )
         return [replace(request, place=place) for place in range(group * number, (group + 1) * number)]
+
+    @cached_property
+    def _before_score(self) -> str:
+        """The words that stand before a score that is asked for alone; empty where judgments are written whole."""
+        return "" if self.shape.reasons else beginning_of(self.prompts, "score")
 
     def _judgment(
         self, entry: _DueCriterion, identifier: str, order: Order, request: Request, sampled: Sampled
@@ -571,6 +573,10 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
             yield node if node.failure else replace(node, score_a=sibling)
         else:
             yield node
+
+
+SCORE_ALONE = Sampling(temperature=0.0, max_new_tokens=1, candidates=SCORES)
+"""Asks for the token of a score, behind the words that a judgment begins with."""
 
 
 def beginning_of(prompts: PromptSet, step: Step) -> str:
