@@ -217,12 +217,12 @@ class Renderer:
         Raises:
             TrainingError: the chat template cuts the answer or ends it early, or the tokenizer does not give it back.
         """
+        # An unknown word has no text of its own, so that the reply cannot be compared; it is counted and said.
+        if unknown_pieces(self.tokenizer, answer, tokens):
+            return
         # Generation stops at the first end token, whatever the row has behind it.
         generated = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
         reply = str(self.tokenizer.decode(generated, skip_special_tokens=True))
-        # An unknown word has no text of its own, so that the reply cannot be compared; it is counted and said.
-        if unknown_pieces(self.tokenizer, answer):
-            return
         reason = self._misread(answer, reply, level)
         if reason:
             raise TrainingError(
