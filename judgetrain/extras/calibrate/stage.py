@@ -66,12 +66,26 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
     fitted = fit(margins, labels, prompts, verdicts)
+    _keep(fitted, len(rows), settings.method.name, out)
+
+
+def _keep(fitted: Fitted, labelled: int, judge: str, out: StageRun) -> None:
+    """Write fitted weights, and print what they are worth.
+
+    Args:
+        fitted: the weights.
+        labelled: how many rows with a label were judged.
+        judge: the judge's name.
+        out: the stage's run.
+    """
     fitted.save(out.directory)
-    out.tell(summary(fitted, settings.method.name))
-    if fitted.n < len(rows):
+    out.tell(summary(fitted, judge))
+    if fitted.n < labelled:
+        rows = "responses" if fitted.single else "comparisons"
+        empty = "are empty" if fitted.single else "hold an empty response"
         out.log(
-            f"calibrate: weights are fitted to {fitted.n} of {len(rows)} labelled comparisons; the others could not be "
-            "read, or hold an empty response. Agreement is over all of them."
+            f"calibrate: weights are fitted to {fitted.n} of {labelled} labelled {rows}; the others could not be read, "
+            f"or {empty}. Agreement is over all of them."
         )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
 
@@ -124,14 +138,7 @@ def _run_on_responses(
         conversation_starts([tuple(row["asked"]) for row in rows]),
         [row["score"] for row in rows],
     )
-    fitted.save(out.directory)
-    out.tell(summary(fitted, settings.method.name))
-    if fitted.n < len(rows):
-        out.log(
-            f"calibrate: weights are fitted to {fitted.n} of {len(rows)} labelled responses; the others could not be "
-            "read, or are empty. Agreement is over all of them."
-        )
-    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
+    _keep(fitted, len(rows), settings.method.name, out)
 
 
 def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branches: int) -> ShardResult:
@@ -141,8 +148,8 @@ def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branche
     """
     by_mean = replace(judge.options, aggregation="mean", fitted=None, early_stop=False, branches=branches)
     groups = [item.group for item in items if item.group is not None]
-    asked = [response for group in groups for response in items_of(group)]
-    trees = iter(judge.grow_alone(asked, seed, by_mean))
+    responses = [response for group in groups for response in items_of(group)]
+    trees = iter(judge.grow_alone(responses, seed, by_mean))
     rows = []
     costs = []
     for item, group in zip(items, groups, strict=True):
