@@ -36,13 +36,13 @@ def taken_apart(prompt: Any, column: str) -> dict[str, str]:
         raise RowError("wrong_type", f"expected a prompt in the column {column!r}, found {type(prompt).__name__}")
     places: dict[str, int] = {}
     for name, line in PARTS.items():
-        found = [match.start() for match in re.finditer(rf"^{re.escape(line)}", prompt, re.MULTILINE)]
-        if len(found) > 1:
+        beginnings = [match.start() for match in re.finditer(rf"^{re.escape(line)}", prompt, re.MULTILINE)]
+        if len(beginnings) > 1:
             raise RowError(
-                "ambiguous_prompt", f"column {column!r}: {line!r} begins {len(found)} lines of the prompt, not one"
+                "ambiguous_prompt", f"column {column!r}: {line!r} begins {len(beginnings)} lines of the prompt, not one"
             )
-        if found:
-            places[name] = found[0]
+        if beginnings:
+            places[name] = beginnings[0]
         elif name != "reference":
             raise RowError("no_prompt", f"column {column!r}: expected a prompt with the line {line!r}, found none")
     if list(places.values()) != sorted(places.values()):

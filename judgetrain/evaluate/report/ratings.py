@@ -70,7 +70,9 @@ def tables(rows: Sequence[RatingRow]) -> list[Table]:
         "tokens": lambda row: number(row.generated_tokens, 0),
     }
     prevalences = {row.criterion: told_of_prevalence(row) for row in rows}
-    note = " ".join(f"{criterion}: {told}." if criterion else f"{told}." for criterion, told in prevalences.items())
+    note = " ".join(
+        f"{criterion}: {shares}." if criterion else f"{shares}." for criterion, shares in prevalences.items()
+    )
     first = Table.of("Single responses", rows, {**names(rows), **columns_of(SHOWN, rows), **spent}, note)
     folded = Table.of("All metrics", rows, {**names(rows), **columns_of(FURTHER, rows)}, folded=True)
     with_people = [row for row in rows if row.people is not None]

@@ -247,8 +247,8 @@ def console_tables(report: Report) -> list[Any]:
         for rating_row in rating_rows:
             table.add_row(*(Text(cell(rating_row)) for cell in rating_columns.values()))
         tables.append(table)
-        told = [row.people.told for row in rating_rows if row.people is not None and not row.criterion]
-        tables.extend(told[:1])
+        sentences = [row.people.told for row in rating_rows if row.people is not None and not row.criterion]
+        tables.extend(sentences[:1])
     if report.ratings and not report.rows:
         return [*tables, rated.EXPLANATION]
     explanation = (
