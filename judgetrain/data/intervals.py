@@ -24,6 +24,15 @@ Z = 1.959963984540054
 """The normal quantile of 97.5%."""
 
 
+@dataclass(frozen=True)
+class Resampling:
+    """How a bootstrap draws: ``number`` resamples, by a generator with this ``seed``."""
+
+    number: int
+    seed: int
+
+
+# Number and seed stand apart here, since metrics of other packages name them so (docs/extending.md, "A metric").
 def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> Interval | None:
     """Return the 95% percentile bootstrap interval of a mean.
 
@@ -40,7 +49,7 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: C
     Raises:
         ValueError: not one cluster an item.
     """
-    resampled = resampled_means(values, clusters, resamples, seed)
+    resampled = resampled_means(values, clusters, Resampling(resamples, seed))
     return None if resampled is None else resampled.interval
 
 
@@ -54,7 +63,7 @@ class Resampled:
 
 
 def resampled_means(
-    values: ArrayLike, clusters: Clusters, resamples: int, seed: int, lowest: float = 0.0
+    values: ArrayLike, clusters: Clusters, resampling: Resampling, lowest: float = 0.0
 ) -> Resampled | None:
     """Return the mean of ``values``, from ``lowest`` to 1, in resamples of whole clusters.
 
@@ -70,9 +79,9 @@ def resampled_means(
     if np.ptp(cluster_means) == 0:
         # Resamples of equal clusters are all alike, and would give an interval without width.
         ends = around(float(cluster_means[0]), unseen(number), lowest)
-        return Resampled(np.full(resamples, cluster_means[0]), ends, number)
+        return Resampled(np.full(resampling.number, cluster_means[0]), ends, number)
 
-    totals, sizes = drawn(sums, resamples, seed)
+    totals, sizes = drawn(sums, resampling)
     means = totals / sizes
     low, high = np.percentile(means, ENDS)
     return Resampled(means, (float(low), float(high)), number)
@@ -85,7 +94,7 @@ def by_cluster(items: Floats, clusters: Clusters) -> Floats:
     return np.column_stack([np.bincount(index, weights=column) for column in items.T])
 
 
-def drawn(sums: Floats, resamples: int, seed: int) -> Floats:
+def drawn(sums: Floats, resampling: Resampling) -> Floats:
     """Return the totals [columns, resamples] of clusters' sums, drawn with replacement.
 
     Each resample has as many clusters as there are.
@@ -95,10 +104,10 @@ def drawn(sums: Floats, resamples: int, seed: int) -> Floats:
     shares = counts / len(sums)
     # As many resamples at a time as counts fit into the bound.
     batch = max(1, BATCH // len(distinct))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(resampling.seed)
     totals = []
-    for done in range(0, resamples, batch):
-        size = min(batch, resamples - done)
+    for done in range(0, resampling.number, batch):
+        size = min(batch, resampling.number - done)
         totals.append(rng.multinomial(len(sums), shares, size) @ distinct)
     return np.concatenate(totals).T
 

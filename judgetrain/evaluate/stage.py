@@ -241,7 +241,7 @@ def _measure(
     tables.rows.extend(replace(row, extras=columns[row.key]) for row in rows)
 
     on_test = [part_of(test, of_method) for of_method in predictions]
-    tables.paired.extend(paired_comparisons(test, on_test, settings.bootstrap, evaluation.settings.seed))
+    tables.paired.extend(paired_comparisons(test, on_test, evaluation.settings.resampling))
 
 
 def _measure_responses(
@@ -268,7 +268,7 @@ def _measure_responses(
         of_development = [prompt in development for prompt in benchmark.prompts]
         parts.append((DEVELOPMENT, of_development, tables.development_ratings))
     for split_name, mask, rows in parts:
-        measured = Measuring(benchmark, split_name, mask, settings.bootstrap, evaluation.settings.seed)
+        measured = Measuring(benchmark, split_name, mask, evaluation.settings.resampling)
         for row in measured.rows(results):
             engine = _engine_of(evaluation, row.method)
             if engine is not None and row.prompt_tokens is not None and row.generated_tokens is not None:
@@ -289,7 +289,7 @@ def _metric_rows(
     rows = []
     for predictions, seconds in results:
         on_part = part_of(part, predictions)
-        row = metric_row(part, on_part, seconds, evaluation.settings.evaluate.bootstrap, evaluation.settings.seed)
+        row = metric_row(part, on_part, seconds, evaluation.settings.resampling)
         row = replace(row, learned=evaluation.learned.get(row.method))
         engine = _engine_of(evaluation, row.method)
         # Models of this run have no price.

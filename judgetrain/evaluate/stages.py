@@ -18,6 +18,7 @@ from judgetrain.judges.settings import ModelSettings, check_directories
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
     from judgetrain.data.benchmarks.responses import ResponseBenchmark
+    from judgetrain.data.intervals import Resampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,13 @@ class EvaluateSettings(ModelSettings):
             methods.append(method)
             methods.append(method.asked_as)
         return list(dict.fromkeys(methods))
+
+    @property
+    def resampling(self) -> Resampling:
+        """Return how all intervals of the evaluation are drawn."""
+        from judgetrain.data.intervals import Resampling
+
+        return Resampling(self.evaluate.bootstrap, self.seed)
 
     @property
     def uses_world(self) -> bool:

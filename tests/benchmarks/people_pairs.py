@@ -30,7 +30,7 @@ import pandas as pd
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
-from judgetrain.data.intervals import wilson_interval
+from judgetrain.data.intervals import Resampling, wilson_interval
 from judgetrain.data.prompt_keys import conversation_starts, normalised
 from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
@@ -211,7 +211,7 @@ def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any
     queries = [c.dialogue.query for c in comparisons]
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
-    interval = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
+    interval = length_balanced_interval(right, labels, lengths, Resampling(2000, 0), queries) or (0.0, 0.0)
     low, high = (100 * end for end in interval)
     balanced_text = "–" if balanced is None else f"{100 * balanced:.1f} ({low:.1f}–{high:.1f})"
     return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {balanced_text} |"
@@ -228,7 +228,7 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[Any], other: Sequenc
         return 50 * (totals[0] / totals[1] + totals[2] / totals[3])
 
     columns = np.column_stack([more * long, long, more * short, short])
-    low, high = resampled_interval(columns, balanced, queries, 2000, 0, lowest=-100.0) or (0.0, 0.0)
+    low, high = resampled_interval(columns, balanced, queries, Resampling(2000, 0), lowest=-100.0) or (0.0, 0.0)
     return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
 

@@ -31,6 +31,7 @@ from typing import Any
 from scipy.stats import t as student
 
 from judgetrain.artifacts.integrity import MANIFEST, lineage
+from judgetrain.data.intervals import Resampling
 from judgetrain.evaluate.metrics.intervals import paired_difference
 from tests.benchmarks.common import parser_of
 
@@ -234,7 +235,7 @@ def difference(first: Sequence[Run], second: Sequence[Run], key: Key, than: Key)
     ]
     mean = statistics.mean(differences)
     if len(differences) < 2:
-        paired = paired_difference(first[0].right[key], second[0].right[than], RESAMPLES, 0)
+        paired = paired_difference(first[0].right[key], second[0].right[than], Resampling(RESAMPLES, 0))
         assert paired is not None
         low, high = paired.interval or (mean, mean)
         return f"{100 * mean:+.1f} points (95% over one rule's comparisons: {100 * low:.1f} to {100 * high:.1f})"

@@ -12,6 +12,7 @@ import yaml
 from judgetrain.data.benchmarks.adapter import load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
@@ -202,7 +203,7 @@ def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_
         Prediction(comparison_id=c.id, method="m", verdict_ab=v, verdict_ba=v)
         for c, v in zip(comparisons.comparisons, verdicts, strict=True)
     ]
-    by_domain = metric_row(comparisons, predictions, 0.0, 100, 1).domains or {}
+    by_domain = metric_row(comparisons, predictions, 0.0, Resampling(100, 1)).domains or {}
     matrix = np.mean([row[0][:, None] > row[1][None, :] for row in scores.values()], axis=0)
     assert by_domain["hard"].agreement == pytest.approx(np.triu(matrix, 1).sum() / 3)
     assert by_domain["easy"].agreement == pytest.approx(np.tril(matrix, -1).sum() / 3)

@@ -9,6 +9,7 @@ import pytest
 
 from judgetrain.artifacts.pages import render
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.evaluate.metrics.rows import metric_row
@@ -60,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = random.Random(0)
     names = ["initial", "sft", "dpo", "dpo+sampled+independent", "pairwise:teacher", "longer", "scorer:sentprob_mean"]
     judged = [(n, k) for n in names for k in ((1, 3, 10) if n.startswith(("initial", "sft", "dpo")) else (0,))]
-    rows = [metric_row(whole, answers(n, k, whole, rng.randint(20, 58)), 0.1, 50, 0) for n, k in judged]
+    rows = [metric_row(whole, answers(n, k, whole, rng.randint(20, 58)), 0.1, Resampling(50, 0)) for n, k in judged]
     report = Report(recipe="mine", seed=1, rows=rows)
     (root / "report.html").write_text(html_page(report, {"b": [("disagreements", "trees/index.html")]}))
     pairs = [*itertools.combinations([f"a-model-with-a-long-name-{n}" for n in range(7)], 2)] * 12

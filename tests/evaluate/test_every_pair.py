@@ -13,6 +13,7 @@ import pytest
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
@@ -63,7 +64,7 @@ def test_a_prompt_is_right_where_all_its_pairs_are_and_subsets_weigh_alike(tmp_p
     benchmark = loaded(tmp_path)
     rng = np.random.default_rng(5)
     right = {comparison.id: bool(rng.random() < 0.8) for comparison in benchmark.comparisons}
-    row = metric_row(benchmark, answered(benchmark, right), 0.0, 4000, 1)
+    row = metric_row(benchmark, answered(benchmark, right), 0.0, Resampling(4000, 1))
 
     whole: dict[str, list[bool]] = {}
     for comparison in benchmark.comparisons:
@@ -99,7 +100,7 @@ def test_a_judge_by_chance_is_right_on_half_of_the_pairs_and_an_eighth_of_the_pr
     shares = []
     for _ in range(300):
         right = {comparison.id: bool(rng.random() < 0.5) for comparison in benchmark.comparisons}
-        shares.append(metric_row(benchmark, answered(benchmark, right), 0.0, 10, 1).every_pair or 0.0)
+        shares.append(metric_row(benchmark, answered(benchmark, right), 0.0, Resampling(10, 1)).every_pair or 0.0)
     assert np.mean(shares) == pytest.approx(1 / 8, abs=0.02)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.intervals import bootstrap_interval
+from judgetrain.data.intervals import Resampling, bootstrap_interval
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import (
     length_balanced,
@@ -109,19 +109,19 @@ def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
     # 200 items, of which the first method alone has 30 right and the second alone 10.
     first = [True] * 30 + [False] * 10 + [True] * 160
     second = [False] * 30 + [True] * 10 + [True] * 160
-    difference = paired_difference(first, second, 4000, 1)
+    difference = paired_difference(first, second, Resampling(4000, 1))
     assert difference is not None
     assert difference.mean == pytest.approx(0.1)
     half = 1.96 * math.sqrt((40 / 200 - 0.1**2) / 200)  # variance of a difference that is 1, -1 or 0
     assert difference.interval == pytest.approx((0.1 - half, 0.1 + half), abs=0.015)
     exact = 2 * sum(math.comb(40, k) for k in range(11)) / 2**40  # the sign test's
     assert difference.p == pytest.approx(exact, abs=0.002)
-    mirrored = paired_difference(second, first, 4000, 1)
+    mirrored = paired_difference(second, first, Resampling(4000, 1))
     assert mirrored is not None
     assert (mirrored.mean, mirrored.p) == (pytest.approx(-0.1), pytest.approx(difference.p, abs=0.002))
-    assert paired_difference([], [], 100, 1) is None
+    assert paired_difference([], [], Resampling(100, 1)) is None
     with pytest.raises(ValueError, match="same items"):
-        paired_difference([True], [True, False], 100, 1)
+        paired_difference([True], [True, False], Resampling(100, 1))
 
 
 LENGTHS = ["A"] * 30 + ["B"] * 10 + ["A"] * 4
@@ -136,9 +136,11 @@ def test_going_by_length_is_right_on_all_of_one_half_and_on_none_of_the_other() 
     assert length_correlation(LENGTHS, LENGTHS, LENGTHS) == 1
     # 40 trials without an exception leave room for 1 - 0.025^(1/40) of others.
     reach = 1 - 0.025 ** (1 / 40)
-    assert length_balanced_interval(right, BETTER, LENGTHS, 50, 1) == pytest.approx((0.5 - reach, 0.5 + reach))
+    assert length_balanced_interval(right, BETTER, LENGTHS, Resampling(50, 1)) == pytest.approx(
+        (0.5 - reach, 0.5 + reach)
+    )
     low = 1 - 2 * (1 - 0.025 ** (1 / 44))
-    assert length_correlation_interval(LENGTHS, LENGTHS, LENGTHS, 50, 1) == pytest.approx((low, 1))
+    assert length_correlation_interval(LENGTHS, LENGTHS, LENGTHS, Resampling(50, 1)) == pytest.approx((low, 1))
 
 
 def test_a_length_balanced_agreement_by_hand() -> None:
@@ -146,9 +148,9 @@ def test_a_length_balanced_agreement_by_hand() -> None:
     right = np.array([True] * 27 + [False] * 3 + [True] * 4 + [False] * 6 + [True] * 4)
     assert length_balanced(right, BETTER, LENGTHS) == pytest.approx((27 / 30 + 4 / 10) / 2)
     spread = math.sqrt(0.9 * 0.1 / 30 + 0.4 * 0.6 / 10) / 2
-    interval = length_balanced_interval(right, BETTER, LENGTHS, 4000, 1)
+    interval = length_balanced_interval(right, BETTER, LENGTHS, Resampling(4000, 1))
     assert interval == pytest.approx((0.65 - 1.96 * spread, 0.65 + 1.96 * spread), abs=0.025)
-    assert length_balanced_interval(right[:9], BETTER[:9], LENGTHS[:9], 50, 1) is None
+    assert length_balanced_interval(right[:9], BETTER[:9], LENGTHS[:9], Resampling(50, 1)) is None
     assert length_balanced(right[:30], BETTER[:30], LENGTHS[:30]) is None, "of one half alone there is no balance"
 
 
@@ -157,8 +159,8 @@ def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
     first = np.repeat([True] * 12 + [False] * 6 + [True] * 22, 5)
     second = np.repeat([False] * 12 + [True] * 28, 5)
     prompts = np.repeat(np.arange(40), 5).tolist()
-    difference = paired_difference(first, second, 4000, 1, prompts)
-    naive = paired_difference(first, second, 4000, 1)
+    difference = paired_difference(first, second, Resampling(4000, 1), prompts)
+    naive = paired_difference(first, second, Resampling(4000, 1))
     assert difference is not None and naive is not None
     mean = 6 / 40
     deviation = math.sqrt((18 / 40 - mean**2) / 40)
@@ -167,7 +169,7 @@ def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
     normal = math.erfc(mean / deviation / math.sqrt(2))  # two-sided
     assert difference.p == pytest.approx(normal, abs=0.05)
     assert naive.p is not None and naive.p < 0.01 < 0.1 < (difference.p or 0)
-    one = paired_difference([True, False], [False, False], 50, 1, ["x", "x"])
+    one = paired_difference([True, False], [False, False], Resampling(50, 1), ["x", "x"])
     assert one is not None and (one.interval, one.p) == (None, None)
 
 
@@ -179,8 +181,8 @@ def test_correlation_intervals_are_near_fishers() -> None:
     z = math.atanh(r)
     half = 1.96 / math.sqrt(197)
     expected = (math.tanh(z - half), math.tanh(z + half))
-    assert with_intervals(x, y, 400, 1)["pearson_ci"] == pytest.approx(expected, abs=0.03)
-    assert with_intervals([1.0, 1.0], [1.0, 2.0], 20, 1)["pearson_ci"] is None
+    assert with_intervals(x, y, Resampling(400, 1))["pearson_ci"] == pytest.approx(expected, abs=0.03)
+    assert with_intervals([1.0, 1.0], [1.0, 2.0], Resampling(20, 1))["pearson_ci"] is None
 
 
 COPIES = 4
@@ -217,11 +219,11 @@ def test_below_ten_prompts_resamples_give_no_interval(prompts: int, has_interval
     clusters = [i % prompts for i in range(90)]
     values = [float(c < 4) for c in clusters]
     margins = [float(i % 7) for i in range(90)]
-    differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
+    differ = paired_difference(values, [v == 0 for v in values], Resampling(50, 1), clusters)
     assert differ and (differ.interval is not None, differ.p is not None) == (has_interval, has_interval)
     for interval in (
         bootstrap_interval(values, 50, 1, clusters),
-        with_intervals(margins, values, 50, 1, clusters)["pearson_ci"],
+        with_intervals(margins, values, Resampling(50, 1), clusters)["pearson_ci"],
     ):
         assert (interval is not None) is has_interval
 
@@ -229,12 +231,12 @@ def test_below_ten_prompts_resamples_give_no_interval(prompts: int, has_interval
 @pytest.mark.parametrize("gain", [-1, 0, 1])
 def test_methods_that_never_differ_or_always_do_have_a_difference_with_an_interval(gain: int) -> None:
     prompts = [i // 3 for i in range(30)]
-    difference = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, prompts)
+    difference = paired_difference([gain > 0] * 30, [gain < 0] * 30, Resampling(1000, 1), prompts)
     assert difference is not None and difference.mean == gain
     assert difference.interval == pytest.approx((max(-1, gain - unseen(10)), min(1, gain + unseen(10))))
     # Ten coins fall alike with a chance of 2 in 2^10.
     assert difference.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
-    few = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, [i // 10 for i in range(30)])
+    few = paired_difference([gain > 0] * 30, [gain < 0] * 30, Resampling(1000, 1), [i // 10 for i in range(30)])
     assert few is not None and few.p == (1 if gain == 0 else 0.25)
 
 
@@ -282,7 +284,7 @@ def test_comparisons_that_say_the_same_of_a_prompt_change_no_interval(branches: 
     rows = {}
     for name, copies, together in (("one", 1, True), ("together", COPIES, True), ("apart", COPIES, False)):
         whole = copied(copies, together)
-        rows[name] = metric_row(whole, judged(whole, copies, "m", branches, 1), 0.1, 400, 1).to_row()
+        rows[name] = metric_row(whole, judged(whole, copies, "m", branches, 1), 0.1, Resampling(400, 1)).to_row()
     one, together, apart = (dict(intervals(rows[name])) for name in ("one", "together", "apart"))
     assert set(one) == KNOWN | (set() if branches else CORRELATIONS)
     for name, (low, high) in one.items():
@@ -296,7 +298,7 @@ def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:
     one = copied(1, True)
     copies = copied(COPIES, False)
     named = replace(copies, prompts={c.id: str(i // COPIES) for i, c in enumerate(copies.comparisons)})
-    expected = metric_row(one, judged(one, 1, "m", 0, 1), 0.1, 200, 1)
-    row = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, 200, 1)
+    expected = metric_row(one, judged(one, 1, "m", 0, 1), 0.1, Resampling(200, 1))
+    row = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, Resampling(200, 1))
     assert (row.n, row.n_prompts, expected.n_prompts) == (120, 30, 30)
     assert row.agreement_ci == pytest.approx(expected.agreement_ci)

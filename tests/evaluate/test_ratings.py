@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from judgetrain.data.intervals import Resampling
 from judgetrain.data.labelled import Scale
 from judgetrain.evaluate.metrics.ratings import Scored, commonest, metrics_of, people_of, prevalence, told_of_labels
 
@@ -93,7 +94,7 @@ def test_metrics_over_two_levels_are_those_of_a_count_by_hand(seed: int) -> None
         "calibration_error": error,
         "order_accuracy": ordered_pairs(scored),
     }
-    values = metrics_of(scored, 300, 0)
+    values = metrics_of(scored, Resampling(300, 0))
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     for name, value in expected.items():
         low, high = values[f"{name}_ci"]
@@ -123,7 +124,7 @@ def test_metrics_over_ordered_levels_are_those_of_a_count_by_hand(scale: Scale) 
         "kendall": concordant / math.sqrt(pairs_of[0] * pairs_of[1]),
         "order_accuracy": ordered_pairs(scored),
     }
-    values = metrics_of(scored, 300, 0)
+    values = metrics_of(scored, Resampling(300, 0))
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     for name, value in expected.items():
         low, high = values[f"{name}_ci"]
@@ -134,7 +135,7 @@ def test_the_order_of_pairs_is_somers_d_where_all_answer_one_prompt() -> None:
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 5, 30) / 4
     scores = rng.integers(0, 9, 30) / 8
-    values = metrics_of(Scored.of(labels.tolist(), scores.tolist(), FIVE, ["q"] * 30), 50, 0)
+    values = metrics_of(Scored.of(labels.tolist(), scores.tolist(), FIVE, ["q"] * 30), Resampling(50, 0))
     assert values["order_accuracy"] == pytest.approx((1 + stats.somersd(labels, scores).statistic) / 2, abs=1e-6)
     assert values["n_ordered"] == sum(a > b for a in labels for b in labels)
     # One prompt bounds nothing.
@@ -144,22 +145,22 @@ def test_the_order_of_pairs_is_somers_d_where_all_answer_one_prompt() -> None:
 def test_what_cannot_be_read_agrees_with_nothing() -> None:
     labels = [1.0, 0.0] * 10
     prompts = [f"q{place}" for place in range(20)]
-    right = metrics_of(Scored.of(labels, [*labels], TWO, prompts), 100, 0)
+    right = metrics_of(Scored.of(labels, [*labels], TWO, prompts), Resampling(100, 0))
     assert (right["agreement"], right["kappa"], right["sensitivity"], right["auroc"]) == (1.0, 1.0, 1.0, 1.0)
     # At the end of the scale an interval has width.
     assert all(right[f"{name}_ci"][0] < 0.9 for name in ("agreement", "kappa", "sensitivity", "auroc"))
-    half = metrics_of(Scored.of(labels, [1.0, None] * 10, TWO, prompts), 100, 0)
+    half = metrics_of(Scored.of(labels, [1.0, None] * 10, TWO, prompts), Resampling(100, 0))
     assert (half["agreement"], half["sensitivity"], half["specificity"]) == (0.5, 1.0, 0.0)
     assert (half["auroc"], half["brier"]) == (None, 0.0)
-    none = metrics_of(Scored.of(labels, [None] * 20, TWO, prompts), 100, 0)
+    none = metrics_of(Scored.of(labels, [None] * 20, TWO, prompts), Resampling(100, 0))
     assert (none["agreement"], none["brier"], none["auroc"], none["order_accuracy"]) == (0.0, None, None, None)
-    none = metrics_of(Scored.of(labels, [None] * 20, FIVE, prompts), 100, 0)
+    none = metrics_of(Scored.of(labels, [None] * 20, FIVE, prompts), Resampling(100, 0))
     assert (none["within_one"], none["mean_error"], none["kappa"], none["pearson"]) == (0.0, None, None, None)
 
 
 def test_one_class_has_neither_kappa_nor_auroc_and_is_told() -> None:
     scored = Scored.of([1.0] * 12, [1.0] * 11 + [0.0], TWO, [f"q{place}" for place in range(12)])
-    values = metrics_of(scored, 100, 0)
+    values = metrics_of(scored, Resampling(100, 0))
     assert (values["auroc"], values["specificity"], values["balanced_accuracy"]) == (None, None, None)
     assert values["agreement"] == pytest.approx(11 / 12, abs=1e-6)
     assert told_of_labels("mine", scored) == [
@@ -169,7 +170,7 @@ def test_one_class_has_neither_kappa_nor_auroc_and_is_told() -> None:
     assert told_of_labels("mine", few) == [
         "mine: 3 labels on 3 prompts are too few for intervals, which need 10 prompts"
     ]
-    assert metrics_of(few, 100, 0)["kappa_ci"] is None
+    assert metrics_of(few, Resampling(100, 0))["kappa_ci"] is None
 
 
 def test_prevalence_and_the_commonest_level() -> None:
@@ -210,7 +211,7 @@ def test_people_s_agreement_and_the_judge_s_are_over_the_same_labels_left_out(sc
             person += nearest(scale, vote) == level
             judge += score is not None and nearest(scale, score) == level
     prompts = [f"q{place}" for place in range(40)]
-    people = people_of(votes, scores, scale, prompts, 500, 0)
+    people = people_of(votes, scores, scale, prompts, Resampling(500, 0))
     assert people is not None
     assert (people.n, people.annotators) == (sum(len(of_response) > 1 for of_response in votes), 4)
     figures = (people.alpha, people.person, people.judge, people.difference)
@@ -227,7 +228,7 @@ def test_the_alpha_of_krippendorff_s_own_example() -> None:
     # interval data: 0.849.
     data = ["1*11", "2232", "3333", "3333", "2222", "1234", "4444", "1121", "2222", "*555", "**11", "**3*"]
     votes = [tuple((int(sign) - 1) / 4 for sign in unit if sign != "*") for unit in data]
-    people = people_of(votes, [None] * 12, FIVE, [f"u{place}" for place in range(12)], 50, 0)
+    people = people_of(votes, [None] * 12, FIVE, [f"u{place}" for place in range(12)], Resampling(50, 0))
     assert people is not None and people.alpha == pytest.approx(0.849, abs=5e-4)
 
 
@@ -246,11 +247,11 @@ def test_whether_the_judge_is_as_good_as_another_person_is_said(right: float, to
         # As another person does: the first one's labels.
         scores = [of_response[0] for of_response in votes]
         votes = [(*of_response[1:], float(round(sum(of_response) / 3))) for of_response in votes]
-    people = people_of(votes, scores, TWO, [f"q{place}" for place in range(200)], 500, 0)
+    people = people_of(votes, scores, TWO, [f"q{place}" for place in range(200)], Resampling(500, 0))
     assert people is not None and told in people.told
 
 
 def test_one_annotator_is_no_agreement_of_people() -> None:
-    assert people_of([(1.0,), (0.0,), ()], [1.0, 0.0, None], TWO, ["a", "b", "c"], 50, 0) is None
-    people = people_of([(1.0, 1.0)] * 12, [1.0] * 12, TWO, [f"q{place}" for place in range(12)], 50, 0)
+    assert people_of([(1.0,), (0.0,), ()], [1.0, 0.0, None], TWO, ["a", "b", "c"], Resampling(50, 0)) is None
+    people = people_of([(1.0, 1.0)] * 12, [1.0] * 12, TWO, [f"q{place}" for place in range(12)], Resampling(50, 0))
     assert people is not None and people.alpha is None and people.person == 1.0

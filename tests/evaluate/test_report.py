@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
+from judgetrain.data.intervals import Resampling
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -94,7 +95,7 @@ def test_an_objective_is_of_items_that_are_not_reported(evaluated: Path) -> None
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
     whole = benchmark(30, 3)
     apart = benchmark(30)
-    together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))
+    together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, Resampling(500, 1)) for b in (whole, apart))
     assert (together.n, together.n_prompts) == (30, 3)
     assert (alone.n_prompts, alone.agreement) == (30, together.agreement)
     assert "over the 3 prompts that the 30 comparisons share" in markdown(Report(recipe="r", seed=1, rows=[together]))
@@ -135,13 +136,13 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
     results = [answers(name, k, whole, 4 * i) for i, (name, k) in enumerate(names, 2)]
     by_pair = {
         tuple((side.method, side.branches) for side in (row.first, row.second)): row
-        for row in paired_comparisons(whole, results, 200, 1)
+        for row in paired_comparisons(whole, results, Resampling(200, 1))
     }
     assert set(by_pair) == expected
     right = {key: 4 * i / 40 for i, key in enumerate(names, 2)}
     for (first, second), row in by_pair.items():
         assert row.agreement_difference == pytest.approx(right[first] - right[second])
-    rows = [metric_row(whole, result, 0.0, 50, 1) for result in results]
+    rows = [metric_row(whole, result, 0.0, Resampling(50, 1)) for result in results]
     assert (
         "| bootstrap p |" in markdown(Report(recipe="r", seed=1, rows=rows, paired=list(by_pair.values())))
     ) == bool(by_pair)
@@ -151,7 +152,7 @@ def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> N
     # What W&B is sent is read back from an offline run's files.
     whole = benchmark(60)
     judged = (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
-    rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]
+    rows = [metric_row(whole, answers(name, k, whole, right), 0.1, Resampling(50, 0)) for name, k, right in judged]
     report = Report(recipe="mine", seed=1, rows=rows)
     stage_facts = {"stage": "evaluate", "fingerprint": "0" * 16}
     how: dict[str, Any] = {**stage_facts, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}

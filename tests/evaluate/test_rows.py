@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import Resampling
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
 from judgetrain.evaluate.metrics.rows import Column, MetricRow, metric_row, read_record
 from judgetrain.evaluate.report import table
@@ -51,7 +52,7 @@ def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
 
 
 def test_a_row_is_read_back_as_it_was_written() -> None:
-    row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), run="seed=1")
+    row = replace(metric_row(voted(), scored(voted()), 0.5, Resampling(50, 1)), run="seed=1")
     assert row.correlations and row.correlations.pearson_ci and row.domains
     written = json.dumps(row.to_row())
     again = MetricRow.from_row(json.loads(written))
@@ -64,7 +65,7 @@ def test_a_row_is_read_back_as_it_was_written() -> None:
 def test_a_paired_comparison_is_read_back() -> None:
     whole = voted()
     other = [replace(p, method="first", verdict_ab="A", verdict_ba="A") for p in scored(whole)]
-    (pair,) = paired_comparisons(whole, [scored(whole), other], 50, 1)
+    (pair,) = paired_comparisons(whole, [scored(whole), other], Resampling(50, 1))
     written = json.loads(json.dumps(asdict(pair)))
     assert written["first"] == {"method": "scorer:x", "branches": 0}
     assert json.dumps(asdict(read_record(PairedComparison, written))) == json.dumps(asdict(pair))
@@ -73,11 +74,11 @@ def test_a_paired_comparison_is_read_back() -> None:
 def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
     whole = voted()
     plain = replace(whole, prompts={})
-    merged = metric_row(plain, scored(plain, merged=True), float("nan"), 50, 1)
+    merged = metric_row(plain, scored(plain, merged=True), float("nan"), Resampling(50, 1))
     assert (merged.single_order_accuracy, merged.position_bias, merged.n_flips, merged.seconds) == (None,) * 4
     branching = [replace(p, branches=3) for p in scored(whole)]
-    assert metric_row(whole, branching, 0.0, 50, 1).correlations is None
-    apart = metric_row(whole, scored(whole), 0.0, 50, 1)
+    assert metric_row(whole, branching, 0.0, Resampling(50, 1)).correlations is None
+    apart = metric_row(whole, scored(whole), 0.0, Resampling(50, 1))
     assert apart.groups and apart.groups["g0"].n + apart.groups["g1"].n == apart.n == 45
     assert apart.failures == {"criteria:none": 45, "no_scores": 45} and apart.parse_failures == 45
 
@@ -94,7 +95,7 @@ def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> N
         Prediction(comparison_id=c.id, method="m", verdict_ab=both[v][0], verdict_ba=both[v][1])  # type: ignore[arg-type]
         for c, v in zip(whole, verdicts, strict=True)
     ]
-    row = metric_row(Benchmark(name="b", split="test", comparisons=whole), predictions, 0.0, 50, 1)
+    row = metric_row(Benchmark(name="b", split="test", comparisons=whole), predictions, 0.0, Resampling(50, 1))
     assert (row.n_flips, row.position_bias) == (4, 0.75)
     assert row.position_bias_ci == pytest.approx((0.3006, 0.9544), abs=1e-4)
 
@@ -106,14 +107,14 @@ def test_costs_are_means_over_the_comparisons_that_have_them() -> None:
         for i, p in enumerate(scored(whole))
     ]
     labelled = [i for i, c in enumerate(whole.comparisons) if c.label]
-    row = metric_row(whole, predictions, 0.5, 50, 1)
+    row = metric_row(whole, predictions, 0.5, Resampling(50, 1))
     assert row.prompt_tokens == pytest.approx(sum(labelled) / len(labelled))
     assert (row.generated_tokens, row.calls) == (2.0, 3.0)
 
 
 def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
-    row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, 50, 1)))
+    row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, Resampling(50, 1))))
     monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text

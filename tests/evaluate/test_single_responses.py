@@ -11,6 +11,7 @@ import pytest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.data.labelled import Scale
 from judgetrain.engines import lazy_model
 from judgetrain.errors import ConfigError, DataError
@@ -81,7 +82,7 @@ def test_a_file_of_labelled_responses_is_a_benchmark(
     scale = Scale((0.0, 1.0), ("fail", "pass"))
     prompts = [f"q{place // 2}" for place in range(N)]
     truth: list[float | None] = [1.0 if label == "pass" else 0.0 for label in labels]
-    expected = metrics_of(Scored.of(truth, scores, scale, prompts), 100, Config().seed)
+    expected = metrics_of(Scored.of(truth, scores, scale, prompts), Resampling(100, Config().seed))
     for name, value in expected.items():
         assert rows[0][name] == (list(value) if isinstance(value, tuple) else value), name
     assert rows[0]["agreement"] == pytest.approx((N - 1) / N, abs=1e-6)

@@ -12,6 +12,7 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.engines import lazy_model
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -259,7 +260,7 @@ def test_predictions_of_other_comparisons_are_refused(setup: Setup) -> None:
     benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
     predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
     with pytest.raises(ValueError, match="in their order"):
-        metric_row(benchmark, predictions[::-1], 0.0, 100, 1)
+        metric_row(benchmark, predictions[::-1], 0.0, Resampling(100, 1))
 
 
 def test_limits_are_counted(setup: Setup) -> None:

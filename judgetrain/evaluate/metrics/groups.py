@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.data.intervals import Clusters, Floats, Interval
+from judgetrain.data.intervals import Clusters, Floats, Interval, Resampling
 from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, merged, unreadable, without_ties
 
@@ -48,13 +48,13 @@ def every_pair(agreed: Bools, prompts: Sequence[str | None], groups: Sequence[st
 
 
 def every_pair_interval(
-    agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None], resamples: int, seed: int
+    agreed: Bools, prompts: Sequence[str | None], groups: Sequence[str | None], resampling: Resampling
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`every_pair`, over prompts."""
     columns, _ = _prompt_columns(agreed, prompts, groups)
     if not len(columns):
         return None
-    return resampled_interval(columns, _mean_of_groups, None, resamples, seed)
+    return resampled_interval(columns, _mean_of_groups, None, resampling)
 
 
 def every_pair_by_group(
@@ -119,13 +119,13 @@ def length_balanced(agreed: Bools, labels: Sequence[str], longer: Sequence[str])
 
 
 def length_balanced_interval(
-    agreed: Bools, labels: Sequence[str], longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
+    agreed: Bools, labels: Sequence[str], longer: Sequence[str], resampling: Resampling, clusters: Clusters = None
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
     # Items in neither half are left out, so that every cluster that is drawn has one that counts.
     mask = without_ties(labels) & without_ties(longer)
     columns = _halves(agreed, labels, longer)[mask]
-    return resampled_interval(columns, _balanced, _masked(mask, clusters), resamples, seed, lowest=0.0)
+    return resampled_interval(columns, _balanced, _masked(mask, clusters), resampling, lowest=0.0)
 
 
 def length_correlation(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
@@ -137,13 +137,13 @@ def length_correlation(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> flo
 
 
 def length_correlation_interval(
-    ab: Verdicts, ba: Verdicts, longer: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
+    ab: Verdicts, ba: Verdicts, longer: Sequence[str], resampling: Resampling, clusters: Clusters = None
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`length_correlation`; clusters are resampled whole."""
     # Likewise without the items that add nothing.
     mask = ~unreadable(merged(ab, ba))
     columns = _moments(ab, ba, longer)[mask]
-    return resampled_interval(columns, _pearson, _masked(mask, clusters), resamples, seed, lowest=-1.0)
+    return resampled_interval(columns, _pearson, _masked(mask, clusters), resampling, lowest=-1.0)
 
 
 def _masked(mask: Bools, clusters: Clusters) -> Clusters:

@@ -13,6 +13,7 @@ from judgetrain.data.intervals import (
     Clusters,
     Floats,
     Interval,
+    Resampling,
     around,
     by_cluster,
     cluster_index,
@@ -30,8 +31,7 @@ def resampled_interval(
     columns: Floats,
     statistic: Callable[[Floats], Floats],
     clusters: Clusters,
-    resamples: int,
-    seed: int,
+    resampling: Resampling,
     lowest: float = 0.0,
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of a statistic of sums.
@@ -44,14 +44,13 @@ def resampled_interval(
         columns: what is summed [n, columns].
         statistic: given sums [columns, resamples] over whole clusters, returns values [resamples], ``lowest`` to 1.
         clusters: of the items [n].
-        resamples: how many are drawn.
-        seed: of the draws.
+        resampling: how intervals are drawn.
         lowest: the least value of the statistic.
     """
     sums = by_cluster(columns, clusters)
     if len(sums) < FEWEST:
         return None
-    values = statistic(drawn(sums, resamples, seed))
+    values = statistic(drawn(sums, resampling))
     defined = values[np.isfinite(values)]
     # Equal resamples differ in their last digits where sums were rounded.
     if len(defined) and np.ptp(defined) < 1e-12:
@@ -59,7 +58,7 @@ def resampled_interval(
     return percentiles(defined.tolist())
 
 
-def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
+def with_intervals(x: ArrayLike, y: ArrayLike, resampling: Resampling, clusters: Clusters = None) -> dict[str, Any]:
     """Return the correlations of two float arrays [n] by name, and their 95% intervals as ``..._ci``.
 
     Intervals are percentile bootstrap ones. Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not
@@ -69,7 +68,7 @@ def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, cluste
     second = np.asarray(y, dtype=float)
     # Rank correlations are no function of sums, so that each resample is computed anew.
     in_resamples = []
-    for items in resampled_items(cluster_index(clusters, len(first)), resamples, seed):
+    for items in resampled_items(cluster_index(clusters, len(first)), resampling):
         in_resamples.append(correlations(first[items], second[items]))
 
     values: dict[str, Any] = dict(correlations(x, y))
@@ -91,7 +90,7 @@ class Correlations:
 
 
 def margin_correlations(
-    margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
+    margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resampling: Resampling
 ) -> Correlations:
     """Return the correlations of margins with labels over the items [n] that have a margin.
 
@@ -107,10 +106,10 @@ def margin_correlations(
             known_margins.append(margin)
             truth.append(number[label])
             clusters.append(prompt)
-    return Correlations(**with_intervals(known_margins, truth, resamples, seed, clusters))
+    return Correlations(**with_intervals(known_margins, truth, resampling, clusters))
 
 
-def resampled_items(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+def resampled_items(index: NDArray[np.intp], resampling: Resampling) -> Iterator[NDArray[np.intp]]:
     """Yield the items of each resample of whole clusters, for statistics that are slow.
 
     With fewer than :data:`FEWEST` clusters nothing is yielded.
@@ -120,8 +119,8 @@ def resampled_items(index: NDArray[np.intp], resamples: int, seed: int) -> Itera
     number = len(members)
     if number < FEWEST:
         return
-    rng = np.random.default_rng(seed)
-    for _ in range(min(resamples, SLOW_RESAMPLES)):
+    rng = np.random.default_rng(resampling.seed)
+    for _ in range(min(resampling.number, SLOW_RESAMPLES)):
         yield np.concatenate([members[cluster] for cluster in rng.integers(number, size=number)])
 
 
@@ -150,7 +149,7 @@ class Difference:
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
+    first: ArrayLike, second: ArrayLike, resampling: Resampling, clusters: Clusters = None
 ) -> Difference | None:
     """Return the difference of two methods on the same items, first minus second; None without items.
 
@@ -160,8 +159,7 @@ def paired_difference(
     Args:
         first: whether a method's answers are right, bool [n].
         second: whether the other method's are.
-        resamples: how many are drawn.
-        seed: of the draws.
+        resampling: how intervals are drawn.
         clusters: of the items [n].
 
     Raises:
@@ -176,7 +174,7 @@ def paired_difference(
     # Of each item by itself, so that what is hard for both methods cancels.
     differences = first_right.astype(float) - second_right.astype(float)
     mean = float(differences.mean())
-    resampled = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
+    resampled = resampled_means(differences, clusters, resampling, lowest=-1.0)
     if resampled is None:
         return Difference(mean, None, None)
 
@@ -184,5 +182,5 @@ def paired_difference(
     far_side = min((resampled.means <= 0).sum(), (resampled.means >= 0).sum()) + 1
     # Nor is it below what the clusters can tell: all favour one method by chance as often as coins fall alike.
     least = 2.0 ** (1 - resampled.clusters)
-    p = float(min(1.0, max(2 * far_side / (resamples + 1), least)))
+    p = float(min(1.0, max(2 * far_side / (resampling.number + 1), least)))
     return Difference(mean, resampled.interval, p)

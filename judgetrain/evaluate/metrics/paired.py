@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.intervals import Interval
+from judgetrain.data.intervals import Interval, Resampling
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
@@ -38,7 +38,7 @@ class PairedComparison:
 
 
 def paired_comparisons(
-    benchmark: Benchmark, results: Sequence[Sequence[Prediction]], resamples: int, seed: int
+    benchmark: Benchmark, results: Sequence[Sequence[Prediction]], resampling: Resampling
 ) -> Iterator[PairedComparison]:
     """Yield the paired differences between the methods of a benchmark that a reader asks about.
 
@@ -53,8 +53,7 @@ def paired_comparisons(
     Args:
         benchmark: the benchmark.
         results: by method and number of branches the predictions, in the benchmark's order.
-        resamples: how many are drawn for intervals.
-        seed: of the draws.
+        resampling: how intervals are drawn.
     """
     # Agreement is over comparisons with a label.
     places = [place for place, comparison in enumerate(benchmark.comparisons) if comparison.label is not None]
@@ -70,7 +69,7 @@ def paired_comparisons(
         agreed[key] = agreement(verdicts_ab, verdicts_ba, labels)
 
     for first, second in _pairs(list(agreed)):
-        difference = paired_difference(agreed[first], agreed[second], resamples, seed, prompts)
+        difference = paired_difference(agreed[first], agreed[second], resampling, prompts)
         if difference is not None:
             yield PairedComparison(
                 benchmark=benchmark.name,

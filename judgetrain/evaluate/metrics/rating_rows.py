@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.data.benchmarks.responses import ResponseBenchmark, labels_of
+from judgetrain.data.intervals import Resampling
 from judgetrain.data.labelled import OVERALL
 from judgetrain.evaluate.metrics.groups import mean
 from judgetrain.evaluate.metrics.ratings import (
@@ -102,15 +103,13 @@ class Measuring:
         benchmark: with the labels.
         split: the split's name.
         mask: which responses are in it.
-        resamples: how many are drawn for intervals.
-        seed: of the draws.
+        resampling: how intervals are drawn.
     """
 
     benchmark: ResponseBenchmark
     split: str
     mask: Sequence[bool]
-    resamples: int
-    seed: int
+    resampling: Resampling
 
     @cached_property
     def _prompts(self) -> list[str]:
@@ -174,7 +173,7 @@ class Measuring:
             name,
             values,
             branches=result.branches,
-            people=people_of(votes, values, scale, self._prompts, self.resamples, self.seed),
+            people=people_of(votes, values, scale, self._prompts, self.resampling),
             prompt_tokens=mean([cost.prompt_tokens for cost in costs]),
             generated_tokens=mean([cost.generated_tokens for cost in costs]),
             calls=mean([cost.calls for cost in costs]),
@@ -203,7 +202,7 @@ class Measuring:
             n_prompts=len(set(scored.prompts)),
             unread=round(float(1 - scored.read.mean()), 6),
             prevalence=prevalence(scored),
-            metrics=metrics_of(scored, self.resamples, self.seed),
+            metrics=metrics_of(scored, self.resampling),
             data=self.benchmark.content,
             **others,
         )

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.intervals import FEWEST, Floats, Interval, around, bootstrap_interval, cluster_index, unseen
+from judgetrain.data.intervals import (
+    FEWEST,
+    Floats,
+    Interval,
+    Resampling,
+    around,
+    bootstrap_interval,
+    cluster_index,
+    unseen,
+)
 from judgetrain.data.labelled import Scale, Votes
 from judgetrain.evaluate.metrics.intervals import percentiles, resampled_interval, resampled_items
 from judgetrain.evaluate.metrics.verdicts import correlations
@@ -92,7 +101,7 @@ class _Items:
         return _Items(self.truth[items], self.levels[items], self.labels[items], self.scores[items], self.n_levels)
 
 
-def metrics_of(scored: Scored, resamples: int, seed: int) -> dict[str, Any]:
+def metrics_of(scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """Return every metric by its name, and its 95% interval as ``..._ci``; None where it is not defined.
 
     Over two levels, the better one of which is the positive one: ``agreement`` (accuracy), ``balanced_accuracy``,
@@ -104,41 +113,40 @@ def metrics_of(scored: Scored, resamples: int, seed: int) -> dict[str, Any]:
 
     Args:
         scored: labels and scores; with at least one label.
-        resamples: how many are drawn of means; others, which are slow, are drawn
-            :data:`~judgetrain.evaluate.metrics.intervals.SLOW_RESAMPLES` times.
-        seed: of the draws.
+        resampling: how intervals of means are drawn; of others, which are slow, at most
+            :data:`~judgetrain.evaluate.metrics.intervals.SLOW_RESAMPLES` resamples are.
     """
     import sklearn
 
     apart = np.abs(scored.levels - scored.truth)
     agreed = scored.levels == scored.truth
-    values: dict[str, Any] = _mean("agreement", agreed, scored, resamples, seed)
+    values: dict[str, Any] = _mean("agreement", agreed, scored, resampling)
     if not scored.scale.has_two_levels:
-        values |= _mean("within_one", scored.read & (apart <= 1), scored, resamples, seed)
+        values |= _mean("within_one", scored.read & (apart <= 1), scored, resampling)
     compute = _of_two_levels if scored.scale.has_two_levels else _of_ordered_levels
     items = _Items(scored.truth, scored.levels, scored.labels, scored.scores, len(scored.scale.scores))
     # Thousands of calls on arrays that were checked when they were made.
     with sklearn.config_context(skip_parameter_validation=True, assume_finite=True):
-        values |= _with_intervals(compute, items, scored.prompts, resamples, seed)
-    values |= _order_accuracy(scored, resamples, seed)
+        values |= _with_intervals(compute, items, scored.prompts, resampling)
+    values |= _order_accuracy(scored, resampling)
     return values
 
 
-def _mean(name: str, right: NDArray[np.bool_], scored: Scored, resamples: int, seed: int) -> dict[str, Any]:
+def _mean(name: str, right: NDArray[np.bool_], scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """Return the share of what is right, and its interval."""
     return {
         name: round(float(right.mean()), 6),
-        f"{name}_ci": bootstrap_interval(right, resamples, seed, scored.prompts),
+        f"{name}_ci": bootstrap_interval(right, resampling.number, resampling.seed, scored.prompts),
     }
 
 
 def _with_intervals(
-    compute: Callable[[_Items], Values], items: _Items, prompts: Sequence[str], resamples: int, seed: int
+    compute: Callable[[_Items], Values], items: _Items, prompts: Sequence[str], resampling: Resampling
 ) -> dict[str, Any]:
     """Return metrics and their intervals by resamples of whole prompts; None with too few of them."""
     in_resamples: dict[str, list[float]] = {}
     index = cluster_index(prompts, len(items.truth))
-    for places in resampled_items(index, resamples, seed):
+    for places in resampled_items(index, resampling):
         for name, value in compute(items.only(places)).items():
             if value is not None:
                 in_resamples.setdefault(name, []).append(value)
@@ -227,7 +235,7 @@ def calibration_error(truth: NDArray[Any], scores: Floats) -> float:
     return float(np.average(np.abs(shares - means), weights=sizes[sizes > 0]))
 
 
-def _order_accuracy(scored: Scored, resamples: int, seed: int) -> dict[str, Any]:
+def _order_accuracy(scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """Return the share of pairs that scores order as labels do, with its interval; None without pairs."""
     columns = np.zeros((len(scored.labels), 2))
     places_of: dict[str, list[int]] = {}
@@ -250,7 +258,7 @@ def _order_accuracy(scored: Scored, resamples: int, seed: int) -> dict[str, Any]
     right, pairs = columns.sum(axis=0)
     return {
         "order_accuracy": round(float(right / pairs), 6),
-        "order_accuracy_ci": resampled_interval(columns[mask], _ratio, prompts, resamples, seed),
+        "order_accuracy_ci": resampled_interval(columns[mask], _ratio, prompts, resampling),
         "n_ordered": int(pairs),
     }
 
@@ -320,12 +328,7 @@ class People:
 
 
 def people_of(
-    votes: Sequence[Votes],
-    scores: Sequence[float | None],
-    scale: Scale,
-    prompts: Sequence[str],
-    resamples: int,
-    seed: int,
+    votes: Sequence[Votes], scores: Sequence[float | None], scale: Scale, prompts: Sequence[str], resampling: Resampling
 ) -> People | None:
     """Return how people agree with each other, and the judge with them; None without a response of two labels.
 
@@ -334,8 +337,7 @@ def people_of(
         scores: of the judge, 0 to 1; None where it could not be read [n].
         scale: of the labels.
         prompts: that the responses count under [n].
-        resamples: how many are drawn for intervals.
-        seed: of the draws.
+        resampling: how intervals are drawn.
     """
     places = [place for place, of_response in enumerate(votes) if len(of_response) > 1]
     if not places:
@@ -353,7 +355,7 @@ def people_of(
         if not len(sums):
             return None, None
         value = _number(statistic(sums.sum(axis=0)))
-        return value, resampled_interval(sums, statistic, of_counted, resamples, seed, lowest)
+        return value, resampled_interval(sums, statistic, of_counted, resampling, lowest)
 
     person, person_ci = share([0, 2], _ratio, 0.0)
     judge, judge_ci = share([1, 2], _ratio, 0.0)
@@ -362,7 +364,7 @@ def people_of(
         n=len(places),
         annotators=max(map(len, labels)),
         alpha=_number(_alpha(spreads.sum(axis=0))),
-        alpha_ci=resampled_interval(spreads, _alpha, clusters, resamples, seed, -1.0),
+        alpha_ci=resampled_interval(spreads, _alpha, clusters, resampling, -1.0),
         person=person,
         person_ci=person_ci,
         judge=judge,

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.intervals import Interval, bootstrap_interval, wilson_interval
+from judgetrain.data.intervals import Interval, Resampling, bootstrap_interval, wilson_interval
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
 from judgetrain.evaluate.metrics import intervals, verdicts
@@ -81,15 +81,14 @@ class MethodPredictions:
         benchmark: the benchmark.
         predictions: in its order.
         seconds: those that a verdict took; NaN where it is not known.
-        resamples: how many are drawn for intervals.
-        seed: of the draws.
+        resampling: how intervals are drawn.
 
     Raises:
         ValueError: predictions of other comparisons or in another order.
     """
 
     def __init__(
-        self, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
+        self, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resampling: Resampling
     ) -> None:
         if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
             raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
@@ -142,8 +141,10 @@ class MethodPredictions:
         self.failures = dict(sorted(failures.items()))
         # JSON has no NaN.
         self.seconds = None if math.isnan(seconds) else seconds
-        self.resamples = resamples
-        self.seed = seed
+        self.resampling = resampling
+        # Beside it, for metrics that name the two (docs/extending.md).
+        self.resamples = resampling.number
+        self.seed = resampling.seed
 
 
 Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "thousandths", "seconds"]
@@ -375,16 +376,16 @@ class MetricRow:
         grouped.length_correlation, "ab ba longer", Column(BIASES, "with length r", "hundredths")
     )
     length_correlation_ci: Interval | None = metric(
-        grouped.length_correlation_interval, "ab ba longer resamples seed prompts"
+        grouped.length_correlation_interval, "ab ba longer resampling prompts"
     )
     length_balanced: float | None = metric(
         grouped.length_balanced, "agreed labels longer", Column(DEFINITIONS, "length-balanced %")
     )
     length_balanced_ci: Interval | None = metric(
-        grouped.length_balanced_interval, "agreed labels longer resamples seed prompts"
+        grouped.length_balanced_interval, "agreed labels longer resampling prompts"
     )
     correlations: Correlations | None = metric(
-        intervals.margin_correlations, "single_margins labels prompts resamples seed"
+        intervals.margin_correlations, "single_margins labels prompts resampling"
     )
     judgments: int | None = metric(_count_judgments, "labelled")
     parse_failures: int | None = metric(_count_parse_failures, "failures")
@@ -403,7 +404,7 @@ class MetricRow:
     domains: Mapping[str, GroupAgreement] | None = metric(grouped.agreement_by_name, "domains agreed")
     n_prompts: int | None = metric(_count_different, "prompts")
     every_pair: float | None = metric(grouped.every_pair, "agreed counted groups")
-    every_pair_ci: Interval | None = metric(grouped.every_pair_interval, "agreed counted groups resamples seed")
+    every_pair_ci: Interval | None = metric(grouped.every_pair_interval, "agreed counted groups resampling")
     every_pair_groups: Mapping[str, GroupAgreement] | None = metric(
         grouped.every_pair_by_group, "agreed counted groups"
     )
@@ -482,13 +483,13 @@ COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 
 
 def metric_row(
-    benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
+    benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resampling: Resampling
 ) -> MetricRow:
     """Return every registered metric of one method with one number of branches.
 
     Arguments are as of :class:`MethodPredictions`.
     """
-    sample = MethodPredictions(benchmark, predictions, seconds, resamples, seed)
+    sample = MethodPredictions(benchmark, predictions, seconds, resampling)
     return MetricRow(
         method=predictions[0].method,
         benchmark=benchmark.name,

@@ -9,6 +9,7 @@ from pathlib import Path
 from judgetrain.artifacts.files import named
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
+from judgetrain.data.intervals import Resampling
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
@@ -268,7 +269,7 @@ def _correlation(
 
     # A seed for each row, so that further scores or models change no other row's interval.
     cell_seed = derive_seed(seed, rating.name, score.name, benchmark, model)
-    figures = with_intervals(x, y, RESAMPLES, cell_seed, [answer.id for answer in scored])
+    figures = with_intervals(x, y, Resampling(RESAMPLES, cell_seed), [answer.id for answer in scored])
     same = None
     if printed is not None:
         same = _without_signs(figures) == [abs(value) for value in printed]

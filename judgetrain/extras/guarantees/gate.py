@@ -14,7 +14,7 @@ from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.responses import labels_of
-from judgetrain.data.intervals import Interval
+from judgetrain.data.intervals import Interval, Resampling
 from judgetrain.data.labelled import OVERALL
 from judgetrain.engines.hub import hub_id
 from judgetrain.errors import ConfigError, JudgetrainError
@@ -162,8 +162,7 @@ def gate_checks(
     methods: Sequence[Method],
     results: Sequence[Sequence[Prediction]],
     config: GuaranteesConfig,
-    resamples: int,
-    seed: int,
+    resampling: Resampling,
 ) -> list[Check]:
     """Return the tests of the rules on one benchmark.
 
@@ -174,11 +173,10 @@ def gate_checks(
         methods: all that are evaluated.
         results: the predictions of a method with one number of branches each, in the benchmark's order.
         config: the rules, and the margin of ``matches``.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: how intervals are drawn.
     """
     verdicts = verdicts_of(results)
-    test = PairedTest(benchmark, verdicts, config.margin, resamples, seed)
+    test = PairedTest(benchmark, verdicts, config.margin, resampling)
     checks = []
     for rule in map(GateRule.parse, config.required):
         judge = key_of(verdicts, rule.judge, rule.branches)
@@ -275,15 +273,13 @@ class PairedTest:
         benchmark: with the labels.
         verdicts: of all methods.
         margin: how far below the other method a judge may be that is as good, as a share of comparisons.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: how intervals are drawn.
     """
 
     benchmark: Benchmark
     verdicts: Verdicts
     margin: float
-    resamples: int
-    seed: int
+    resampling: Resampling
 
     def of(self, rule: GateRule, first: MethodKey, second: MethodKey) -> Check | None:
         """Return the test of a rule; None where no comparison has a label.
@@ -295,7 +291,7 @@ class PairedTest:
         """
         comparisons = [comparison for comparison in self.benchmark.comparisons if comparison.label is not None]
         prompts = [self.benchmark.prompt_of(comparison) for comparison in comparisons]
-        test = AgreementTest(self.benchmark.name, prompts, self.margin, self.resamples, self.seed)
+        test = AgreementTest(self.benchmark.name, prompts, self.margin, self.resampling)
         first_agrees = self._agreement(first, comparisons)
         return test.of(rule, str(first), str(second), first_agrees, self._agreement(second, comparisons))
 
@@ -315,15 +311,13 @@ class AgreementTest:
         benchmark: its name.
         prompts: that the labels count under [n].
         margin: how far below the other method a judge may be that is as good, as a share of labels.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: how intervals are drawn.
     """
 
     benchmark: str
     prompts: Sequence[str]
     margin: float
-    resamples: int
-    seed: int
+    resampling: Resampling
 
     def of(self, rule: GateRule, first: str, second: str, first_agrees: Bools, second_agrees: Bools) -> Check | None:
         """Return the test of a rule; None without labels.
@@ -335,7 +329,7 @@ class AgreementTest:
             first_agrees: which labels the judge agrees with [n].
             second_agrees: which labels the other method agrees with [n].
         """
-        difference = paired_difference(first_agrees, second_agrees, self.resamples, self.seed, self.prompts)
+        difference = paired_difference(first_agrees, second_agrees, self.resampling, self.prompts)
         if difference is None:
             return None
         # Without a p, too few prompts differ to show anything.
@@ -397,7 +391,7 @@ def checks_of_responses(rated: Rated) -> list[Check]:
     floor = MethodKey(f"{ALWAYS} {scale.names[level]}", 0)
     agreed[floor] = agreeing([scale.scores[level]] * len(labels))
 
-    test = AgreementTest(rated.benchmark.name, prompts, config.margin, settings.evaluate.bootstrap, settings.seed)
+    test = AgreementTest(rated.benchmark.name, prompts, config.margin, settings.resampling)
     free = {method.name for method in settings.evaluated if untrained(method)}
     checks = []
     for rule in map(GateRule.parse, config.required):

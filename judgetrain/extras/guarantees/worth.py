@@ -80,7 +80,7 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
         return None
     best = untrained[0]
     rule = gate.GateRule.parse(f"{judge} beats {gate.UNTRAINED}")
-    test = gate.PairedTest(benchmark, verdicts, settings.guarantees.margin, settings.evaluate.bootstrap, settings.seed)
+    test = gate.PairedTest(benchmark, verdicts, settings.guarantees.margin, settings.resampling)
     check = test.of(rule, judge, best)
     if check is None:
         return None
@@ -204,9 +204,7 @@ def measure(predicted: Predicted) -> Measured:
     settings = predicted.settings
     on_test = [part_of(predicted.test, predictions) for predictions in predicted.results]
     records: list[gate.Check | TrainingGain] = []
-    records += gate.gate_checks(
-        predicted.test, settings.evaluated, on_test, settings.guarantees, settings.evaluate.bootstrap, settings.seed
-    )
+    records += gate.gate_checks(predicted.test, settings.evaluated, on_test, settings.guarantees, settings.resampling)
     training_paid = worth(predicted, on_test)
     if training_paid is not None:
         records.append(training_paid)

@@ -9,6 +9,7 @@ import pytest
 from judgetrain.artifacts.tracker import Runs
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.intervals import Resampling
 from judgetrain.errors import ConfigError
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import (
@@ -29,7 +30,7 @@ from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str) -> list[Check]:
     methods = [Method.parse(name) for name in {r[0].method: None for r in results}]
-    return gate_checks(of, methods, results, GuaranteesConfig(required=[*required]), 400, 1)
+    return gate_checks(of, methods, results, GuaranteesConfig(required=[*required]), Resampling(400, 1))
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:

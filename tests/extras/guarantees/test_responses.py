@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from judgetrain.data.intervals import Resampling
 from judgetrain.engines import lazy_model
 from judgetrain.evaluate.metrics.intervals import paired_difference
 from judgetrain.extras.guarantees.config import GuaranteesConfig
@@ -40,7 +41,7 @@ def test_a_judge_has_to_be_better_than_the_commonest_label(tmp_path: Path, monke
     beats, matches = gate["checks"]
     judge = np.array([place not in (0, 5) for place in range(N)])
     always = np.array(labels) == 1
-    expected = paired_difference(judge, always, 100, Config().seed)
+    expected = paired_difference(judge, always, Resampling(100, Config().seed))
     assert expected is not None and expected.interval is not None
     assert (beats["first"], beats["second"], beats["n"]) == ("sft@2", "always 1", N)
     assert beats["difference"] == pytest.approx(expected.mean) and beats["p"] == expected.p

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.intervals import Resampling
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.naming import run_labels
@@ -31,8 +32,8 @@ def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole:
             "versions": {"x": "1"},
         }
         (path / "manifest.json").write_text(json.dumps(new_manifest))
-    rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
-    rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
+    rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, Resampling(20, 1))]
+    rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), Resampling(20, 1)))
     (directory / "metrics.json").write_text(json.dumps([row.to_row() for row in rows]))
     return directory
 

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.intervals import wilson_interval
+from judgetrain.data.intervals import Resampling, wilson_interval
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
@@ -146,7 +146,7 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     dot = rows["colon", "empty"]
     assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
     assert dot.loses == 0, "what has no content lost nowhere"
-    shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
+    shown = metric_row(tried.of, silent[0], 0.1, Resampling(50, 1))
     shown = dataclasses.replace(shown, extras={"robustness": tuple(rows.values())})
     page = markdown(Report(recipe="r", seed=1, rows=[shown]))
     assert re.search(r"\| m \| 0.0 \(.*\| – \| .* \| 12 \|", page), "no flips are told of what was not read"
