@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -182,7 +182,11 @@ def _constructed(
     if not answers:
         by_people, labelled = _good_answers(sample, inputs["dialogues"])
         good_answers = {"reference": by_people}
-    pairs, counts = constructed(kinds, sample, good_answers, cluster=inputs["cluster"], seed=out.seed, leave=labelled)
+    neighbours = Neighbours(inputs["cluster"], sample) if "nearby" in kinds else None
+    contrasts = Contrasts(good_answers, neighbours)
+    # Those with a label get no pair; their answers still serve other queries.
+    unlabelled = [dialogue for dialogue in sample if dialogue.id not in labelled]
+    pairs, counts = contrasts.pairs(kinds, unlabelled, out.seed)
     if not answers:
         # The good side is the reference: a judge that is shown it would have nothing to learn.
         for dialogue_id, comparison in pairs.items():
@@ -327,7 +331,7 @@ class Neighbours:
 
 
 @dataclass
-class _Contrasts:
+class Contrasts:
     """Makes worse answers, and counts by ``KIND:REASON`` where none could be made.
 
     Args:
@@ -338,6 +342,37 @@ class _Contrasts:
     good_answers: Texts
     neighbours: Neighbours | None
     counts: Counter[str] = field(default_factory=Counter)
+
+    def pairs(
+        self, kinds: Sequence[str], dialogues: Sequence[Dialogue], seed: int
+    ) -> tuple[dict[str, Comparison], Counter[str]]:
+        """Return labelled pairs by dialogue id, and counts: of pairs by kind, and of failures as ``KIND:REASON``.
+
+        A dialogue gets a pair of the first kind for which one can be made. The order in which kinds are tried and the
+        side that stands first are drawn, by the seed and the dialogue's id alone.
+
+        Args:
+            kinds: the ways to make a pair (``responses.contrast``).
+            dialogues: those that get a pair.
+            seed: the seed of the draws.
+        """
+        pairs: dict[str, Comparison] = {}
+        for dialogue in dialogues:
+            # A generator a dialogue, of its own kind: the draws of drawn pairs stay as they are.
+            rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
+            for kind in rng.sample(kinds, len(kinds)):
+                comparison = self.pair(dialogue, kind, rng)
+                if comparison is not None:
+                    # Where A were always better, a judge would learn to say A.
+                    pairs[dialogue.id] = comparison if rng.random() < 0.5 else comparison.swapped()
+                    break
+
+        # Length must not tell which side is better, so a user sees how often it does.
+        self.counts["better_is_longer"] = 0
+        for comparison in pairs.values():
+            a_is_longer = len(comparison.response_a) > len(comparison.response_b)
+            self.counts["better_is_longer"] += a_is_longer == (comparison.label == "A")
+        return pairs, self.counts
 
     def pair(self, dialogue: Dialogue, kind: str, rng: random.Random) -> Comparison | None:
         """Return a pair of a kind in which A is better, or None where none can be made.
@@ -385,52 +420,6 @@ class _Contrasts:
             if text and text != good:
                 return text, f"an answer to {other.id}"
         return None
-
-
-def constructed(
-    kinds: Sequence[str],
-    dialogues: Sequence[Dialogue],
-    texts: Texts,
-    *,
-    cluster: Path,
-    seed: int,
-    leave: Collection[str],
-) -> tuple[dict[str, Comparison], Counter[str]]:
-    """Return labelled pairs by dialogue id, and counts: of pairs by kind, and of failures as ``KIND:REASON``.
-
-    A dialogue gets a pair of the first kind for which one can be made. The order in which kinds are tried and the side
-    that stands first are drawn, by the seed and the dialogue's id alone.
-
-    Args:
-        kinds: the ways to make a pair (``responses.contrast``).
-        dialogues: the sample.
-        texts: good answers by who wrote them and by dialogue id.
-        cluster: the directory of stage cluster.
-        seed: the seed of the draws.
-        leave: ids of dialogues that get no pair; their answers still serve other queries.
-    """
-    neighbours = Neighbours(cluster, dialogues) if "nearby" in kinds else None
-    contrasts = _Contrasts(texts, neighbours)
-    pairs: dict[str, Comparison] = {}
-    for dialogue in dialogues:
-        if dialogue.id in leave:
-            continue
-        # A generator a dialogue, of its own kind: the draws of drawn pairs stay as they are.
-        rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
-        for kind in rng.sample(kinds, len(kinds)):
-            comparison = contrasts.pair(dialogue, kind, rng)
-            if comparison is not None:
-                # Where A were always better, a judge would learn to say A.
-                pairs[dialogue.id] = comparison if rng.random() < 0.5 else comparison.swapped()
-                break
-
-    counts = contrasts.counts
-    # Length must not tell which side is better, so a user sees how often it does.
-    counts["better_is_longer"] = 0
-    for comparison in pairs.values():
-        a_is_longer = len(comparison.response_a) > len(comparison.response_b)
-        counts["better_is_longer"] += a_is_longer == (comparison.label == "A")
-    return pairs, counts
 
 
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
