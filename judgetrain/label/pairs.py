@@ -109,7 +109,7 @@ class PairBuilder:
                 self.skipped[f"judgment:{reason}"] += 1
             else:
                 prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-                yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0)
+                yield pair_of("judgment", tree, prompt, _Sides([chosen], [rejected], 1.0))
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Yield pairs of one criterion: a guideline by which judgments are more often right, and one by which less.
@@ -127,7 +127,7 @@ class PairBuilder:
                     self.skipped["guideline:near_identical"] += 1
                 else:
                     prompt = self.prompter.guideline(tree.comparison, criterion.text)
-                    yield pair_of("guideline", tree, prompt, [chosen], [rejected], margin)
+                    yield pair_of("guideline", tree, prompt, _Sides([chosen], [rejected], margin))
 
     def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
         """Yield pairs of orderings of the same criteria: those that lead to the label first, and those that do not.
@@ -141,7 +141,8 @@ class PairBuilder:
             # The judge wrote no list.
             return
         for chosen, rejected, margin in self.lists_apart(tree, label, rng, number):
-            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+            prompt = self.prompter.criteria(tree.comparison)
+            yield pair_of("criteria", tree, prompt, _Sides(chosen, rejected, margin))
 
     def lists_apart(
         self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int
@@ -328,21 +329,28 @@ def orderings(
         yield [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
 
 
-def pair_of(
-    level: str, tree: EvaluationTree, prompt: Messages, chosen: Sequence[Node], rejected: Sequence[Node], margin: float
-) -> Pair:
+@dataclass(frozen=True)
+class _Sides:
+    """The nodes that the two sides of a pair are made of, and how much more the chosen ones are worth."""
+
+    chosen: Sequence[Node]
+    rejected: Sequence[Node]
+    margin: float
+
+
+def pair_of(level: str, tree: EvaluationTree, prompt: Messages, sides: _Sides) -> Pair:
     """Return the pair of two judgments, two guidelines, or two lists of criteria."""
     return Pair(
         prompt=prompt,
-        chosen=_text_of(chosen, level),
-        rejected=_text_of(rejected, level),
+        chosen=_text_of(sides.chosen, level),
+        rejected=_text_of(sides.rejected, level),
         level=level,
-        margin=margin,
+        margin=sides.margin,
         comparison_id=tree.comparison.id,
-        chosen_nodes=tuple(node.id for node in chosen),
-        rejected_nodes=tuple(node.id for node in rejected),
-        chosen_verdict=_verdict_of(chosen[0]),
-        rejected_verdict=_verdict_of(rejected[0]),
+        chosen_nodes=tuple(node.id for node in sides.chosen),
+        rejected_nodes=tuple(node.id for node in sides.rejected),
+        chosen_verdict=_verdict_of(sides.chosen[0]),
+        rejected_verdict=_verdict_of(sides.rejected[0]),
         made=tree.comparison.made or "",
     )
 
