@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -46,25 +47,30 @@ def shows_references(prompts: PromptSet, rows: Iterable[Row]) -> bool:
     return False
 
 
-def write_card(
-    directory: Path,
-    *,
-    stage: str,
-    base: ModelConfig,
-    recipe: str,
-    fingerprint: str,
-    lineage: Mapping[str, str],
-    references: bool = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a judge comes from.
+
+    Args:
+        stage: that trained it.
+        recipe: the run's.
+        fingerprint: of the judge's artifact.
+        lineage: fingerprints of the artifacts that it was made from, by stage.
+    """
+
+    stage: str
+    recipe: str
+    fingerprint: str
+    lineage: Mapping[str, str]
+
+
+def write_card(directory: Path, base: ModelConfig, origin: Origin, references: bool = False) -> None:
     """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from.
 
     Args:
         directory: of the judge.
-        stage: that trained it.
         base: the pretrained model.
-        recipe: the run's.
-        fingerprint: of the judge's artifact.
-        lineage: fingerprints of the artifacts that it was made from, by stage.
+        origin: where the judge comes from.
         references: whether it was trained with reference answers in its prompts.
     """
     from huggingface_hub import ModelCard, ModelCardData
@@ -77,8 +83,8 @@ def write_card(
     if looks_local(base.path):
         # The rest of a path is nobody's business.
         base_name = Path(base.path).name
-    title = f"{stage.upper()} judge"
-    if stage == "initial":
+    title = f"{origin.stage.upper()} judge"
+    if origin.stage == "initial":
         title = "Initial judge"
     reference_note = ""
     if references:
@@ -86,9 +92,9 @@ def write_card(
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=["judgetrain", "llm-judge", stage],
+        tags=["judgetrain", "llm-judge", origin.stage],
         base_model=hub_base,
-        model_name=f"{title} {fingerprint}",
+        model_name=f"{title} {origin.fingerprint}",
         **dict[str, Any](licence_of(base)),
     )
     card = ModelCard.from_template(
@@ -96,9 +102,9 @@ def write_card(
         str(Path(__file__).with_name("card.md.jinja")),
         title=title,
         version=__version__,
-        recipe=recipe,
+        recipe=origin.recipe,
         base=base_name,
-        lineage=lineage,
+        lineage=origin.lineage,
         place=_HERE,
         not_yet=NOT_YET,
         references=reference_note,
@@ -171,26 +177,42 @@ def table(columns: str, rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def add_results(
-    directory: Path,
-    method: str,
-    rows: Sequence[Row],
-    evaluation: str = "",
-    *,
-    sections: Mapping[str, str] = MappingProxyType({}),
-    made: Sequence[tuple[str, str]] = (),
-    data_sets: Sequence[str] = (),
-) -> None:
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a judge.
+
+    Args:
+        rows: those of ``metrics.json``; of other methods the baselines are named beside it.
+        evaluation: what they are from, its fingerprint first.
+        sections: further sections by their titles.
+    """
+
+    rows: Sequence[Row]
+    evaluation: str = ""
+    sections: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """What a judge was trained on.
+
+    Args:
+        stages: a sentence for each stage that made training data, behind the stage's name.
+        data_sets: those of the Hub that its dialogues are from.
+    """
+
+    stages: Sequence[tuple[str, str]] = ()
+    data_sets: Sequence[str] = ()
+
+
+def add_results(directory: Path, method: str, measured: Measured, trained_on: TrainedOn = TrainedOn()) -> None:
     """Put a judge's figures and what it was trained on into its card, in place of what was there.
 
     Args:
         directory: the model's directory.
         method: the judge's name in the rows.
-        rows: those of ``metrics.json``; of other methods the baselines are named beside it.
-        evaluation: what they are from, its fingerprint first.
-        sections: further sections by their titles.
-        made: what it was trained on, in a sentence a stage.
-        data_sets: those of the Hub that its dialogues are from.
+        measured: the figures.
+        trained_on: what it was trained on.
 
     Raises:
         DataError: the card is damaged.
@@ -198,9 +220,9 @@ def add_results(
     from huggingface_hub import ModelCard
     from yaml import YAMLError
 
-    judge_rows = own_rows(rows, method)
+    judge_rows = own_rows(measured.rows, method)
     # A judge that somebody else made may have no card, and nobody asked for one.
-    if not (judge_rows or sections or made) or not (directory / CARD).is_file():
+    if not (judge_rows or measured.sections or trained_on.stages) or not (directory / CARD).is_file():
         return
     try:
         card = ModelCard.load(directory / CARD)
@@ -209,19 +231,19 @@ def add_results(
         raise DataError(
             f"{directory / CARD} is no model card ({reason}): the judge is finished without it; mend or remove the file"
         ) from error
-    card.data.datasets = [*data_sets] or None
+    card.data.datasets = [*trained_on.data_sets] or None
     if judge_rows:
-        floors = [row for name in FLOORS for row in own_rows(rows, name)]
-        paragraphs = _agreement(judge_rows, floors, evaluation)
+        floors = [row for name in FLOORS for row in own_rows(measured.rows, name)]
+        paragraphs = _agreement(judge_rows, floors, measured.evaluation)
     else:
         paragraphs = [NOT_YET]
-    titled = dict(sections)
-    if made:
-        titled["Trained on"] = "\n".join(f"- `{stage}`: {text}" for stage, text in made)
+    titled = dict(measured.sections)
+    if trained_on.stages:
+        titled["Trained on"] = "\n".join(f"- `{stage}`: {text}" for stage, text in trained_on.stages)
     paragraphs += [f"### {title}\n\n{text}" for title, text in titled.items()]
-    measured = f"{_START}\n" + "\n\n".join(paragraphs) + f"\n{_END}"
+    results = f"{_START}\n" + "\n\n".join(paragraphs) + f"\n{_END}"
     # By a function: in a replacement that is a string, a backslash would have a meaning.
-    text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
+    text = re.sub(f"{_START}.*{_END}", lambda _: results, card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
 

@@ -18,7 +18,7 @@ from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.arguments import memory_explained
-from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
+from judgetrain.train.card import CARD, REFERENCES, Origin, shows_references, write_card
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import WithReminders, pairs_of
 from judgetrain.train.run import RowsJob, train
@@ -163,12 +163,5 @@ def _describe(
     arguments = out.written(dataclasses.asdict(settings.train), settings.key())
     arguments["seed"] = settings.seed
     write_json_atomic(directory / "training_args.json", arguments)
-    write_card(
-        directory,
-        stage=out.stage,
-        base=settings.base,
-        recipe=out.recipe,
-        fingerprint=out.directory.name,
-        lineage=marks,
-        references=references,
-    )
+    origin = Origin(stage=out.stage, recipe=out.recipe, fingerprint=out.directory.name, lineage=marks)
+    write_card(directory, settings.base, origin, references)
