@@ -79,8 +79,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     for responses in settings.responses:
         out.note(f"left_out:{responses.name}", responses.left_out)
     made_from = lineage(inputs.values())
-    scored: dict[str, list[ScoreResult]] = {}
-    results: dict[str, list[Result]] = {}
+    outcomes = _Outcomes(further=further)
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
@@ -92,11 +91,11 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
             method_budget = budget if evaluation.models.paid(method) else None
             part = replace(evaluation, benchmarks=of_method, budget=method_budget)
             for benchmark, of_benchmark in run_method(method, part):
-                results.setdefault(benchmark.name, []).extend(of_benchmark)
+                outcomes.results.setdefault(benchmark.name, []).extend(of_benchmark)
             if method in settings.scoring:
                 for name, result in score_responses(method, replace(part, benchmarks=asked)):
-                    scored.setdefault(name, []).append(result)
-    _write(evaluation, results, scored, further, made_from, _links(evaluation, derived))
+                    outcomes.scored.setdefault(name, []).append(result)
+    _write(evaluation, outcomes, made_from, _links(evaluation, derived))
 
 
 def _links(evaluation: Evaluation, derived: Sequence[Further]) -> dict[str, list[Link]]:
@@ -146,11 +145,24 @@ class _Tables:
         return records
 
 
+@dataclass
+class _Outcomes:
+    """What methods made of benchmarks, by the benchmarks' names.
+
+    Args:
+        further: the benchmarks that extras made, by the extra's name.
+        results: of all methods, in the order of the methods.
+        scored: of all methods that score single responses, likewise.
+    """
+
+    further: Mapping[str, Sequence[Further]]
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    scored: dict[str, list[ScoreResult]] = field(default_factory=dict)
+
+
 def _write(
     evaluation: Evaluation,
-    results: Mapping[str, Sequence[Result]],
-    scored: Mapping[str, Sequence[ScoreResult]],
-    further: Mapping[str, Sequence[Further]],
+    outcomes: _Outcomes,
     made_from: Sequence[Mapping[str, Any]],
     links: Mapping[str, Sequence[Link]],
 ) -> None:
@@ -158,18 +170,16 @@ def _write(
 
     Args:
         evaluation: with all benchmarks and methods.
-        results: of all methods by benchmark, in the order of the methods.
-        scored: of all methods that score single responses, likewise.
-        further: the benchmarks that extras made, by the extra's name.
+        outcomes: what methods made of the benchmarks.
         made_from: manifests of the artifacts upstream.
         links: of the page, by benchmark.
     """
     out = evaluation.out
     tables = _Tables()
     for benchmark in evaluation.benchmarks:
-        _measure(evaluation, benchmark, results, further, tables)
+        _measure(evaluation, benchmark, outcomes, tables)
     for responses in evaluation.settings.responses:
-        _measure_responses(evaluation, responses, scored.get(responses.name, ()), tables)
+        _measure_responses(evaluation, responses, outcomes.scored.get(responses.name, ()), tables)
     left_out = {benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks}
     left_out |= {benchmark.name: benchmark.left_out for benchmark in evaluation.settings.responses}
     report = Report(
@@ -209,15 +219,10 @@ def _write(
     _log_next_command(evaluation)
 
 
-def _measure(
-    evaluation: Evaluation,
-    benchmark: Benchmark,
-    results: Mapping[str, Sequence[Result]],
-    further: Mapping[str, Sequence[Further]],
-    tables: _Tables,
-) -> None:
+def _measure(evaluation: Evaluation, benchmark: Benchmark, outcomes: _Outcomes, tables: _Tables) -> None:
     """Add a benchmark's rows to the tables; arguments as of :func:`_write`."""
     settings = evaluation.settings.evaluate
+    results = outcomes.results
     predictions = [of_method for of_method, _ in results[benchmark.name]]
     # Predictions are over both splits: they are divided here and not when the judge is asked.
     development, test = split(benchmark, settings.dev_share)
@@ -231,7 +236,7 @@ def _measure(
     predicted = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
     for extra, measure, _ in calls("measure", evaluation.settings):
         of_extra = []
-        for item in further.get(extra.name, ()):
+        for item in outcomes.further.get(extra.name, ()):
             if item.of == benchmark.name:
                 of_extra.append((item, [of_method for of_method, _ in results.get(item.benchmark.name, ())]))
         measured: Measured = measure(replace(predicted, further=of_extra))
