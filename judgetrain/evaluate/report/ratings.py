@@ -74,7 +74,7 @@ def tables(rows: Sequence[RatingRow]) -> list[Table]:
         f"{criterion}: {shares}." if criterion else f"{shares}." for criterion, shares in prevalences.items()
     )
     first = Table.of("Single responses", rows, {**names(rows), **columns_of(SHOWN, rows), **spent}, note)
-    folded = Table.of("All metrics", rows, {**names(rows), **columns_of(FURTHER, rows)}, folded=True)
+    folded = Table.of("All metrics", rows, {**names(rows), **columns_of(FURTHER, rows)}).fold()
     with_people = [row for row in rows if row.people is not None]
     return [table for table in (first, _people(with_people), folded) if table.cells]
 

@@ -1,7 +1,7 @@
 """The tables of a report: their cells as text, and those of a benchmark, made of rows of the result files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -49,9 +49,7 @@ class Table:
     folded: bool = False
 
     @classmethod
-    def of(
-        cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1, folded: bool = False
-    ) -> "Table":
+    def of(cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1) -> "Table":
         """Return a table of records, a row each.
 
         Args:
@@ -60,13 +58,16 @@ class Table:
             columns: by header what a cell shows of a record.
             note: follows the explanation that :func:`notes` has of tables with this title.
             names: as of the class.
-            folded: as of the class.
         """
         cells = []
         for row in rows:
             cells.append(tuple(str(cell(row)) for cell in columns.values()))
         explanation = " ".join(text for text in (notes().get(title, ""), note) if text)
-        return cls(title, tuple(columns), cells, explanation, names, folded)
+        return cls(title, tuple(columns), cells, explanation, names)
+
+    def fold(self) -> "Table":
+        """Return the table as one that is folded on the page however short it is."""
+        return replace(self, folded=True)
 
 
 def value(name: str, unit: Unit = "percent", ends: bool = True) -> Callable[[Any], str]:
@@ -227,7 +228,7 @@ def declared(title: str, rows: Rows) -> Table:
         has_value = any(getattr(row, name) is not None for row in rows)
         if has_value or not column.sparse:
             columns[column.header] = value(name, column.unit)
-    return Table.of(title, rows, columns, folded=True)
+    return Table.of(title, rows, columns).fold()
 
 
 def ratings(rows: Rows) -> Table:
@@ -247,7 +248,7 @@ def by_group(rows: Rows) -> Table:
         columns[str(row.key)] = partial(_group_cell, row.groups)
     # All methods judged the same comparisons, so that the first one names all groups.
     groups = (with_groups[0].groups or {}) if with_groups else {}
-    return Table.of("Agreement by group", groups.items(), columns, folded=True)
+    return Table.of("Agreement by group", groups.items(), columns).fold()
 
 
 def _group_cell(groups: Mapping[str, GroupAgreement] | None, item: tuple[str, GroupAgreement]) -> str:
@@ -263,7 +264,7 @@ def every_pair_by_group(rows: Rows) -> Table:
     for row in with_groups:
         columns[str(row.key)] = partial(_group_cell, row.every_pair_groups)
     groups = (with_groups[0].every_pair_groups or {}) if with_groups else {}
-    return Table.of("Every pair by group", groups.items(), columns, folded=True)
+    return Table.of("Every pair by group", groups.items(), columns).fold()
 
 
 def by_domain(rows: Rows) -> Table:
@@ -297,7 +298,7 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
         "difference": lambda row: points(row.agreement_difference, row.agreement_difference_ci),
         "bootstrap p": _p_value,
     }
-    return Table.of("Differences", paired, columns, names=2, folded=True)
+    return Table.of("Differences", paired, columns, names=2).fold()
 
 
 def _p_value(row: PairedComparison) -> str:

@@ -72,7 +72,7 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         ("Forged verdicts", ("forgery",), edit_columns),
     ):
         of_kind = [line for line in lines if line.kind in kinds]
-        tables.append(Table.of(title, of_kind, columns, names=2, folded=True))
+        tables.append(Table.of(title, of_kind, columns, names=2).fold())
     return tables
 
 
