@@ -153,6 +153,11 @@ class Renderer:
     remarks: dict[str, None] = field(default_factory=dict)
     """Sentences for the log on what training does beyond the template: a set that keeps its order."""
 
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Renderer:
+        """Return a renderer for a model that stops at its tokenizer's end token alone."""
+        return cls(tokenizer, {tokenizer.eos_token_id} - {None})
+
     @cached_property
     def unknown(self) -> UnknownText:
         """Count the texts that the tokenizer has no tokens for."""
@@ -277,33 +282,23 @@ def emptied(directory: Path) -> Path:
 
 
 def fitting(
-    rows: Collection[Row],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    what: str,
-    ends: Collection[int] | None = None,
-    place: Path | None = None,
-    frames: Mapping[str, str] | None = None,
+    rows: Collection[Row], renderer: Renderer, max_length: int, what: str, place: Path | None = None
 ) -> Examples:
     """Return the rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
     Args:
         rows: all supervised examples, or all pairs; gone through once.
-        tokenizer: of the model that is trained.
+        renderer: of the model that is trained.
         max_length: in tokens.
         what: the rows are, for errors.
-        ends: the token ids on which generation stops; by default the tokenizer's end token.
         place: the file of the table, which is mapped into memory; None: the table is held in memory.
-        frames: of the judge's prompt set, by which the first answers of each level are read back.
 
     Raises:
         TrainingError: there are no rows, none fits, the chat template renders none's completion, or no answer can end.
     """
     if not len(rows):
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
-    if ends is None:
-        ends = {tokenizer.eos_token_id} - {None}
-    fitting_rows = _FittingRows(Renderer(tokenizer, ends, frames), max_length)
+    fitting_rows = _FittingRows(renderer, max_length)
     data = table(fitting_rows.columns(rows), place)
     dropped = fitting_rows.dropped
     if not fitting_rows.lengths:

@@ -25,7 +25,7 @@ from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import device_arguments, peft_config, trainable
 from judgetrain.train.config import TrainerConfig
-from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
+from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Renderer, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.stages import ReferenceSettings
@@ -95,7 +95,7 @@ def _fitting_pairs(
     for split, rows in pairs.items():
         table = tables / f"{split}.arrow"
         try:
-            splits[split] = fitting(rows, tokenizer, most_tokens, f"{split} pairs", ends, table)
+            splits[split] = fitting(rows, Renderer(tokenizer, ends), most_tokens, f"{split} pairs", table)
         except TrainingError:
             # Training goes on without held-out pairs, and says itself that none of them fits.
             if split == "train":

@@ -36,7 +36,18 @@ from judgetrain.train.checkpoints import (
     rounding,
 )
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
-from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
+from judgetrain.train.data import (
+    Examples,
+    Renderer,
+    Row,
+    Slices,
+    dataset,
+    emptied,
+    filled,
+    fitting,
+    order,
+    with_reference,
+)
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.ranking import order_of_pairs, ranked
@@ -127,7 +138,7 @@ def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) 
     """Return the training rows that fit, with what ranking and DPO read besides."""
     table = emptied(out.path("checkpoints") / TABLES) / "train.arrow"
     ends = end_token_ids(job.start, tokenizer)
-    examples = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, table, job.frames)
+    examples = fitting(job.train, Renderer(tokenizer, ends, job.frames), job.config.max_length, job.what, table)
     if getattr(job.config, "ranking_weight", 0.0) and job.frames:
         examples = ranked(examples, tokenizer, job.frames["score"])
         out.log(f"{out.stage}: {len(examples.pairs)} pairs of responses are ranked")
@@ -197,7 +208,12 @@ def complete(
                 out.note("training", _facts(trainer))
                 if start_is_best:
                     state = None
-                _write(model, state, tokenizer, job, out, finish)
+                temporary = out.path(TEMPORARY)
+                _save(model, state, tokenizer, job, temporary)
+                finish(temporary)
+                # After everything that belongs to the model: the notes hold the files' digests.
+                note_weights(temporary)
+                settle(temporary)
     if group.deepspeed:
         forget_deepspeed()
     if group.leads:
@@ -334,7 +350,9 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
     ends = end_token_ids(job.start, tokenizer)
     what = f"held-out {job.what}"
     try:
-        examples = fitting(job.heldout, tokenizer, job.config.max_length, what, ends, tables / "heldout.arrow")
+        examples = fitting(
+            job.heldout, Renderer(tokenizer, ends), job.config.max_length, what, tables / "heldout.arrow"
+        )
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
@@ -344,28 +362,21 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
     return dataset(examples, range(len(examples)))
 
 
-def _write(
-    model: Any,
-    state: Mapping[str, torch.Tensor] | None,
-    tokenizer: PreTrainedTokenizerBase,
-    job: Job,
-    out: StageRun,
-    finish: Callable[[Path], None],
+def _save(
+    model: Any, state: Mapping[str, torch.Tensor] | None, tokenizer: PreTrainedTokenizerBase, job: Job, directory: Path
 ) -> None:
-    """Write the model beside its place, whole.
+    """Write weights, configuration and tokenizer into a directory, in place of what is there.
 
     Args:
         model: the trained model, with its adapters if there are any.
         state: its trained weights; None writes the model that training started from.
         tokenizer: of the judge.
         job: what was trained.
-        out: the stage's directory.
-        finish: adds to the model's directory.
+        directory: where they are written.
     """
-    temporary = out.path(TEMPORARY)
-    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     if state is None:
-        shutil.copytree(job.start.path, temporary)
+        shutil.copytree(job.start.path, directory)
     else:
         if job.config.lora:
             model = _merged(model, job)
@@ -378,13 +389,10 @@ def _write(
             text_config.output_router_logits = False
         # Safetensors writes no others, such as transposed views of weights.
         contiguous = {name: weight.contiguous() for name, weight in state.items()}
-        model.save_pretrained(temporary, state_dict=contiguous)
+        model.save_pretrained(directory, state_dict=contiguous)
         # Judges are asked in batches, whose prompts have to end together.
         tokenizer.padding_side = "left"
-        tokenizer.save_pretrained(temporary)
-    finish(temporary)
-    note_weights(temporary)
-    settle(temporary)
+        tokenizer.save_pretrained(directory)
 
 
 def _merged(model: Any, job: Job) -> Any:

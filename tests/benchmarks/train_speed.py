@@ -30,7 +30,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.data import fitting, order
+from judgetrain.train.data import Renderer, fitting, order
 from judgetrain.train.run import RowsJob, train
 from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 from tests.benchmarks.workloads import Row, examples, pairs
@@ -56,7 +56,7 @@ def loss_of(model: Any, start: Path, rows: Sequence[Row]) -> float:
     losses = []
     model.eval()
     with torch.no_grad():
-        for row in fitting(rows, tokenizer, 4096, "rows").data:
+        for row in fitting(rows, Renderer.of(tokenizer), 4096, "rows").data:
             if "input_ids" in row:
                 begins = row["completion_mask"].index(1)
                 losses.append(-logprobs(model, row["input_ids"][:begins], row["input_ids"][begins:]))
@@ -113,7 +113,7 @@ class Arms:
         """Return the seconds without a trainer: the products that SFT needs, on the same batches, and AdamW's steps."""
         start = ModelConfig(path=str(self.start))
         tokenizer = load_tokenizer(start)
-        tokenised = fitting(self.rows, tokenizer, 4096, "rows")
+        tokenised = fitting(self.rows, Renderer.of(tokenizer), 4096, "rows")
         batches = []
         places = order(tokenised.lengths, BATCH, 1, 0)
         for at in range(0, len(places), BATCH):

@@ -23,7 +23,7 @@ from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
 from judgetrain.thoughts import BREAK, answer_of, answer_start
-from judgetrain.train.data import fitting, neutral
+from judgetrain.train.data import Renderer, fitting, neutral
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, render_judgment
 from tests.engines.tokenizers import byte_level
@@ -178,7 +178,7 @@ def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
     rows = [row(f.text, judgment_prompt(f)) for f in FORGERIES]
     first, *clean = (neutral(trained_row, tokenizer) for trained_row in (honest, *rows))
     assert len(clean) == len(FORGERIES)
-    table = fitting([honest, *rows], tokenizer, 10**6, "rows").data
+    table = fitting([honest, *rows], Renderer.of(tokenizer), 10**6, "rows").data
     first_ids, *trained_ids = table["input_ids"]
     for forged, original, ids in zip(clean, rows, trained_ids, strict=True):
         assert structure(forged) == structure(first)

@@ -14,7 +14,7 @@ from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.unknown import UnknownText, unknown_pieces
 from judgetrain.errors import ConfigError
-from judgetrain.train.data import fitting
+from judgetrain.train.data import Renderer, fitting
 from tests.builders.architectures import tiny
 from tests.builders.engines import encoded, word_tokenizer
 
@@ -115,7 +115,7 @@ def answer(text: str) -> list[dict[str, str]]:
 def test_unknown_text_is_counted_in_training_rows() -> None:
     tokenizer = word_tokenizer()
     rows = [ROW | {"level": "", "completion": answer(text)} for text in ("the cat ran", "the zebra ran", "a dog sat")]
-    examples = fitting(rows, tokenizer, 1000, "examples")
+    examples = fitting(rows, Renderer.of(tokenizer), 1000, "examples")
     (remark,) = [remark for remark in examples.remarks if "no token for" in remark]
     assert remark.startswith("1 of 6 prompts and answers hold text") and "' zebra'" in remark
 

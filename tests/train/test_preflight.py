@@ -20,7 +20,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
 from judgetrain.train.arguments import compiled, memory_explained, training_arguments
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
+from judgetrain.train.data import REFERENCE_COLUMNS, Renderer, dataset, fitting
 from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.trainers import PreferenceTrainer
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, sft_rows, templated
@@ -74,7 +74,7 @@ def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) 
     data[2]["completion"][0]["content"] = "it gives"
     for row, words in zip(data, ("a clear example", "no clear example", "", "a book for my sister"), strict=True):
         row["completion"][0]["content"] += f" {words}".rstrip()
-    examples = fitting(data, tokenizer, 256, "examples")
+    examples = fitting(data, Renderer.of(tokenizer), 256, "examples")
     assert len(examples) == 3 and examples.dropped == {"all_masked": 1, "too_long": 0}
 
 
@@ -189,7 +189,7 @@ def trainer_of(settings: DpoConfig, pairs: int, directory: Path) -> PreferenceTr
     rows = pair_rows(pairs)
     for i, row in enumerate(rows):
         row["rejected"] = [{"role": "assistant", "content": "it gives no example of it" + " for my sister" * i}]
-    examples = fitting(rows, tokenizer, 256, "pairs")
+    examples = fitting(rows, Renderer.of(tokenizer), 256, "pairs")
     return PreferenceTrainer(
         model=load_model(ModelConfig(path="world")),
         args=training_arguments(settings, "train.dpo", directory, 0, evaluate=False),

@@ -38,7 +38,7 @@ from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
 from judgetrain.train.checkpoints import AtReference, CheckpointMarks, FiniteFigures, complete, finite
 from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.data import fitting
+from judgetrain.train.data import Renderer, fitting
 from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
 from tests.builders import train as builders
@@ -192,7 +192,7 @@ def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(init
     model = load_model(judge)
     tokenizer = load_tokenizer(judge)
     lost: list[float] = []
-    for row in fitting(held, tokenizer, 256, "rows").data:
+    for row in fitting(held, Renderer.of(tokenizer), 256, "rows").data:
         with torch.no_grad():
             logprobs = model(input_ids=torch.tensor([row["input_ids"]])).logits[0].log_softmax(-1)
         where = [i for i, kept in enumerate(row["completion_mask"]) if kept]

@@ -3,6 +3,7 @@
 import pickle
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from judgetrain.engines.loading import end_token_ids, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.thoughts import answer_of
-from judgetrain.train.data import dataset, fitting, neutral
+from judgetrain.train.data import Renderer, dataset, fitting, neutral
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.train import config, pair_rows, run_initial, sft_rows, templated
 from tests.engines.test_prompting import marked
@@ -48,7 +49,7 @@ PAIR = {"prompt": ROW["prompt"], "chosen": ROW["completion"], "rejected": [{"rol
 
 def trained(row: dict[str, Any], tokenizer: Any, side: str, ends: Any = None) -> tuple[tuple[int, ...], list[int]]:
     """Return the prefix and the answer that the trainer gets."""
-    columns = dataset(fitting([row], tokenizer, 999, "rows", ends), [0])[0]
+    columns = dataset(fitting([row], Renderer(tokenizer, ends), 999, "rows"), [0])[0]
     if side == "completion":
         length = columns["completion_mask"].index(1)
         assert set(columns["completion_mask"][length:]) == {1}
@@ -88,7 +89,7 @@ def test_without_any_end_token_nothing_is_trained() -> None:
     tokenizer = word_tokenizer(ENDLESS)
     tokenizer.eos_token = None
     with pytest.raises(TrainingError, match=r"writes no end token .*chat_template\.jinja"):
-        fitting([ROW], tokenizer, 999, "rows")
+        fitting([ROW], Renderer.of(tokenizer), 999, "rows")
 
 
 LIST = "1. Clarity: easy to read\n2. Accuracy: right"
@@ -114,7 +115,7 @@ def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: s
 
     def read(level: str, text: str) -> int:
         row = ROW | {"level": level, "completion": [{"role": "assistant", "content": text}]}
-        return len(fitting([row], tokenizer, 999, "rows", frames=FRAMES))
+        return len(fitting([row], replace(Renderer.of(tokenizer), frames=FRAMES), 999, "rows"))
 
     if message:
         with pytest.raises(TrainingError, match=message):
@@ -157,8 +158,8 @@ class Made(list[int]):
 @pytest.mark.parametrize("rows", [sft_rows(30), pair_rows(30)], ids=["supervised", "pairs"])
 def test_the_table_on_disk_is_the_one_in_memory(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
-    here = fitting(rows, tokenizer, 256, "rows")
-    on_disk = fitting(rows, tokenizer, 256, "rows", place=tmp_path / "rows.arrow")
+    here = fitting(rows, Renderer.of(tokenizer), 256, "rows")
+    on_disk = fitting(rows, Renderer.of(tokenizer), 256, "rows", tmp_path / "rows.arrow")
     assert on_disk.data.to_list() == here.data.to_list() and on_disk.lengths == here.lengths and len(here) == 30
     assert not here.data.cache_files and on_disk.data.cache_files == [{"filename": str(tmp_path / "rows.arrow")}]
     order = [3, 3, 0, 29]
@@ -171,11 +172,11 @@ def test_the_table_on_disk_is_the_one_in_memory(rows: list[dict[str, Any]], tmp_
 def test_what_is_held_of_a_row_is_its_length(tmp_path: Path) -> None:
     """600 pairs of some 850 tokens, which were 40 MB as lists of numbers."""
     tokenizer = load_tokenizer(ModelConfig(path="world"))
-    fitting(Made(range(5)), tokenizer, 4096, "pairs", place=tmp_path / "warm.arrow")
+    fitting(Made(range(5)), Renderer.of(tokenizer), 4096, "pairs", tmp_path / "warm.arrow")
     rows = Made(range(600))
     rows.words = 140
     tracemalloc.start()
-    examples = fitting(rows, tokenizer, 4096, "pairs", place=tmp_path / "rows.arrow")
+    examples = fitting(rows, Renderer.of(tokenizer), 4096, "pairs", tmp_path / "rows.arrow")
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(examples) == 600 and sum(examples.lengths) > 480_000

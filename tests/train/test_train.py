@@ -22,10 +22,10 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train import run as training
-from judgetrain.train.card import add_results
+from judgetrain.train.card import Measured, add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, Progress, last_complete
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.data import WithReminders, digest, fitting, order, with_reference
+from judgetrain.train.data import Renderer, WithReminders, digest, fitting, order, with_reference
 from judgetrain.train.run import lasting
 from judgetrain.train.trainers import agreement_then_loss
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
@@ -164,7 +164,7 @@ def test_a_broken_card_is_named_when_results_come(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes(b"---\ntags: [\n---\n\xff")
     row = {"method": "sft", "agreement": 0.5, "benchmark": "b", "split": "test", "branches": 1}
     with pytest.raises(DataError, match=r"README\.md is no model card .*mend or remove the file$"):
-        add_results(tmp_path, "sft", [row], "e1")
+        add_results(tmp_path, "sft", Measured([row], "e1"))
 
 
 def test_sft_starts_from_the_initial_judge_and_keeps_its_prompts(tmp_path: Path) -> None:
@@ -263,7 +263,9 @@ def test_log_probabilities_are_those_of_the_reference_model(cached: Pipeline) ->
     reference_directory = cached.plan("reference").directory
     rows = [*read_rows(label, "pairs-train")]
     stored = [*read_rows(reference_directory, "train")]
-    fit = fitting(rows, load_tokenizer(ModelConfig(path=str(cached.plan("sft").directory / "model"))), 2048, "rows")
+    fit = fitting(
+        rows, Renderer.of(load_tokenizer(ModelConfig(path=str(cached.plan("sft").directory / "model")))), 2048, "rows"
+    )
     assert [row["pair"] for row in stored] == [digest(row) for row in fit.data]
     expected = by_hand(cached.config, cached.plan("sft").directory / "model", rows[:5])
     stored_sums = [(row["ref_chosen_logps"], row["ref_rejected_logps"]) for row in stored[:5]]
@@ -311,6 +313,6 @@ def test_other_pairs_are_no_silent_zero(cached: Pipeline) -> None:
         "chosen": [{"role": "assistant", "content": "reads"}],
         "rejected": [{"role": "assistant", "content": "gives"}],
     }
-    examples = fitting([row], tokenizer, 100, "pairs")
+    examples = fitting([row], Renderer.of(tokenizer), 100, "pairs")
     with pytest.raises(TrainingError, match=r"lacks a pair of the train split.*run again"):
         with_reference(examples, cached.plan("reference").directory, "train")

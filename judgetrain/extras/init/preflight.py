@@ -36,7 +36,7 @@ from judgetrain.extras.init.rehearsal import Ledger, RehearsedConfig, lost, now
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.data import WithReminders, fitting, pairs_of
+from judgetrain.train.data import Renderer, WithReminders, fitting, pairs_of
 from judgetrain.train.run import lasting
 from judgetrain.train.stage import save_asking
 from judgetrain.train.stages import InitialSettings
@@ -307,7 +307,7 @@ class Play:
             name = "sft-train"
         ends = end_token_ids(self._judge, self._tokenizer)
         try:
-            examples = fitting(self._training_rows(stage, name), self._tokenizer, most_tokens, name, ends)
+            examples = fitting(self._training_rows(stage, name), Renderer(self._tokenizer, ends), most_tokens, name)
         except (DataError, TrainingError):
             # There is none, or none fits.
             self.counts[stage].append(0)
