@@ -6,6 +6,7 @@ Calls of tools and what tools answer become text. What a model thought before it
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 from judgetrain.errors import DataError
@@ -156,6 +157,51 @@ def shown_text(response: Any) -> str:
         # There is no message, or the user has the last word.
         return ""
     raise DataError(f"expected a response: a text, or a list of messages; found {response!r:.80}")
+
+
+def scalar_text(value: Any) -> Any:
+    """Return a number or truth value as the text that a table would hold, and anything else as it is.
+
+    A whole number has no point, also where a data frame made it a float. NaN, as which data frames write what is
+    missing, is None.
+    """
+    # NumPy's scalars, which Parquet and data frames give, are no numbers of Python.
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, Number):
+        return value
+    if value != value:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def reference_text(value: Any) -> str | None:
+    """Return a reference answer as text, as a judge is shown it; None where there is none.
+
+    It may be a text, a number or truth value (:func:`scalar_text`), a list of these, which are lines, or messages.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if hasattr(value, "tolist"):
+        # Parquet gives arrays, in which NumPy's scalars stand.
+        value = value.tolist()
+    value = scalar_text(value)
+    if isinstance(value, list):
+        lines = [scalar_text(line) for line in value]
+        if all(isinstance(line, str) for line in lines):
+            value = "\n".join(line.strip() for line in lines)
+    if value is None:
+        return None
+    try:
+        text = shown_text(value)
+    except DataError as error:
+        raise DataError(
+            f"expected a reference answer: a text, a number, a list of them, or messages; found {value!r:.80}"
+        ) from error
+    return text if text.strip() else None
 
 
 def are_parts(turns: Sequence[Mapping[str, Any]]) -> bool:

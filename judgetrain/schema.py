@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
-from judgetrain.messages import said
+from judgetrain.messages import reference_text, said
 from judgetrain.rubrics import Rubric
 from judgetrain.thoughts import shown
 
@@ -41,6 +41,10 @@ Prompt = str | Sequence[Message | Mapping[str, Any]]
 """The query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``.
 
 Calls of tools and their results become text (:mod:`judgetrain.messages`)."""
+
+
+Reference = str | float | Sequence[Any] | None
+"""A reference answer: a text, a number, a list of them, or messages (:func:`~judgetrain.messages.reference_text`)."""
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
@@ -166,7 +170,7 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, prompt: Prompt, response_a: str, response_b: str, reference: str | None = None, **fields: Any
+        cls, prompt: Prompt, response_a: str, response_b: str, reference: Reference = None, **fields: Any
     ) -> Comparison:
         """Return a comparison of two responses to a prompt, without what their models thought.
 
@@ -178,13 +182,13 @@ class Comparison:
             fields: the other fields of this class. Without ``id``, the texts decide it: equal texts have equal ids.
 
         Raises:
-            DataError: the prompt is no prompt (:func:`messages_of`).
+            DataError: the prompt is no prompt (:func:`messages_of`), or the reference no text.
         """
         messages = messages_of(prompt)
         response_a = shown(response_a)
         response_b = shown(response_b)
         turns = [asdict(message) for message in messages]
-        dialogue = Dialogue(_id_of(turns), "given", messages, reference)
+        dialogue = Dialogue(_id_of(turns), "given", messages, reference_text(reference))
         comparison_id = fields.pop("id", None) or _id_of([turns, response_a, response_b])
         return cls(comparison_id, dialogue, response_a, response_b, **fields)
 
@@ -319,16 +323,16 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, prompt: Prompt, responses: Sequence[str], reference: str | None = None, rubric: Rubric | None = None
+        cls, prompt: Prompt, responses: Sequence[str], reference: Reference = None, rubric: Rubric | None = None
     ) -> Candidates:
         """Return the responses to a prompt as candidates, without what their models thought.
 
         Raises:
-            DataError: the prompt is no prompt (:func:`messages_of`), or there is no response.
+            DataError: the prompt is no prompt (:func:`messages_of`), the reference no text, or there is no response.
         """
         messages = messages_of(prompt)
         prompt_id = _id_of([asdict(message) for message in messages])
-        dialogue = Dialogue(prompt_id, "given", messages, reference)
+        dialogue = Dialogue(prompt_id, "given", messages, reference_text(reference))
         return cls(prompt_id, dialogue, tuple(map(shown, responses)), rubric)
 
 

@@ -25,7 +25,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.messages import are_messages, replied, said, text_of, with_empty_end
+from judgetrain.messages import are_messages, reference_text, replied, said, scalar_text, text_of, with_empty_end
 from judgetrain.rubrics import Rubric, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 from judgetrain.thoughts import shown
@@ -61,6 +61,8 @@ DEFAULT_FIELDS = {
 
 SPEAKERS = {"turns": ("user", "assistant"), "questions": ("user",)}
 """The roles that speak in turn, by the source's format, where messages are mere texts."""
+REFERENCES = ("reference", "reference_answer")
+"""The columns of references that hold nothing else; an ``output`` or ``answer`` may be many things."""
 VERDICTS = ("A", "B", "tie")
 """The verdicts that a label of two responses can mean."""
 SHOWN = 5
@@ -182,7 +184,9 @@ class RowReader:
         if criteria not in EMPTY:
             with _refused("bad_rubric", "field criteria: "):
                 rubric = rubric_of(criteria)
-        category = self._optional_text(row, "category")
+        category = self._value(row, "category")
+        if category is not None:
+            category = name_text(category)
         return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
@@ -299,8 +303,8 @@ class RowReader:
         return LabelledResponse(
             candidates=Candidates(dialogue.id, dialogue, (self._response(row, "response"),), rubric),
             votes=self.votes(row),
-            model=self._optional_text(row, "model_a") or "",
-            group=self._optional_text(row, "group"),
+            model=name_text(self._value(row, "model_a")),
+            group=name_text(self._value(row, "group")) or None,
         )
 
     def known_votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
@@ -441,8 +445,8 @@ class RowReader:
         return row[column]
 
     def _optional_text(self, row: Mapping[str, Any], field: str) -> str | None:
-        """Return the cell of a field as text, or None."""
-        value = self._value(row, field)
+        """Return the cell of a field as text (:func:`scalar_text`), or None."""
+        value = scalar_text(self._value(row, field))
         return None if value is None else str(value)
 
     def _text(self, row: Mapping[str, Any], field: str) -> str:
@@ -520,11 +524,7 @@ class RowReader:
         ``output`` or ``answer`` beside two responses is often one of them.
         """
         dialogue = self.dialogue(row, number)
-        may_be_shown = "reference" in self._source.fields or _first_column(row, "reference") in (
-            "reference",
-            "reference_answer",
-        )
-        reference = dialogue.reference if may_be_shown else None
+        reference = dialogue.reference if self._names_references(row) else None
         return replace(dialogue, rubric=None, reference=reference), dialogue.rubric
 
     def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -588,24 +588,32 @@ class RowReader:
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
-        """Return the reference answer of a row, or None."""
+        """Return the reference answer of a row, or None.
+
+        Raises:
+            RowError: a column of references holds something else. A column that is one by its common name alone, as
+                ``answer``, is left unread then, and named as unused.
+        """
         # A column ``answer`` may hold the label: then it is no reference.
         if self._is_other_field_s(row, "reference"):
+            return None
+        column = _first_column(row, "reference")
+        if not self._names_references(row) and column is not None and not _is_reference(row[column]):
             return None
         reference = self._value(row, "reference")
         if self._source.format == "questions" and isinstance(reference, list):
             # One answer for each question; the query is the last question.
             reference = reference[-1] if reference else None
-        # Some data sets have an answer as a list of its lines.
-        reference = _joined(reference)
-        if isinstance(reference, str):
-            reference = shown(reference)
+        with _refused("wrong_type", "field reference: "):
+            text = reference_text(reference)
         if self._source.format == "multiple_choice":
-            parts = (reference, self._value(row, "answer"))
-            reference = "\n".join(str(part).strip() for part in parts if part)
-        if not isinstance(reference, str):
-            return None
-        return reference or None
+            parts = (text, scalar_text(self._value(row, "answer")))
+            text = "\n".join(str(part).strip() for part in parts if part not in EMPTY) or None
+        return text
+
+    def _names_references(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row's column of the reference is called so, or ``fields`` names one."""
+        return "reference" in self._source.fields or _first_column(row, "reference") in REFERENCES
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return the messages of a row, a system message first where it has one; one message at least."""
@@ -625,7 +633,7 @@ class RowReader:
                 spoken = _by_turns(turns, SPEAKERS[self._source.format])
             elif turns:
                 spoken = said(turns)
-            system = text_of(_joined(self._value(row, "system")))
+            system = scalar_text(text_of(_joined(self._value(row, "system"))))
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
 
@@ -642,9 +650,12 @@ class RowReader:
             options = _options(self._value(row, "options"))
             # As an examiner would print it: the question, a blank line, and a line for each choice.
             return f"{query.strip()}\n\n{options}"
-        if self._value(row, "input"):
-            return f"{query}\n\n{self._text(row, 'input')}"
-        return query
+        extra = scalar_text(self._value(row, "input"))
+        if extra in EMPTY:
+            return query
+        if not isinstance(extra, str):
+            raise RowError("wrong_type", f"expected text in field input, found {type(extra).__name__}")
+        return f"{query}\n\n{extra}"
 
 
 @contextmanager
@@ -785,6 +796,15 @@ def _first_column(row: Mapping[str, Any], field: str) -> str | None:
         if row.get(column) is not None:
             return column
     return None
+
+
+def _is_reference(cell: Any) -> bool:
+    """Return whether a cell could be a reference answer."""
+    try:
+        reference_text(cell)
+    except DataError:
+        return False
+    return True
 
 
 def _joined(value: Any) -> Any:

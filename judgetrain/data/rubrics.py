@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.data.cells import number_in
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.messages import scalar_text
 from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
 
 SHAPES: dict[str, tuple[str, ...]] = {
@@ -179,6 +181,7 @@ def _criterion(raw: Any) -> Criterion:
     if not isinstance(raw, Mapping):
         raise DataError(f"expected a text or an object, found {type(raw).__name__}")
 
+    described = _described(raw)
     # Parquet fills the columns that a row lacks with None.
     raw = {name: value for name, value in raw.items() if value is not None}
     for name in raw:
@@ -195,16 +198,15 @@ def _criterion(raw: Any) -> Criterion:
         text=_text(raw, text_column),
         name=_text(raw, "name") or _text(raw, "title"),
         weight=_number(raw.get(weight_column, 1.0), weight_column),
-        scale=_scale_of(raw, text_column),
+        scale=_scale_of(raw, text_column, described),
         guideline=_text(raw, "guideline") or None,
         source="given",
     )
 
 
-def _scale_of(raw: Mapping[str, Any], text_column: str) -> tuple[Level, ...]:
-    """Return the scale of a criterion: its own levels, or those of its shape."""
+def _scale_of(raw: Mapping[str, Any], text_column: str, described: tuple[Level, ...]) -> tuple[Level, ...]:
+    """Return the scale of a criterion: its levels, which may be ``described`` one by one, or those of its shape."""
     levels_column = _first(raw, _LEVELS)
-    described = _described(raw)
     if described and levels_column is not None:
         raise DataError(f"{levels_column}: a criterion whose scores are described one by one has no other scale")
     if described:
@@ -219,12 +221,21 @@ def _scale_of(raw: Mapping[str, Any], text_column: str) -> tuple[Level, ...]:
 
 def _described(raw: Mapping[str, Any]) -> tuple[Level, ...]:
     """Return the levels that columns such as ``score1_description`` describe, the lowest first; empty without any."""
-    levels = []
-    for name in raw:
+    texts: dict[float, str | None] = {}
+    for name, value in raw.items():
         match = _DESCRIPTION.fullmatch(str(name))
         if match:
-            levels.append(Level(float(match[1]), _text(raw, name)))
-    return tuple(sorted(levels, key=lambda level: level.score))
+            texts[float(match[1])] = None if value is None else _text(raw, name)
+    described = [score for score, text in texts.items() if text is not None]
+    if not described:
+        return ()
+    # Parquet fills the columns that a criterion lacks with None: beyond its scale there are no levels. Between two
+    # levels there is one also where nobody described it, or those above it would move.
+    levels = []
+    for score in sorted(texts):
+        if min(described) <= score <= max(described):
+            levels.append(Level(score, texts[score] or ""))
+    return tuple(levels)
 
 
 def _first(raw: Mapping[str, Any], columns: Sequence[str]) -> str | None:
@@ -284,7 +295,12 @@ def _level(raw: Any, name: str) -> Level:
         if isinstance(text, bool):
             # YAML reads an unquoted yes or no as a truth value.
             text = "yes" if text else "no"
-        # A label that is a number adds nothing to the score.
-        if text and not re.fullmatch(r"[-\d.]+", str(text)):
+        text = scalar_text(text)
+        if text in (None, ""):
+            continue
+        # A name that is a number adds nothing to the score, and a description only where it is another one.
+        number = number_in(text)
+        is_name = column in ("label", "name")
+        if number is None or not (is_name or number == score):
             texts.append(str(text))
     return Level(_number(score, name), ": ".join(texts))

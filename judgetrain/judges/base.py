@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Rubric, Source, share
-from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Verdict
+from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Reference, Verdict
 
 
 @dataclass(frozen=True)
@@ -300,11 +300,11 @@ class How(TypedDict, total=False):
 
     ``criteria``: a rubric, its criteria in any shape that is read from files
     (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name; without, the judge's own. ``reference``: a reference
-    answer. ``seed``: of what is sampled.
+    answer, which may be a number. ``seed``: of what is sampled.
     """
 
     criteria: Given
-    reference: str | None
+    reference: Reference
     seed: int
 
 

@@ -25,7 +25,7 @@ from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thou
 from judgetrain.data.sources import Rejects, files_of, read, row_reader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.messages import replied, said, with_empty_end
+from judgetrain.messages import replied, said, scalar_text, with_empty_end
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
 # Configuration keys, for messages.
@@ -161,8 +161,11 @@ class _Answers:
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
             # alpaca_eval's rows may hold the text that an instruction is about.
-            if row.get("input"):
-                query = f"{query}\n\n{row['input']}"
+            extra = scalar_text(row.get("input"))
+            if not isinstance(extra, (str, type(None))):
+                raise RowError("wrong_type", f"expected text in column input, found {type(extra).__name__}")
+            if extra:
+                query = f"{query}\n\n{extra}"
             messages = (Message("user", query),)
         if prompt is None:
             # Without an id the same text is the same prompt.

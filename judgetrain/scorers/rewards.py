@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain import messages
 from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import DataError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
@@ -82,7 +83,11 @@ class ScorerReward:
         # TRL hands over all columns of the data set; this is the only one that scores read.
         references = columns.get("reference") or [None] * len(completions)
         samples = []
-        for prompt, completion, reference in zip(prompts, completions, references, strict=True):
+        for row, (prompt, completion, value) in enumerate(zip(prompts, completions, references, strict=True)):
+            try:
+                reference = messages.reference_text(value)
+            except DataError as error:
+                raise DataError(f"row {row}, column reference: {error}") from error
             samples.append(Sample(_chat(prompt), text_of(completion), reference))
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
         # In silence, a reward that fails for most completions would look like one that teaches nothing.

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from judgetrain.data.cells import RowError, id_text, label_text
+from judgetrain.data.cells import RowError, id_text, label_text, name_text
 from judgetrain.data.sources import read
 from judgetrain.extras.correlate.answers import Answer, Answers, RaterColumn
 from judgetrain.extras.correlate.config import ColumnConfig
+from judgetrain.messages import scalar_text
 
 
 def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) -> list[RaterColumn]:
@@ -59,8 +60,8 @@ def _row_reader(
         for name, value in config.where.items():
             if label_text(row.get(name)) != value:
                 return {}
-        benchmark = config.benchmark or row.get("benchmark")
-        model = config.model or row.get("model")
+        benchmark = name_text(config.benchmark or row.get("benchmark"))
+        model = name_text(config.model or row.get("model"))
         if not benchmark or not model:
             raise RowError("missing_field", "expected the columns benchmark and model, or keys of these names")
         numbers = row[config.value]
@@ -71,8 +72,8 @@ def _row_reader(
         for turn, value in enumerate(numbers, start=first_turn):
             if not _is_number(value):
                 continue
-            answer = Answer(str(benchmark), str(model), id_text(row[config.id]), turn)
-            runs_answers = _runs_answers(answer, row.get("response"), answers)
+            answer = Answer(benchmark, model, id_text(row[config.id]), turn)
+            runs_answers = _runs_answers(answer, scalar_text(row.get("response")), answers)
             if not runs_answers:
                 column.elsewhere += 1
             values |= dict.fromkeys(runs_answers, float(value))

@@ -40,8 +40,8 @@ class JudgeReward:
         criteria: what completions are judged by: a rubric, criteria in any shape that is read from files, or a file's
             name. None: the judge's own.
         rubrics: the column with each row's own criteria, in any of these shapes.
-        reference: the column with reference answers, as text or messages. In mode ``score`` the judge is shown them;
-            in mode ``anchor``, which needs it, completions are compared with them, and None is no reward.
+        reference: the column with reference answers: texts, numbers or messages. In mode ``score`` the judge is shown
+            them; in mode ``anchor``, which needs it, completions are compared with them, and None is no reward.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
         asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="mean"``.
 
@@ -107,7 +107,7 @@ class JudgeReward:
         references: list[str | None] = [None] * len(completions)
         column = self._column("reference", self._reference, columns)
         if column is not None:
-            references = [None if value is None else text_of(value) for value in column]
+            references = [_reference(value, row, self._reference) for row, value in enumerate(column)]
         if self.mode == SCORE:
             return self._scores(prompts, completions, references, columns)
         return self._compared(prompts, completions, references, columns)
@@ -256,6 +256,14 @@ def best_of_n(
         # There was nothing to ask, and there is nothing else to choose.
         best = 0
     return Best(best, tuple(scores))
+
+
+def _reference(value: Any, row: int, column: str | None) -> str | None:
+    """Return a row's reference answer, None where it has none (DataError: it is no answer; names row and column)."""
+    try:
+        return messages.reference_text(value)
+    except DataError as error:
+        raise DataError(f"row {row}, column {column}: {error}") from error
 
 
 def _conversation(prompt: Text, completion: Text) -> tuple[tuple[Message, ...], str]:

@@ -8,6 +8,7 @@ from typing import Any
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import SCORE
 from judgetrain.extras.judge_reward.reward import JudgeReward
+from judgetrain.messages import reference_text, scalar_text
 
 _one_at_a_time = Lock()
 
@@ -41,8 +42,8 @@ def compute_scores(
     Each is a ``score``, its soft share of the comparison with the row's reference in [0, 1], and ``unreadable``, 1
     where the verdict cannot be read: the score is then 0.5, since verl takes no None. With ``reads="one"`` a response
     is scored by itself, by the row's ``extra_info["criteria"]`` where it has some, and needs no reference. The
-    reference is the row's ``ground_truth`` where that is text, else ``extra_info["reference"]``; the prompt, which verl
-    does not hand over, is ``extra_info["prompt"]`` (text or messages) or ``extra_info["question"]``.
+    reference is the row's ``ground_truth`` where that is a text or a number, else ``extra_info["reference"]``; the
+    prompt, which verl does not hand over, is ``extra_info["prompt"]`` (text or messages) or ``extra_info["question"]``.
 
     Args:
         data_sources: not looked at.
@@ -54,14 +55,14 @@ def compute_scores(
 
     Raises:
         ConfigError: no judge is named.
-        DataError: a row without prompt or reference.
+        DataError: a row without prompt or reference, or with a ground truth that is none and nothing in its place.
     """
     if not judge:
         raise ConfigError("no judge: name one in custom_reward_function.reward_kwargs.judge")
     extras = [extra or {} for extra in extra_infos]
     references = []
-    for truth, extra in zip(ground_truths, extras, strict=True):
-        references.append(_reference(truth, extra))
+    for row, (truth, extra) in enumerate(zip(ground_truths, extras, strict=True)):
+        references.append(_reference(truth, extra, row))
     if options.get("reads") != "one" and None in references:
         raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
     criteria = [_plain(extra.get("criteria")) for extra in extras]
@@ -108,11 +109,26 @@ def _prompt(extra: Mapping[str, Any]) -> Any:
     raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
 
 
-def _reference(truth: Any, extra: Mapping[str, Any]) -> str | None:
-    """Return a row's reference: its ground truth where that is a text, else the one of its extras; None without one."""
-    if isinstance(truth, str) and truth:
-        return truth
-    reference = extra.get("reference")
-    if isinstance(reference, str):
-        return reference
-    return None
+def _reference(truth: Any, extra: Mapping[str, Any], row: int) -> str | None:
+    """Return a row's reference: its ground truth where that is a text or number, else that of its extras; or None.
+
+    Args:
+        truth: the row's ground truth. Rules check responses by it, so that it may be anything.
+        extra: the row's extras.
+        row: its number, for messages.
+
+    Raises:
+        DataError: neither is an answer, and the extras do not say that there is none.
+    """
+    answer = scalar_text(truth)
+    if isinstance(answer, str) and answer.strip():
+        return answer
+    if answer not in ("", None) and "reference" not in extra:
+        raise DataError(
+            f"row {row} of verl, reward_model.ground_truth: {truth!r:.80} is no reference answer; "
+            "give one in extra_info.reference, or null there if the row has none"
+        )
+    try:
+        return reference_text(extra.get("reference"))
+    except DataError as error:
+        raise DataError(f"row {row} of verl, extra_info.reference: {error}") from error

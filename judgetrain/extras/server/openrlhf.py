@@ -13,11 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from judgetrain.data.cells import label_text
 from judgetrain.errors import DataError
 from judgetrain.extras.judge_reward.groups import Group, Scalar
-from judgetrain.extras.server.schema import RewardIn
-from judgetrain.messages import shown_text
+from judgetrain.extras.server.schema import FieldError, RewardIn
+from judgetrain.messages import reference_text, shown_text
 from judgetrain.schema import Message, Prompt
 from judgetrain.thoughts import opening_in, shown
 
@@ -80,16 +79,20 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
     Args:
         request: prompts and responses.
-        references: whether labels that are texts or numbers are reference answers.
+        references: whether labels are reference answers.
+
+    Raises:
+        FieldError: a label is to be one, and is no answer.
     """
     groups: dict[Key, dict[int, str]] = {}
     labels = request.labels or [None] * len(request.query)
     for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
         reference = None
-        # Answers that are numbers, as of arithmetic, are references as their texts are.
-        is_number = isinstance(label, (int, float)) and not isinstance(label, bool)
-        if references and (isinstance(label, str) or is_number):
-            reference = label_text(label) or None
+        if references:
+            try:
+                reference = reference_text(label)
+            except DataError as error:
+                raise FieldError(str(error), f"labels[{place}]") from error
         group = groups.setdefault((prompt, reference), {})
         group[place] = shown_response(response_of(query, prompt), prompt)
     return groups

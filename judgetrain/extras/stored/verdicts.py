@@ -126,7 +126,8 @@ def stored_predictions(
             local_id, is_reversed = reader.identity(row, number)
         else:
             column = benchmark.source.fields.get("id", "id")
-            local_id = id_text(row.get(column, f"{number:07d}"))
+            written_id = row.get(column)
+            local_id = f"{number:07d}" if written_id is None else id_text(written_id)
         verdict_ab, verdict_ba = _verdicts(row, stored)
         if is_reversed:
             verdict_ab = mirrored(verdict_ab)

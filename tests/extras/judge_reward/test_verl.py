@@ -63,8 +63,26 @@ def test_what_is_missing_is_named(loads: list[Any]) -> None:
         compute_score("mine", "a", "b", INFO)
     with pytest.raises(DataError, match=r"extra_info.prompt"):
         compute_score("mine", "a", "b", None, judge="./my-judge")
-    with pytest.raises(DataError, match=r"reward_model.ground_truth"):
-        compute_score("mine", "a", 42, INFO, judge="./my-judge")
+    for nothing in (None, "", " ", float("nan")):
+        with pytest.raises(DataError, match=r"reward_model.ground_truth"):
+            compute_score("mine", "a", nothing, INFO | {"reference": nothing}, judge="./my-judge")
+
+
+@pytest.mark.parametrize("truth", [1234, 1234.0, np.int64(1234), np.float32(1234), "1234"])
+def test_a_ground_truth_that_is_a_number_is_the_reference(truth: Any, loads: list[Any]) -> None:
+    for response, score in (("12345", 1.0), ("123", 0.0), ("1234", 0.5)):
+        assert compute_score("mine", response, truth, INFO, judge="./my-judge")["score"] == score
+    beside = compute_score("mine", "12", None, INFO | {"reference": truth}, judge="./my-judge")
+    assert beside["score"] == 0.0
+
+
+def test_a_ground_truth_that_rules_read_is_refused_unless_the_row_says_what_is_shown(loads: list[Any]) -> None:
+    truth = {"target": ["a", "b"]}
+    with pytest.raises(DataError, match=r"row 1 of verl, reward_model.ground_truth: \{'target'.* is no reference"):
+        compute_scores(["", ""], ["a", "a"], ["b", truth], [INFO, INFO], "./my-judge")
+    assert compute_score("", "abc", truth, INFO | {"reference": 10}, judge="./my-judge")["score"] == 1.0
+    with pytest.raises(DataError, match=r"row 0 of verl, extra_info.reference: expected a reference answer"):
+        compute_score("", "abc", truth, INFO | {"reference": truth}, judge="./my-judge")
 
 
 def test_verl_loads_the_module_by_its_file(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,6 +241,9 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
         body["labels"] = ["aa", {"answer": "aa"}]
         refused = anchored.post("/get_reward", json=body)
+        assert refused.status_code == 422 and "labels[1]: expected a reference answer" in refused.text
+        body["labels"] = ["aa", ""]
+        refused = anchored.post("/get_reward", json=body)
         assert refused.status_code == 422 and "compares responses with a reference answer" in refused.text
     short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
     assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
