@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.deciding import Decision
 from judgetrain.rubrics import Rubric, Source, share
 from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Reference, Verdict
 
@@ -123,12 +124,17 @@ class Score:
         failures: how many of them could not be read, by reason.
         cost: of its judgments, with an even part of the list and the guidelines that it shares with the other
             responses.
+        decision: whether the value is certain enough to be taken, by thresholds of stage calibrate; None: the judge has
+            none, or the response is empty.
+        passes: whether the response passes, where that is decided.
     """
 
     value: float | None
     reasons: tuple[Reason, ...] = ()
     failures: dict[str, int] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+    decision: Decision | None = None
+    passes: bool | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Score:
@@ -147,6 +153,10 @@ class Score:
 
     def __str__(self) -> str:
         head = "unreadable" if self.value is None else f"score {self.value:.2f}"
+        if self.decision is not None:
+            head += f", {self.decision}"
+        if self.passes is not None:
+            head += ": pass" if self.passes else ": fail"
         return "\n".join([head, *_reason_lines(self.reasons, "A")])
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,6 +192,8 @@ class Prediction:
         score_b: the same of B.
         share_read: the share of given criteria's weight that was read in the order that was read least, 0 to 1; None
             where no criterion is given. Below ``judge.least_read`` the order has no verdict.
+        decision: whether the verdict is certain enough to be taken, by thresholds of stage calibrate; None: the judge
+            has none, or a response is empty and loses.
     """
 
     comparison_id: str
@@ -202,6 +214,7 @@ class Prediction:
     score_a: float | None = None
     score_b: float | None = None
     share_read: float | None = None
+    decision: Decision | None = None
 
     @classmethod
     def of(
@@ -222,7 +235,7 @@ class Prediction:
         if winner:
             ab = winner
             ba = winner
-            fields.update(failures={}, margin=None, summed=None)
+            fields.update(failures={}, margin=None, summed=None, decision=None)
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **fields)
 
     def __str__(self) -> str:
@@ -234,6 +247,8 @@ class Prediction:
             head += f": {listed(self.failures)}"
         if self.margin is not None:
             head += f" (margin {self.margin:+.2f})"
+        if self.decision is not None:
+            head += f", {self.decision}"
         return "\n".join([head, *_reason_lines(self.reasons, "AB")])
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
+from judgetrain.judges.deciding import DECIDED, Thresholds
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import did_you_mean, in_place, key, of_file, validate
 from judgetrain.rubrics import Rubric
@@ -161,6 +162,13 @@ class JudgeConfig(ReadingConfig):
         content=of_file,
         active_if=lambda c: c.aggregation == "fitted",
     )
+    decided: str | None = key(
+        None,
+        "decided.json of stage calibrate (calibrate.error): answers are decided or undecided by its thresholds; None: "
+        "by the one in the judge's directory, if there is one",
+        content=of_file,
+        active_if=lambda c: c.decided is not None,
+    )
 
     def asking(self, criteria: int) -> StepsConfig:
         """Return the settings that the judge's trees are grown with, which name so many criteria."""
@@ -241,6 +249,7 @@ class JudgeOptions:
         branches: k, at most ``steps.criteria``.
         steps: how many criteria are asked for, and the sampling of each step; greedy by default.
         fitted: the weights of aggregation ``fitted``.
+        thresholds: by which answers are decided or undecided; None: nothing is said of that.
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
             (``independent``). No key: it stands behind a judge's name (``dpo+independent``). Where these steps are
             greedy and their prompts do not show the responses, as in all shipped sets, the two plans are the same
@@ -259,6 +268,7 @@ class JudgeOptions:
     steps: StepsConfig = field(default_factory=lambda: JudgeConfig().asking(StepsConfig.criteria))
     aggregation: Aggregation = "vote"
     fitted: Fitted | None = None
+    thresholds: Thresholds | None = None
     tie: float = 0.0
     least_read: float = 1.0
     early_stop: bool = False
@@ -280,6 +290,7 @@ class JudgeOptions:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+        self._check_thresholds()
         if self.reasons:
             return
         if self.reads != "one":
@@ -289,6 +300,19 @@ class JudgeOptions:
             )
         if self.steps.score != "expected":
             raise ConfigError("reasons=false reads scores by their probabilities: leave out score=parsed")
+
+    def _check_thresholds(self) -> None:
+        """Refuse thresholds of margins in other units than the judge's (ConfigError)."""
+        if self.thresholds is None or self.thresholds.of_scores:
+            return
+        # Weights of single responses leave comparisons to the mean.
+        by_weights = self.fitted is not None and not self.fitted.single
+        if (self.thresholds.units == "log_odds") != by_weights:
+            raise ConfigError(
+                f"judge.decided: its thresholds are of margins in {self.thresholds.units}, as they are "
+                f"{'without' if by_weights else 'with'} weights fitted to pairs (judge.aggregation=fitted): run stage "
+                "calibrate with the settings that the judge is now asked with"
+            )
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
@@ -323,6 +347,10 @@ class JudgeOptions:
             from judgetrain.judges.kinds.aggregation import Fitted
 
             values["fitted"] = Fitted.load(judge.fitted or directory or "")
+        if judge.decided is not None:
+            values["thresholds"] = Thresholds.load(judge.decided)
+        elif directory is not None and (directory / DECIDED).is_file():
+            values["thresholds"] = Thresholds.load(directory)
         # Last, as the caller's fields override.
         values.update(more)
         return cls(**values)

@@ -15,6 +15,7 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, criteria_of
+from judgetrain.judges.deciding import DECIDED
 from judgetrain.judges.kinds.kind import find_kind, kind_of
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
@@ -90,8 +91,11 @@ class ModelSettings(StageSettings):
 
     own_criteria: ClassVar[bool] = False
     """True: judges go by their own criteria, also where a file of others is set (``criteria``)."""
-    whole_trees: ClassVar[bool] = False
-    """True: every branch is judged, also where ``judge.early_stop`` would do with fewer."""
+
+    @property
+    def whole_trees(self) -> bool:
+        """Return whether every branch is judged, also where ``judge.early_stop`` would do with fewer."""
+        return False
 
     @property
     def methods(self) -> Sequence[Method]:
@@ -111,13 +115,19 @@ class ModelSettings(StageSettings):
 
     @property
     def beside_inputs(self) -> Sequence[str]:
-        """Return the files of a judge's directory that count although its stage did not make them: fitted weights."""
-        if self.judge is None or self.judge.aggregation != "fitted":
+        """Return the files of a judge's directory that count although its stage did not make them.
+
+        These are fitted weights, and thresholds of what is decided.
+        """
+        if self.judge is None:
             return []
-        # Weights that the configuration names are part of the settings.
-        if self.judge.fitted:
-            return []
-        return [f"model/{FITTED}"]
+        files = []
+        # Files that the configuration names are part of the settings.
+        if self.judge.aggregation == "fitted" and not self.judge.fitted:
+            files.append(f"model/{FITTED}")
+        if not self.judge.decided:
+            files.append(f"model/{DECIDED}")
+        return files
 
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:

@@ -56,6 +56,7 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "verdict": None if failure else prediction.verdict,
         "verdict_ab": prediction.verdict_ab,
         "verdict_ba": prediction.verdict_ba,
+        "decision": prediction.decision,
         "score_a": prediction.score_a,
         "score_b": prediction.score_b,
         "margin": prediction.margin,
@@ -108,6 +109,8 @@ def score_rows(
             "response": response,
             "score": score.value,
             "rank": rank,
+            "decision": score.decision,
+            "passes": score.passes,
             **_label_columns(labels, score),
             "reasons": [_score_reason(reason) for reason in score.reasons],
             "failures": dict(sorted(score.failures.items())),
@@ -249,14 +252,18 @@ def summary_of(
     in_both_orders = 0
     consistent = 0
     partly_read = 0
+    deciding = Deciding()
     for row in rows:
         total += 1
         unreadable.update(row["failures"])
         label = labels.get(row.get("id", ""), row["label"])
         if label is not None:
             agreed.append(label == row["verdict"])
+            deciding.add(row, label == row["verdict"])
             # A row that does not tell its prompt counts as one of its own.
             prompts.append(prompt_key(row) or ("row", str(total)))
+        else:
+            deciding.add(row, None)
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1
             continue
@@ -284,7 +291,56 @@ def summary_of(
         "failures": dict(failures.most_common()),
         "partly_read": partly_read,
         "unreadable": dict(unreadable.most_common()),
+        "decisions": deciding.summary,
     }
+
+
+@dataclass
+class Deciding:
+    """Counts how many rows a judge decides by its thresholds, and how many of those are wrong.
+
+    Args:
+        decided: rows that are decided.
+        undecided: rows that are not.
+        labelled: decided rows with a label.
+        wrong: those of them that do not have it as their answer.
+    """
+
+    decided: int = 0
+    undecided: int = 0
+    labelled: int = 0
+    wrong: int = 0
+
+    def add(self, row: Mapping[str, Any], right: bool | None) -> None:
+        """Count a row; ``right``: whether its answer is the label, None without one."""
+        decision = row.get("decision")
+        if decision == "undecided":
+            self.undecided += 1
+        if decision != "decided":
+            return
+        self.decided += 1
+        if right is not None:
+            self.labelled += 1
+            self.wrong += not right
+
+    @property
+    def summary(self) -> dict[str, int] | None:
+        """Return the counts; None where the judge has no thresholds."""
+        if not self.decided and not self.undecided:
+            return None
+        return asdict(self)
+
+
+def decisions_told(decisions: Mapping[str, int] | None) -> Iterator[str]:
+    """Yield the line on what was decided, made of :attr:`Deciding.summary`; none for None."""
+    if decisions is None:
+        return
+    total = decisions["decided"] + decisions["undecided"]
+    line = f"decided: {decisions['decided']} of {total} ({decisions['decided'] / total:.1%}); the others are undecided"
+    if decisions["labelled"]:
+        share = decisions["wrong"] / decisions["labelled"]
+        line += f"; {decisions['wrong']} of {decisions['labelled']} decided labels are missed ({share:.1%})"
+    yield line
 
 
 def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str, Any]:
@@ -318,6 +374,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"consistency: {share:.1f}% of the readable verdicts are the same in both orders"
     if summary["labelled"]:
         yield _agreement_line(summary)
+    yield from decisions_told(summary["decisions"])
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         hint = too_long_hint(summary["unreadable"])
@@ -421,8 +478,11 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     by_criterion: dict[str, list[float]] = {}
     unreadable: Counter[str] = Counter()
     failures: Counter[str] = Counter()
+    deciding = Deciding()
     for row in rows:
         total += 1
+        # What is right depends on the labels' scale, which promises are tested on by stage calibrate.
+        deciding.add(row, None)
         unreadable.update(row["failures"])
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1
@@ -440,6 +500,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
         cells.append((f"not judged: {reason}", str(count), ""))
     yield table(f"Scores of {judge}", ("criterion", "responses", "mean"), cells)
 
+    yield from decisions_told(deciding.summary)
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:

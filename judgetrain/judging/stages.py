@@ -135,4 +135,5 @@ def _check_here(settings: JudgeSettings) -> None:
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
-JUDGE = Stage(name="judge", format=4, settings=JudgeSettings, tracked=False, check=check_judged, check_here=_check_here)
+# 5: rows say whether they are decided, and single responses have their labels.
+JUDGE = Stage(name="judge", format=5, settings=JudgeSettings, tracked=False, check=check_judged, check_here=_check_here)

@@ -61,6 +61,9 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
         "least_read": options.least_read,
         "fitted": options.fitted,
     }
+    # Not a part without them, so that scores of earlier evaluations are taken over.
+    if options.thresholds is not None:
+        depends["thresholds"] = options.thresholds
 
     def with_criteria(benchmark: Benchmark) -> list[Comparison]:
         place = f"{method.text}: {benchmark.name}"

@@ -12,6 +12,7 @@ from judgetrain.data.labelled import OVERALL
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
+from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_card
 from judgetrain.extras.calibrate.fit import fit, fit_scores
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.base import Cost, Prediction
@@ -31,13 +32,19 @@ MARGINS = "margins"
 
 
 def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``fitted.json`` for ``judge.aggregation=fitted judge.fitted=FILE``; ``margins`` are its shards."""
+    """Write ``fitted.json`` for ``judge.aggregation=fitted judge.fitted=FILE``; ``margins`` are its shards.
+
+    With ``calibrate.error`` it is ``decided.json`` for ``judge.decided=FILE``, and the shards are ``judged``.
+    """
     config = settings.verdicts
 
     def say(line: str) -> None:
         out.log(f"calibrate: {line}")
 
     items = read_items(config, settings.world, settings.seed, say)
+    if settings.calibrate.error is not None:
+        choose_thresholds(items, settings, inputs, out)
+        return
     if any(item.votes for item in items):
         _run_on_responses(items, settings, inputs, out)
         return
@@ -146,7 +153,9 @@ def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branche
 
     One without a text is worth 0 without being read, as in stage judge, and leaves no shares.
     """
-    by_mean = replace(judge.options, aggregation="mean", fitted=None, early_stop=False, branches=branches)
+    by_mean = replace(
+        judge.options, aggregation="mean", fitted=None, thresholds=None, early_stop=False, branches=branches
+    )
     groups = [item.group for item in items if item.group is not None]
     responses = [response for group in groups for response in items_of(group)]
     trees = iter(judge.grow_alone(responses, seed, by_mean))
@@ -176,7 +185,7 @@ def judged(
 
     An empty response loses without being read, as in stage judge, and leaves no margins.
     """
-    by_mean = replace(judge.options, aggregation="mean", fitted=None, early_stop=early_stop)
+    by_mean = replace(judge.options, aggregation="mean", fitted=None, thresholds=None, early_stop=early_stop)
     read = [comparison for comparison in comparisons if comparison.forfeit is None]
     trees: list[EvaluationTree] = []
     others: list[EvaluationTree] = []
@@ -239,5 +248,5 @@ def _card(directory: Path, judge: str) -> str:
     )
 
 
-PARTS = {"Fitted weights": _card}
+PARTS = {"Fitted weights": _card, "Decided or undecided": thresholds_card}
 """Sections of a judge's card by title: functions of a finished artifact that return the text, or an empty one."""

@@ -1,9 +1,10 @@
 """Stage ``calibrate``: what it reads, and what must hold before it runs."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
+from judgetrain.artifacts.stages import at
 from judgetrain.errors import ConfigError
+from judgetrain.extras.calibrate.config import CalibrateConfig
 from judgetrain.judging.stages import JUDGE, JudgeSettings, check_judged
 
 
@@ -11,12 +12,17 @@ from judgetrain.judging.stages import JUDGE, JudgeSettings, check_judged
 class CalibrateSettings(JudgeSettings):
     """Stage calibrate."""
 
-    whole_trees: ClassVar[bool] = True
+    calibrate: CalibrateConfig = at("calibrate")
+
+    @property
+    def whole_trees(self) -> bool:
+        """Return whether weights are fitted, which need every margin; thresholds are of the judge as it is asked."""
+        return self.calibrate.error is None
 
 
-def _check_calibrate(settings: JudgeSettings) -> None:
+def _check_calibrate(settings: CalibrateSettings) -> None:
     check_judged(settings)
-    if not settings.method.goes_by_criteria:
+    if settings.calibrate.error is None and not settings.method.goes_by_criteria:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
 
 

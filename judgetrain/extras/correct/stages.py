@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_comparisons
@@ -21,7 +20,11 @@ class CorrectSettings(ModelSettings):
 
     correct: CorrectConfig = at("correct")
 
-    whole_trees: ClassVar[bool] = True
+    @property
+    def whole_trees(self) -> bool:
+        """Return True: a response is corrected by what all criteria say."""
+        return True
+
     """A response is corrected by what all criteria say."""
 
     @property

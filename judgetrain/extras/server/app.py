@@ -456,11 +456,12 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         if texts:
             rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], rubric, judged)
         unreadable = sum(soft_share(prediction) is None for _, prediction in judged)
-        answer = {
-            "rewards": rewards,
-            "comparison_results": [*_results(texts, judged)],
-            "metrics": {"comparisons": len(judged), "unreadable": unreadable},
-        }
+        metrics = {"comparisons": len(judged), "unreadable": unreadable}
+        decisions = [prediction.decision for _, prediction in judged if prediction.decision is not None]
+        # Said by judges with thresholds alone.
+        if decisions:
+            metrics["undecided"] = decisions.count("undecided")
+        answer = {"rewards": rewards, "comparison_results": [*_results(texts, judged)], "metrics": metrics}
         return JSONResponse(answer)
 
 
@@ -493,6 +494,9 @@ def _results(texts: Sequence[str], judged: Sequence[Judged]) -> Iterator[dict[st
                 result[name] = LOWEST + (HIGHEST - LOWEST) * score
         # From 1, the first is much better, to 6, the second is.
         result["ranking"] = 6 - 5 * share
+        # NeMo Gym's results hold numbers alone.
+        if prediction.decision is not None:
+            result["decided"] = float(prediction.decision == "decided")
         yield result
 
 

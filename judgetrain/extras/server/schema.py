@@ -10,6 +10,7 @@ from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
 from judgetrain.judges.base import BothOrders, Prediction, Reason
+from judgetrain.judges.deciding import Decision
 from judgetrain.messages import is_of_answer, shown_text
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison
@@ -212,6 +213,8 @@ class ScoreOut(BaseModel):
     cost: CostOut
     failures: dict[str, int]
     reasons: tuple[Reason, ...]
+    decision: Decision | None = Field(description="whether it decides, by the judge's thresholds; null without any")
+    passes: bool | None = Field(description="whether the response passes, where that is decided")
 
 
 class VerdictsOut(BaseModel):
@@ -280,7 +283,8 @@ class CompareIn(Strict):
 class CompareOut(BaseModel):
     """NeMo Gym's answer; a response of which nothing could be read has null as reward, and its pair no result.
 
-    ``score_1``, ``score_2``: 1 to 5, where the judge gives scores; ``ranking``: 1 (the first is much better) to 6.
+    ``score_1``, ``score_2``: 1 to 5, where the judge gives scores; ``ranking``: 1 (the first is much better) to 6;
+    ``decided``: 1, or 0 where the judge's thresholds leave a pair undecided, if it has any.
     """
 
     rewards: list[float | None]

@@ -123,7 +123,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     by = method.asked_as
     pairs = labelled_pairs(method, evaluation)
     prompts = rubric_prompts(evaluation.settings)
-    options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
+    options = replace(models.options(by), aggregation="mean", fitted=None, thresholds=None, early_stop=False)
     options = replace(options, steps=replace(options.steps, write_guidelines=False))
     shards = f"rubric-{method.file_name}"
     is_dry_run = "responses" not in evaluation.inputs

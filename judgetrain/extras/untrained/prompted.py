@@ -48,7 +48,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     rubric = read_rubric(path) if path else DEFAULT
     options = evaluation.models.options(method.asked_as)
     # The mean of all eight judgments decides, however judge.* asks the run's own judges.
-    options = replace(options, aggregation="mean", fitted=None, early_stop=False)
+    options = replace(options, aggregation="mean", fitted=None, thresholds=None, early_stop=False)
     return judge_by(rubric, method, evaluation, options, SHAPE)
 
 

@@ -16,6 +16,7 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
+from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.kinds.aggregation import (
     Rule,
     given_weight,
@@ -318,6 +319,12 @@ def predict(
         margin = options.fitted.logit(margins_of(*criteria_by_tree)) if readable else None
         summed = options.fitted.verdict(margin)
 
+    decision = None
+    if options.thresholds is not None and not options.thresholds.of_scores:
+        # Where the orders differ there is no verdict that could be taken, however far the mean is from 0.
+        has_verdict = verdict_ab is not None and verdict_ab == verdict_ba
+        decision = options.thresholds.of_margin(margin if has_verdict or summed is not None else None)
+
     cost = sum(map(cost_of, trees, criteria_by_tree), Cost())
     plan: Plan | None = None
     if options.reads != "one":
@@ -342,6 +349,7 @@ def predict(
         score_a=score_of(criteria, "A", options.least_read),
         score_b=score_of(criteria, "B", options.least_read),
         share_read=min(shares, default=None),
+        decision=decision,
     )
 
 
@@ -503,7 +511,8 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
         tree = next(remaining, None)
         if tree is None:
             # No criteria came, so that there is nothing to judge this response by.
-            yield Score(value=None, failures=dict(trees[0].failures), cost=plan_share)
+            unread = Score(value=None, failures=dict(trees[0].failures), cost=plan_share)
+            yield decided_score(unread, options.thresholds)
             continue
 
         criteria = used(tree, branches)
@@ -516,9 +525,22 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
         value = score_of(criteria, "A", options.least_read, whole)
         if value is not None and options.fitted and options.fitted.single:
             value = options.fitted.score(shares_of(criteria))
-        yield Score(
-            value=value, reasons=tuple(reasons_of(criteria)), failures=dict(failures), cost=plan_share + judgments_cost
+        yield decided_score(
+            Score(
+                value=value,
+                reasons=tuple(reasons_of(criteria)),
+                failures=dict(failures),
+                cost=plan_share + judgments_cost,
+            ),
+            options.thresholds,
         )
+
+
+def decided_score(score: Score, thresholds: Thresholds | None) -> Score:
+    """Return a score with whether its value decides, where thresholds of scores are there."""
+    if thresholds is None or not thresholds.of_scores:
+        return score
+    return replace(score, decision=thresholds.of_score(score.value), passes=thresholds.passed(score.value))
 
 
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
@@ -584,7 +606,7 @@ def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
 def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return what the judge's trees depend on besides the model."""
     # Settings that only decide how trees are read are left out, so that kept trees can be read in another way.
-    asking = models.asking(method).changed(least_read=1.0)
+    asking = models.asking(method).changed(least_read=1.0, decided=None)
     if not asking.early_stop:
         # Aggregation and tie decide what is asked only where branches stop early.
         asking = asking.changed(aggregation="vote", tie=0.0)

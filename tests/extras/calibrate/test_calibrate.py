@@ -144,13 +144,13 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
         and weights_file["after"]["agreement"] > 0.9
     )
     assert "fitted, held out: agreement" in capsys.readouterr().out
-    (card,) = (tell(directory, "base") for tell in PARTS.values())
+    card = PARTS["Fitted weights"](directory, "base")
     assert "on 60 labelled comparisons" in card and f"#1 {weights_file['weights']['#1']:.2f}" in card
     assert (
         f"calibration error {weights_file['before']['ece']:.3f}; " in card
         and f"{weights_file['after']['ece']:.3f}. W" in card
     )
-    assert [tell(tmp_path, "base") for tell in PARTS.values()] == [""], "another stage's artifact"
+    assert {tell(tmp_path, "base") for tell in PARTS.values()} == {""}, "another stage's artifact"
     with pytest.raises(ConfigError, match="branching judges alone"):
         Pipeline(configured(*words[:3], "verdicts.judge=longer", source), Console()).run("calibrate")
     used = judge_stage(
@@ -231,7 +231,7 @@ def test_agreement_of_the_mean_is_that_of_the_judge_as_it_is_asked(
     agreement = summary["agreed"] / summary["labelled"]
     assert calibrated["before"]["agreement"] == pytest.approx(agreement, abs=1e-6)
     assert f"mean: agreement {100 * agreement:.1f}%" in printed
-    (card,) = (tell(directory, "base") for tell in PARTS.values())
+    card = PARTS["Fitted weights"](directory, "base")
     assert f"Plain mean: agreement {100 * agreement:.1f}%" in card
 
     verdicts = Counter(json.loads(line)["verdict"] for line in (place / "verdicts.jsonl").read_text().splitlines())

@@ -511,3 +511,28 @@ def test_a_label_that_is_a_number_is_a_reference_as_its_text_is() -> None:
         by_number = anchored.post("/get_reward", json=body).json()
         assert by_number["rewards"] == [0.0, 1.0], "against three digits"
         assert anchored.post("/get_reward", json=body | {"labels": ["123", "123"]}).json() == by_number
+
+
+class Deciding(LongerJudge):
+    """Decides where one response is at least three characters longer."""
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        predictions = []
+        for comparison, prediction in zip(comparisons, super().compare_all(comparisons, seed), strict=True):
+            distance = abs(len(comparison.response_a) - len(comparison.response_b))
+            predictions.append(replace(prediction, decision="decided" if distance >= 3 else "undecided"))
+        return predictions
+
+
+def test_what_is_decided_is_said_by_both_endpoints() -> None:
+    with client_of(Deciding()) as client:
+        verdict = client.post("/v1/judge", json=ROW).json()
+        close = client.post("/v1/judge", json=ROW | {"response_b": "Because!!"}).json()
+        assert (verdict["decision"], close["decision"]) == ("decided", "undecided")
+        responses = [{"output": [{"type": "message", "content": text}]} for text in ("Because.", "No.", "Because!!")]
+        history = [{"role": "user", "content": "Why?"}]
+        answer = client.post("/compare", json={"conversation_history": history, "response_objs": responses}).json()
+        assert answer["metrics"]["undecided"] == 1
+        assert [result["decided"] for result in answer["comparison_results"]] == [1.0, 0.0, 1.0]
+    with client_of(LongerJudge()) as client:
+        assert client.post("/v1/judge", json=ROW).json()["decision"] is None

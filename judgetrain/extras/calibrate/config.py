@@ -1,0 +1,32 @@
+"""Stage calibrate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.keys import key
+
+
+@dataclass
+class CalibrateConfig:
+    """Stage calibrate: weights of criteria, or with an error the thresholds that promise it."""
+
+    error: float | None = key(
+        None,
+        "choose from which margin or score on the judge decides, so that at most this share of what it decides is "
+        "wrong; None: fit weights",
+        above=0.0,
+        high=0.5,
+    )
+    delta: float = key(
+        0.1,
+        "the chance of labelled rows for which more than calibrate.error is wrong, at most",
+        above=0.0,
+        high=0.5,
+        active_if=lambda c: c.error is not None,
+    )
+    passes: str | None = key(
+        None,
+        "the lowest level of single responses' labels that passes, as rows write it (4); needed for more than two",
+        active_if=lambda c: c.error is not None,
+    )

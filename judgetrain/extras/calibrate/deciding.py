@@ -1,0 +1,185 @@
+"""Thresholds of what a judge decides, chosen on labelled rows that it is asked about as stage judge asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.labelled import OVERALL, Scale
+from judgetrain.data.prompt_keys import conversation_starts, prompt_key
+from judgetrain.engines.answers import spending
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.calibrate.promise import pair_thresholds, score_thresholds, upper_bound
+from judgetrain.judges.deciding import DECIDED, Thresholds, Units
+from judgetrain.judges.factory import Models
+from judgetrain.judging.items import JudgedRow
+from judgetrain.judging.stage import check_rows, judge_of, shard_of
+from judgetrain.judging.votes import labels_that_count
+
+if TYPE_CHECKING:
+    from judgetrain.extras.calibrate.stages import CalibrateSettings
+
+JUDGED = "judged"
+"""The name of the shards."""
+
+
+def choose_thresholds(
+    items: Sequence[JudgedRow], settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun
+) -> None:
+    """Judge labelled rows, choose thresholds on them, and write ``decided.json``.
+
+    Args:
+        items: all rows.
+        settings: of the stage.
+        inputs: directories of this run's judges, by stage.
+        out: the stage's run.
+    """
+    check_rows(items, settings)
+    single = any(item.group is not None for item in items)
+    labelled = _labelled_responses(items) if single else _labelled_pairs(items, out)
+    if not labelled:
+        raise DataError(
+            f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with "
+            "verdicts.source.fields={label: COLUMN}"
+        )
+    scale = labelled[0].scales.get(OVERALL)
+    # Before anything is judged, which may be paid for.
+    passing_level = 0
+    if scale is not None:
+        passing_level = level_that_passes(scale, settings.calibrate.passes)
+    with spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        options = models.options(settings.method, settings.method.most or 1)
+        with judge_of(models, settings) as judge:
+            process = shard_of(settings.method, judge, settings, scored=single, labelled=single)
+            spread = budget is None
+            size = settings.verdicts.shard_size
+            out.sharded(JUDGED, labelled, size, process, "rows", load=judge, spread=spread)
+    rows = first_of_each_prompt(list(read_rows(out.directory, JUDGED)))
+    if len(rows) < len(labelled):
+        out.log(f"calibrate: of {len(labelled)} labelled rows {len(rows)} count, one of each prompt")
+    if scale is not None:
+        thresholds = of_responses(rows, scale, passing_level, settings)
+    else:
+        by_weights = options.fitted is not None and not options.fitted.single
+        thresholds = of_pairs(rows, "log_odds" if by_weights else "points", settings)
+    thresholds.save(out.directory)
+    out.tell(thresholds_told(thresholds))
+    if thresholds.decided:
+        out.log(f"calibrate: judge.decided={out.directory / DECIDED}")
+
+
+def _labelled_pairs(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow]:
+    """Return the rows of pairs that can be judged and have a label that counts, with it."""
+    counting = labels_that_count(items, lambda line: out.log(f"calibrate: {line}"))
+    labelled = []
+    for item in items:
+        label = counting.get(item.comparison.id, item.comparison.label)
+        # An empty response loses by rule, so that nothing of it is promised.
+        if item.failure is None and item.comparison.forfeit is None and label:
+            labelled.append(replace(item, comparison=replace(item.comparison, label=label)))
+    return labelled
+
+
+def _labelled_responses(items: Sequence[JudgedRow]) -> list[JudgedRow]:
+    """Return the rows of single responses with a label of the response as a whole."""
+    return [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
+
+
+def first_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first row of each prompt: rows on one prompt are no independent draws, which the bound takes."""
+    starts = conversation_starts([prompt_key(row) or ("row", str(place)) for place, row in enumerate(rows)])
+    first = {}
+    for row, start in zip(rows, starts, strict=True):
+        first.setdefault(start, row)
+    return list(first.values())
+
+
+def of_pairs(rows: Sequence[Mapping[str, Any]], units: Units, settings: CalibrateSettings) -> Thresholds:
+    """Return the thresholds of margins (ConfigError: the judge gives none; DataError: too few labels)."""
+    config = settings.calibrate
+    assert config.error is not None
+    margins = []
+    for row in rows:
+        has_verdict = row["verdict"] in ("A", "B", "tie")
+        margins.append(row["margin"] if has_verdict else None)
+    if any(row["verdict"] in ("A", "B") for row in rows) and all(row["margin"] is None for row in rows):
+        raise ConfigError(
+            f"verdicts.judge={settings.verdicts.judge}: it gives verdicts without a margin, which thresholds are of; "
+            "branching and pointwise judges give one"
+        )
+    right = [row["verdict"] == row["label"] for row in rows]
+    return pair_thresholds(margins, right, units, config.error, config.delta)
+
+
+def of_responses(
+    rows: Sequence[Mapping[str, Any]], scale: Scale, passing_level: int, settings: CalibrateSettings
+) -> Thresholds:
+    """Return the thresholds of scores (DataError: too few labels, or labels that are all alike)."""
+    config = settings.calibrate
+    assert config.error is not None
+    middle = (scale.scores[passing_level - 1] + scale.scores[passing_level]) / 2
+    passed = [scale.level(row["label"]) >= passing_level for row in rows]
+    name = scale.names[passing_level]
+    return score_thresholds([row["score"] for row in rows], passed, middle, config.error, config.delta, name)
+
+
+def level_that_passes(scale: Scale, name: str | None) -> int:
+    """Return the number of the lowest level that passes (ConfigError: no such level, or none is named)."""
+    names = ", ".join(scale.names)
+    if name is None:
+        if scale.has_two_levels:
+            return 1
+        raise ConfigError(
+            f"calibrate.error: labels have the {len(scale.names)} levels {names}, and what decides is a pass or a "
+            "fail: name the lowest level that passes with calibrate.passes"
+        )
+    # The worst level cannot be the lowest one that passes: nothing would fail.
+    if name not in scale.names[1:]:
+        raise ConfigError(f"calibrate.passes={name!r}: allowed are {', '.join(scale.names[1:])}")
+    return scale.names.index(name)
+
+
+def thresholds_told(thresholds: Thresholds) -> Iterator[str]:
+    """Yield the lines at the stage's end."""
+    if not thresholds.decided:
+        yield (
+            f"nothing is decided: not even where the judge is surest can it be promised that at most "
+            f"{thresholds.error:.0%} of its answers are wrong ({thresholds.n} labels)"
+        )
+        return
+    bound = upper_bound(thresholds.wrong, thresholds.decided, thresholds.delta)
+    yield (
+        f"decided {_where(thresholds)}: {thresholds.decided} of {thresholds.n} labelled rows, {thresholds.wrong} of "
+        f"them wrong (with a chance of {1 - thresholds.delta:g} at most {bound:.1%} are)"
+    )
+    yield f"left to a person or a stronger judge: {thresholds.undecided:.1%}"
+
+
+def _where(thresholds: Thresholds) -> str:
+    """Return in words where a judge decides."""
+    if not thresholds.of_scores:
+        unit = "nats" if thresholds.units == "log_odds" else "points"
+        return f"from a margin of {thresholds.margin or 0.0:.2f} {unit} on"
+    parts = []
+    if thresholds.high is not None:
+        parts.append(f"a pass ({thresholds.passes}) from a score of {thresholds.high:.3f} on")
+    if thresholds.low is not None:
+        parts.append(f"a fail down from {thresholds.low:.3f}")
+    return ", ".join(parts)
+
+
+def thresholds_card(directory: Path, judge: str) -> str:
+    """Return the section of a judge's card on the thresholds chosen for it; empty for another stage's artifact."""
+    if not (directory / DECIDED).is_file():
+        return ""
+    thresholds = Thresholds.load(directory, "thresholds")
+    lines = list(thresholds_told(thresholds))
+    return (
+        f"Promised: with a chance of {1 - thresholds.delta:g} at most {thresholds.error:.0%} of what is decided is "
+        f"wrong, on rows like the labelled ones. {lines[0][0].upper()}{'. '.join(lines)[1:]}."
+    )

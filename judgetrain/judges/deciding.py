@@ -1,0 +1,105 @@
+"""Thresholds above and below which a judge's answer counts as decided, as stage calibrate writes them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.errors import ConfigError
+
+DECIDED = "decided.json"
+"""The file of thresholds, which users may put into a trained judge's directory."""
+
+Decision = Literal["decided", "undecided"]
+"""Whether an answer is certain enough to be taken without a person or a stronger judge."""
+
+Units = Literal["points", "log_odds", "score"]
+"""What thresholds are compared with: a mean margin, -4 to 4; a fitted margin, nats; or a response's score, 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """When a judge decides, and the promise that was made for it.
+
+    With a chance of at least 1 - ``delta`` over the labelled rows, at most a share ``error`` of all that is decided is
+    wrong. Of single responses this holds for passes and for fails, each.
+
+    Args:
+        units: what the thresholds are compared with.
+        error: the promised share of wrong answers among decided ones, at most.
+        delta: the chance of labelled rows for which the promise does not hold, at most.
+        n: labelled rows, one a prompt, that the thresholds were chosen on.
+        undecided: share of these rows that is left undecided.
+        decided: how many of them are decided.
+        wrong: how many of the decided ones are wrong.
+        margin: of pairs, the least distance of a margin from 0 that decides; None: no margin does.
+        high: of single responses, the lowest score that passes; None: no score does.
+        low: of single responses, the highest score that fails; None: no score does.
+        passes: of single responses, the lowest level that is a pass.
+    """
+
+    units: Units
+    error: float
+    delta: float
+    n: int
+    undecided: float
+    decided: int
+    wrong: int
+    margin: float | None = None
+    high: float | None = None
+    low: float | None = None
+    passes: str = ""
+
+    @property
+    def of_scores(self) -> bool:
+        """Return whether they are about scores of single responses, and not about margins of pairs."""
+        return self.units == "score"
+
+    def of_margin(self, margin: float | None) -> Decision:
+        """Return whether a margin decides; None, where nothing could be read or the orders differ, does not."""
+        if margin is None or self.margin is None or abs(margin) < self.margin:
+            return "undecided"
+        return "decided"
+
+    def of_score(self, score: float | None) -> Decision:
+        """Return whether a score decides; None, where nothing could be read, does not."""
+        return "undecided" if self.passed(score) is None else "decided"
+
+    def passed(self, score: float | None) -> bool | None:
+        """Return whether a response passes by its score; None where that is undecided."""
+        if score is None:
+            return None
+        if self.high is not None and score >= self.high:
+            return True
+        if self.low is not None and score <= self.low:
+            return False
+        return None
+
+    def save(self, directory: Path) -> None:
+        """Write the thresholds as ``decided.json``."""
+        write_json_atomic(directory / DECIDED, asdict(self))
+
+    @classmethod
+    def load(cls, path: str | Path, key: str = "judge.decided") -> Thresholds:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            path: the file, or its directory.
+            key: the configuration key that names it, for the message.
+
+        Raises:
+            ConfigError: there is no such file, or it is another one.
+        """
+        try:
+            file = Path(path).expanduser()
+            if file.is_dir():
+                file = file / DECIDED
+            thresholds = cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(f"{key}={path}: expected the {DECIDED} of stage calibrate ({error})") from error
+        if thresholds.units not in get_args(Units):
+            raise ConfigError(f"{key}={path}: units={thresholds.units!r}: allowed are {', '.join(get_args(Units))}")
+        return thresholds

@@ -1,0 +1,220 @@
+"""Thresholds with a promise: exact bounds, how often the promise holds, and what a judge with thresholds says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.engines import lazy_model
+from judgetrain.engines.base import Request
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.calibrate.promise import fewest, pair_thresholds, score_thresholds, upper_bound
+from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges.base import Prediction, Score
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.deciding import Thresholds
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.judging import judge_stage, lines
+from tests.builders.pipeline import configured
+from tests.builders.scripted import ScriptedEngine
+from tests.judges.test_reads_one import scored
+
+RESAMPLES = 1000
+ERROR = 0.1
+DELTA = 0.1
+MOST = DELTA + 2 * np.sqrt(DELTA * (1 - DELTA) / RESAMPLES)
+"""The most resamples whose error may be above the wanted one: two standard errors."""
+
+
+@pytest.mark.parametrize(("wrong", "n"), [(0, 22), (1, 40), (7, 90), (3, 3)])
+def test_the_bound_is_the_error_under_which_so_few_wrong_ones_have_a_chance_of_delta(wrong: int, n: int) -> None:
+    bound = upper_bound(wrong, n, DELTA)
+    if wrong == n:
+        assert bound == 1
+    else:
+        assert binom.cdf(wrong, n, bound) == pytest.approx(DELTA)
+
+
+def test_fewest_labels_are_those_of_which_none_may_be_wrong() -> None:
+    for error, delta in ((0.1, 0.1), (0.05, 0.1), (0.2, 0.05), (0.5, 0.5)):
+        n = fewest(error, delta)
+        assert (1 - error) ** n <= delta + 1e-12
+        assert (1 - error) ** (n - 1) > delta
+
+
+def test_a_promise_on_pairs_holds() -> None:
+    """Margins are even over 0 to 4 and the chance to be right rises with them: the error beyond one is an integral."""
+    rng = np.random.default_rng(7)
+    broken = 0
+    shares = []
+    for _ in range(RESAMPLES):
+        size = rng.uniform(0, 4, 200)
+        right = rng.random(200) < 0.5 + size / 8
+        margins = (size * rng.choice([-1, 1], 200)).tolist()
+        margin = pair_thresholds(margins, right.tolist(), "points", ERROR, DELTA).margin
+        if margin is not None:
+            # The mean of 1/2 - m/8 over m from the threshold to 4.
+            error = 0.5 - (margin + 4) / 16
+            broken += error > ERROR
+            shares.append(1 - margin / 4)
+    assert broken / RESAMPLES <= MOST
+    assert len(shares) > 0.5 * RESAMPLES and np.mean(shares) > 0.1, "a promise that decides nothing is none"
+
+
+def test_a_promise_on_single_responses_holds_for_passes_and_fails() -> None:
+    """Scores are the chance of a pass, but for a judge that flatters: it is so much lower in the upper half."""
+    rng = np.random.default_rng(8)
+    broken = 0
+    decided = 0
+    for _ in range(RESAMPLES):
+        scores = rng.random(300)
+        chances = np.where(scores > 0.5, scores - 0.05, scores)
+        passed = rng.random(300) < chances
+        thresholds = score_thresholds(scores.tolist(), passed.tolist(), 0.5, 2 * ERROR, DELTA, "pass")
+        wrong_passes = wrong_fails = 0.0
+        if thresholds.high is not None:
+            wrong_passes = 1 - ((1 + thresholds.high) / 2 - 0.05)
+        if thresholds.low is not None:
+            wrong_fails = thresholds.low / 2
+        broken += max(wrong_passes, wrong_fails) > 2 * ERROR
+        decided += thresholds.decided > 0
+    assert broken / RESAMPLES <= MOST
+    assert decided > 0.5 * RESAMPLES
+
+
+def test_a_promise_is_kept_by_a_judge_that_is_wrong_where_it_is_surest() -> None:
+    """Of the surest tenth 30% are wrong, and of no others: only beyond the first ninth of the rest is it below 10%."""
+    rng = np.random.default_rng(9)
+    broken = 0
+    for _ in range(RESAMPLES):
+        size = rng.uniform(0, 4, 300)
+        right = (size < 3.6) | (rng.random(300) < 0.7)
+        margin = pair_thresholds(size.tolist(), right.tolist(), "points", ERROR, DELTA).margin
+        if margin is not None:
+            broken += 0.3 * 0.4 / (4 - min(margin, 3.6)) > ERROR
+    assert broken / RESAMPLES <= MOST
+
+
+def test_log_odds_are_thresholds_in_nats() -> None:
+    margins = [float(m) for m in np.linspace(-6, 6, 200)]
+    right = [abs(m) > 2 for m in margins]
+    thresholds = pair_thresholds(margins, right, "log_odds", ERROR, DELTA)
+    assert thresholds.margin is not None and 1 < thresholds.margin < 2.2
+    decided = [m for m in margins if thresholds.of_margin(m) == "decided"]
+    assert len(decided) == thresholds.decided
+    assert sum(abs(m) <= 2 for m in decided) == thresholds.wrong
+
+
+def test_too_few_labels_say_how_many_are_needed() -> None:
+    with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*; found 3"):
+        pair_thresholds([1.0, 2.0, 3.0, None], [True] * 4, "points", ERROR, DELTA)
+    with pytest.raises(DataError, match="needs at least 29 .* 0.5 or higher, or as many lower ones.*found 2 and 1"):
+        score_thresholds([0.6, 0.7, 0.1], [True, False, False], 0.5, ERROR, DELTA, "pass")
+    with pytest.raises(DataError, match="all 40 labels are a pass, .* label others, too"):
+        score_thresholds([0.6] * 40, [True] * 40, 0.5, ERROR, DELTA, "pass")
+
+
+def test_thresholds_of_another_judge_are_refused(tmp_path: Path) -> None:
+    thresholds = pair_thresholds([3.0] * 40, [True] * 40, "log_odds", ERROR, DELTA)
+    with pytest.raises(ConfigError, match="judge.decided: its thresholds are of margins in log_odds"):
+        JudgeOptions(thresholds=thresholds)
+    (tmp_path / "decided.json").write_text('{"weights": {}}')
+    with pytest.raises(ConfigError, match="judge.decided=.*expected the decided.json of stage calibrate"):
+        Thresholds.load(tmp_path)
+
+
+def test_a_decision_stands_on_the_first_line() -> None:
+    prediction = Prediction(
+        comparison_id="c", method="m", verdict_ab="A", verdict_ba="A", margin=2.0, decision="decided"
+    )
+    assert str(prediction) == "A (margin +2.00), decided"
+    assert str(Score(value=0.9, decision="decided", passes=True)) == "score 0.90, decided: pass"
+    assert str(Score(value=0.5, decision="undecided")) == "score 0.50, undecided"
+
+
+def pairs(n: int) -> list[dict[str, Any]]:
+    """Return rows whose longer response is the better one, but for those of about one length, whose labels change."""
+    rows = []
+    for place in range(n):
+        a, b = 1 + place % 5, 1 + place // 5 % 5
+        label = "A" if a > b else "B"
+        if abs(a - b) <= 1:
+            label = "AB"[place % 2]
+        rows.append({"query": f"q{place}", "response_a": "a " * a, "response_b": "b " * b, "label": label})
+    return rows
+
+
+def test_the_stage_writes_thresholds_and_the_judge_decides_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
+    source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', pairs(150))}"
+    words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base@2", source]
+    directory = Pipeline(configured(*words, "calibrate.error=0.1"), Console()).run("calibrate")
+    thresholds = Thresholds.load(directory)
+    assert thresholds.units == "points" and thresholds.n == 150 and thresholds.margin is not None
+    assert 1 < thresholds.margin <= 2 and thresholds.wrong == 0
+    assert not (directory / "fitted.json").exists()
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"left to a person or a stronger judge: {thresholds.undecided:.1%}" in output
+    assert "at most 10% of what is decided is wrong" in PARTS["Decided or undecided"](directory, "base")
+
+    used = judge_stage(tmp_path / "out", source, f"judge.decided={directory}/decided.json", judge="base@2")
+    rows = list(read_rows(used, "verdicts"))
+    decided = [row for row in rows if row["decision"] == "decided"]
+    assert len(decided) == thresholds.decided < len(rows)
+    assert all(row["verdict"] == row["label"] for row in decided)
+    summary = json.loads((used / "summary.json").read_text())
+    assert summary["decisions"] == {
+        "decided": len(decided), "undecided": 150 - len(decided), "labelled": len(decided), "wrong": 0,
+    }  # fmt: skip
+    assert f"decided: {len(decided)} of 150" in " ".join(capsys.readouterr().out.split())
+
+    few = f"verdicts.source.path={lines(tmp_path / 'few.jsonl', pairs(3))}"
+    with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*found"):
+        Pipeline(configured(*words[:-1], few, "calibrate.error=0.1"), Console()).run("calibrate")
+    with pytest.raises(ConfigError, match="verdicts without a margin"):
+        Pipeline(configured(*words[:3], "verdicts.judge=longer", source, "calibrate.error=0.1"), Console()).run(
+            "calibrate"
+        )
+
+
+def by_words(request: Request, occurrence: int) -> str:
+    """Score a response by its number of words."""
+    return f"Score: {len(request.slots['response'].split())}\nAnalysis: x"
+
+
+def test_single_responses_pass_fail_or_are_left_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(by_words))
+    (tmp_path / "r.yaml").write_text("- {name: Length, text: it is long, guideline: g}\n")
+    rows = []
+    for place in range(200):
+        words = 1 + place % 5
+        label = words
+        # Those of the middle are 2 or 4 to people, as chance has it.
+        if words == 3:
+            label = (2, 4)[place % 2]
+        rows.append({"query": f"q{place}", "response": "a " * words, "label": label})
+    settings = [
+        f"criteria={tmp_path / 'r.yaml'}", "judge.score=parsed", "judge.reads=one",
+        f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}",
+    ]  # fmt: skip
+    words_of_run = [
+        "recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base",
+        "calibrate.error=0.1", *settings,
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="name the lowest level that passes with calibrate.passes"):
+        Pipeline(configured(*words_of_run), Console()).run("calibrate")
+    with pytest.raises(ConfigError, match="calibrate.passes='1': allowed are 2, 3, 4, 5"):
+        Pipeline(configured(*words_of_run, "calibrate.passes='1'"), Console()).run("calibrate")
+    directory = Pipeline(configured(*words_of_run, "calibrate.passes='4'"), Console()).run("calibrate")
+    judged = judge_stage(tmp_path / "out", *settings, f"judge.decided={directory}", judge="base")
+    for row in read_rows(judged, "scores"):
+        expected = {0.0: False, 0.25: False, 0.75: True, 1.0: True}.get(row["score"])
+        assert row["passes"] is expected
+        assert row["decision"] == ("undecided" if expected is None else "decided")
