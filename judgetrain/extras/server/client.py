@@ -174,7 +174,14 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
         cost[name] = float("nan") if number is None else number
     reasons = tuple(Reason(**reason) for reason in row["reasons"])
     if "value" in row:
-        return Score(value=row["value"], failures=row["failures"], cost=Cost(**cost), reasons=reasons)
+        return Score(
+            value=row["value"],
+            failures=row["failures"],
+            cost=Cost(**cost),
+            reasons=reasons,
+            decision=row.get("decision"),
+            passes=row.get("passes"),
+        )
     fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     fields |= {"cost": Cost(**cost), "reasons": reasons}
     return Prediction(comparison_id=row["id"], method=row["judge"], **fields)

@@ -529,7 +529,7 @@ def test_what_is_decided_is_said_by_both_endpoints() -> None:
         verdict = client.post("/v1/judge", json=ROW).json()
         close = client.post("/v1/judge", json=ROW | {"response_b": "Because!!"}).json()
         assert (verdict["decision"], close["decision"]) == ("decided", "undecided")
-        responses = [{"output": [{"type": "message", "content": text}]} for text in ("Because.", "No.", "Because!!")]
+        responses = [nemo(text) for text in ("Because.", "No.", "Because!!")]
         history = [{"role": "user", "content": "Why?"}]
         answer = client.post("/compare", json={"conversation_history": history, "response_objs": responses}).json()
         assert answer["metrics"]["undecided"] == 1
