@@ -24,10 +24,10 @@ Step = Literal[
     "pair",
 ]
 """The step of a judge, or of another user of engines, that a request belongs to."""
-FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
+FinishReason = Literal["stop", "length", "no_content", "reasoning_alone", "too_long", "error"]
 LOGPROBS = 20
 """How many of the likeliest tokens are requested for candidates' probabilities; most servers allow no more."""
-UNANSWERED = frozenset({"no_content", "too_long", "error"})
+UNANSWERED = frozenset({"no_content", "reasoning_alone", "too_long", "error"})
 """Finish reasons without a text. Asking again does not help: the engine has retried what can be."""
 
 
@@ -128,7 +128,8 @@ class Completion:
     - ``stop``: the end token or a stop string.
     - ``length``: ``max_new_tokens`` was reached, or something else kept the text from its normal end.
     - ``too_long``: the prompt and ``max_new_tokens`` exceed the context; nothing was generated, and nothing was cut.
-    - ``no_content``: the answer holds nothing, as a refusal or reasoning alone; it is paid for where answers are.
+    - ``no_content``: the answer holds nothing, as a refusal; it is paid for where answers are.
+    - ``reasoning_alone``: all of the answer stands in the reasoning, which the server shows apart; it is paid for, too.
     - ``error``: the engine gave up on this request.
 
     Args:

@@ -36,7 +36,7 @@ from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction, listed
 from judgetrain.judges.method import JUDGE_STAGES, Method
-from judgetrain.judges.settings import EXTERNAL, too_long_hint
+from judgetrain.judges.settings import EXTERNAL, unread_hint
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
 
 Link = tuple[str, str]
@@ -261,7 +261,7 @@ def _measure_responses(
         for score in result.scores:
             failures.update(score.failures)
         if failures:
-            hint = too_long_hint(failures)
+            hint = unread_hint(failures)
             remedy = f"; {hint}" if hint else ""
             who = f"{benchmark.name}: {result.method}"
             out.log(f"evaluate: {who}: judgments not read: {listed(failures)}{remedy}", keep=True)

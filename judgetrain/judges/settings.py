@@ -259,6 +259,30 @@ def check_asking(engine: EngineConfig, constrained: str = "") -> None:
         check_package("xgrammar", f"an enforced form ({constrained})")
 
 
+def unread_hint(failures: Mapping[str, int]) -> str | None:
+    """Return what to do where judgments have no text to read, in a line each; None where all have.
+
+    Args:
+        failures: how many judgments of predictions could not be read, by reason.
+    """
+    hints = [hint for hint in (reasoning_hint(failures), too_long_hint(failures)) if hint]
+    return "\n".join(hints) or None
+
+
+def reasoning_hint(failures: Mapping[str, int]) -> str | None:
+    """Return a hint where all of an answer stands in the reasoning; None without such answers. ``failures`` as above.
+
+    The judge did keep to its form, perhaps, and the server put what it said elsewhere.
+    """
+    count = sum(number for reason, number in failures.items() if reason.rpartition(":")[2] == "reasoning_alone")
+    if not count:
+        return None
+    return (
+        f"{count} reasoning_alone: all of the answer stands in the reasoning (reasoning_content), which is not read: "
+        "start the server without its reasoning parser, have the model not think, or raise max_new_tokens"
+    )
+
+
 def too_long_hint(failures: Mapping[str, int]) -> str | None:
     """Return a hint where comparisons did not fit into the context; None where all did.
 

@@ -15,7 +15,7 @@ from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Reason, Score, criterion_key, listed
-from judgetrain.judges.settings import too_long_hint
+from judgetrain.judges.settings import unread_hint
 from judgetrain.rubrics import is_above
 from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
@@ -377,7 +377,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     yield from decisions_told(summary["decisions"])
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
-        hint = too_long_hint(summary["unreadable"])
+        hint = unread_hint(summary["unreadable"])
         if hint is None and summary["partly_read"]:
             hint = (
                 f"{summary['partly_read']} comparisons have no verdict since some of the given criteria were not read; "
@@ -504,7 +504,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:
-        hint = too_long_hint(unreadable)
+        hint = unread_hint(unreadable)
         if hint is None and not scores:
             hint = UNTRAINED
         line = f"judgments not read: {listed(unreadable)}"

@@ -188,6 +188,14 @@ FILTERED = {
         {"choices": [{"message": {"content": "", "reasoning_content": "A. [[A]]"}, "finish_reason": "stop"}]},
         "all of it stands in the reasoning",
     ),
+    "reasoning and line ends": (
+        {"choices": [{"message": {"content": "\n\n", "reasoning": "A. [[A]]"}, "finish_reason": "stop"}]},
+        "all of it stands in the reasoning",
+    ),
+    "a cut thought": (
+        {"choices": [{"message": {"content": None, "reasoning_content": "A"}, "finish_reason": "length"}]},
+        "raise max_new_tokens",
+    ),
 }
 
 
@@ -196,7 +204,8 @@ def test_an_answer_without_content_is_the_request_s_and_says_why(server, engine,
     answer, reason = FILTERED[what]
     server.faults["q"] = [(200, {}, json.dumps(answer))] * 9
     done, other = engine.generate([ask("q"), ask("other")], seed=1)
-    assert done.finish_reason == "no_content" and reason in done.error
+    expected = "no_content" if what.startswith("no ") else "reasoning_alone"
+    assert done.finish_reason == expected and reason in done.error
     assert (other.text, server.tries["q"]) == ("you said other", 1)
 
 

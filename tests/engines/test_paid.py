@@ -117,14 +117,15 @@ def test_an_answer_without_content_is_paid_once_kept_counted_and_finishes(
     what: str, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     message, why = NOTHING[what]
+    reason = "reasoning_alone" if what == "reasoning" else "no_content"
     server.faults["question 3"] = [reply(**message)] * 99
     out = paid(server, tmp_path, number=8)
     rows = list(read_rows(out.directory, "rows"))
-    assert [row["finish_reason"] for row in rows] == ["stop"] * 3 + ["no_content"] + ["stop"] * 4
+    assert [row["finish_reason"] for row in rows] == ["stop"] * 3 + [reason] + ["stop"] * 4
     assert why in rows[3]["error"]
     assert f"1 of 8 requests have no answer: {rows[3]['error']}" in caplog.text
     assert server.tries["question 3"] == 1
-    assert markers_of(out.directory, "rows")[0]["counts"]["dropped"] == {"no_content": 1}
+    assert markers_of(out.directory, "rows")[0]["counts"]["dropped"] == {reason: 1}
     assert out.notes["spent"]["generated_tokens"] == 3 * 8
     paid(server, tmp_path, "b", 8)
     assert server.tries["question 3"] == 1, "it is kept"

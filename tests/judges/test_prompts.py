@@ -20,7 +20,7 @@ from judgetrain.judges.prompting.prompts import (
     packaged_sets,
     quoted,
 )
-from judgetrain.judges.settings import too_long_hint
+from judgetrain.judges.settings import too_long_hint, unread_hint
 from judgetrain.judging.rows import JudgingCost, summary_of, verdicts_told
 from tests.builders.scripted import comparison
 
@@ -253,6 +253,18 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
     lines = verdicts_told(summary_of([row], "base", ONE_CALL))
     assert any("take recipe=untrained criteria=FILE or a tuned model, or train it" in str(line) for line in lines)
+
+
+@pytest.mark.parametrize("step", ["", "judgment:"])
+def test_answers_that_stand_in_the_reasoning_are_told_with_their_share(step: str) -> None:
+    unreadable = {"verdict": "unreadable", "label": None, "failure": None}
+    rows = [unreadable | {"failures": {f"{step}reasoning_alone": 2}}, unreadable | {"failures": {"no_verdict": 2}}]
+    told = [str(line) for line in verdicts_told(summary_of(rows, "dpo", ONE_CALL))]
+    assert any(line.startswith("2 reasoning_alone: all of the answer stands in the reasoning") for line in told)
+    assert not any("keeps to no form" in line for line in told), "its form was not looked at"
+    assert unread_hint({"no_verdict": 2}) is None
+    both = unread_hint({"reasoning_alone": 1, "criteria:too_long": 1})
+    assert both is not None and len(both.splitlines()) == 2
 
 
 def test_a_rubric_that_was_read_in_part_is_said_with_the_key() -> None:

@@ -26,8 +26,8 @@ UNSPACED = 0x2E80
 def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Completion:
     """Return the completion in a parsed answer.
 
-    An answer without content (a refusal, a filter, or reasoning alone) is a completion too: its ``finish_reason`` is
-    ``no_content``, and ``error`` says why. So is one to a prompt that the server has cut, with ``too_long``. Token
+    An answer without content is a completion too: its ``finish_reason`` is ``reasoning_alone``, or ``no_content`` after
+    a refusal or filter, and ``error`` says why. So is one to a prompt that the server has cut, with ``too_long``. Token
     counts that the server leaves out, or that cannot be right, are estimated on the safe side.
 
     Args:
@@ -55,7 +55,10 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
             f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
             **counts,
         )
-    if not content and (content is None or _reasoning(message)):
+    # Servers that take the reasoning apart leave the line ends behind it.
+    if _reasoning(message) and not (content or "").strip():
+        return base.Completion(finish_reason="reasoning_alone", error=_no_content_reason(message, finish), **counts)
+    if content is None:
         return base.Completion(finish_reason="no_content", error=_no_content_reason(message, finish), **counts)
 
     sampling = request.sampling

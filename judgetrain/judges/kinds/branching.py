@@ -34,7 +34,7 @@ from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResult
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
-from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, too_long_hint
+from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint
 from judgetrain.judges.trees.grow import Shape, Steer, grow
 from judgetrain.judges.trees.schema import (
     OTHER,
@@ -654,7 +654,7 @@ def read_trees(
     failures: Counter[str] = Counter()
     for prediction in predictions[max(predictions)]:
         failures.update(prediction.failures)
-    return KindResults(predictions=predictions, trees=trees, message=too_long_hint(failures) or "", lasting=True)
+    return KindResults(predictions=predictions, trees=trees, message=unread_hint(failures) or "", lasting=True)
 
 
 def trees_on(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
