@@ -46,7 +46,7 @@ class EvaluateSettings(ModelSettings):
         for method in self.evaluated:
             methods.append(method)
             methods.append(method.asked_as)
-        return list(dict.fromkeys(methods))
+        return self.with_members(methods)
 
     @property
     def resampling(self) -> Resampling:

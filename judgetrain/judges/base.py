@@ -64,6 +64,11 @@ def _cost_in(row: Mapping[str, Any]) -> Cost:
     return Cost(**cost)
 
 
+def _steps_in(row: Mapping[str, Any]) -> tuple[Step, ...]:
+    """Return the members' answers in a row of :func:`as_data`; rows that were made before there were any have none."""
+    return tuple(Step.from_row(step) for step in row.get("steps", ()))
+
+
 Plan = Literal["shared", "independent"]
 """The plan of both orders: one list of criteria and its guidelines, or a list for each order."""
 
@@ -114,6 +119,30 @@ def criterion_key(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Step:
+    """The answer of one member of a cascade or a jury.
+
+    Args:
+        judge: the member's name.
+        answer: its verdict; of a single response None.
+        share: how far A is ahead, 0 to 1, or the single response's score; None where nothing could be read.
+        decision: whether it was taken as it is, by a cascade; None in a jury.
+        cost: of the member, as of the whole answer.
+    """
+
+    judge: str
+    answer: BothOrders | None
+    share: float | None
+    decision: Decision | None = None
+    cost: Cost = Cost()
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Step:
+        """Return the step that :func:`as_data` wrote."""
+        return cls(**{**row, "cost": _cost_in(row)})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """The score of one response by a judge's criteria.
 
@@ -127,6 +156,7 @@ class Score:
         decision: whether the value is certain enough to be taken, by thresholds of stage calibrate; None: the judge has
             none, or the response is empty.
         passes: whether the response passes, where that is decided.
+        steps: the members' answers, of a cascade or a jury.
     """
 
     value: float | None
@@ -135,12 +165,13 @@ class Score:
     cost: Cost = field(default_factory=Cost)
     decision: Decision | None = None
     passes: bool | None = None
+    steps: tuple[Step, ...] = ()
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Score:
         """Return the score that :func:`as_data` wrote; a cost that is not known is NaN."""
         reasons = tuple(Reason(**reason) for reason in row["reasons"])
-        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons})
+        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row)})
 
     @property
     def by_criterion(self) -> dict[str, float]:
@@ -194,6 +225,7 @@ class Prediction:
             where no criterion is given. Below ``judge.least_read`` the order has no verdict.
         decision: whether the verdict is certain enough to be taken, by thresholds of stage calibrate; None: the judge
             has none, or a response is empty and loses.
+        steps: the members' answers, of a cascade or a jury.
     """
 
     comparison_id: str
@@ -215,6 +247,7 @@ class Prediction:
     score_b: float | None = None
     share_read: float | None = None
     decision: Decision | None = None
+    steps: tuple[Step, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -259,7 +292,7 @@ class Prediction:
     def from_row(cls, row: Mapping[str, Any]) -> Prediction:
         """Return the prediction that :func:`as_data` wrote; a cost that is not known is NaN."""
         reasons = tuple(Reason(**reason) for reason in row["reasons"])
-        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons})
+        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row)})
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:

@@ -16,7 +16,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.deciding import DECIDED, Thresholds
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import did_you_mean, in_place, key, of_file, validate
+from judgetrain.keys import beside, did_you_mean, in_place, key, of_file, validate
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
@@ -50,6 +50,14 @@ Aggregation = Literal["vote", "mean", "fitted"]
 ``vote``: the side that more of them prefer; ``mean``: the side with the larger weighted mean of scores; ``fitted``: the
 side that fitted weights make the likelier one.
 """
+
+
+def _member_directory(text: str, owner: object) -> str | list[str | None] | None:
+    """Return the directory of the model that a member's name holds, as of other judges' names."""
+    # Imported at use, as methods read kinds, which read this module.
+    from judgetrain.judges.method import method_directory
+
+    return method_directory(text, owner)
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
@@ -236,6 +244,38 @@ class OnceConfig:
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
+@dataclass
+class MemberConfig:
+    """A member of a cascade or a jury."""
+
+    judge: str = key("", "the member, as in verdicts.judge", content=beside(_member_directory))
+    decided: str | None = key(
+        None, "in a cascade, decided.json by which its answers are decided; None: the judge's own", content=of_file
+    )
+
+
+@dataclass
+class PanelConfig:
+    """Several judges that answer as one."""
+
+    name: str = key("", "the judge is called cascade:NAME, or jury:NAME")
+    members: list[MemberConfig] = key([], "its members; a cascade asks them in this order")
+
+
+@dataclass
+class PanelsConfig:
+    """Judges that are made of several."""
+
+    judges: list[PanelConfig] = key([], "each with a name and members")
+
+    def named(self, name: str) -> PanelConfig | None:
+        """Return the entry of this name; None where there is none."""
+        for panel in self.judges:
+            if panel.name == name:
+                return panel
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """All about a judge but its model, its prompts and its name.
@@ -257,6 +297,7 @@ class JudgeOptions:
         rubric: the criteria of comparisons that bring none; None: the judge's own.
         once: prompts and sampling of a judge that is asked once.
         scorer: how a scorer computes its score.
+        members: of a cascade or a jury.
 
     Raises:
         ConfigError: more branches than criteria, or none, an unknown plan or aggregation, fitted weights without
@@ -279,6 +320,7 @@ class JudgeOptions:
     retries: int = 0
     once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
+    members: Sequence[MemberConfig] = ()
 
     def __post_init__(self) -> None:
         check_branches(self.branches, self.steps.criteria)

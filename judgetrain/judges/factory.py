@@ -53,9 +53,17 @@ class Models:
         options = self.options(method, branches)
         # Functions, so that a judge loads only the parts that it has.
         parts = Parts(
-            engine=lambda: self.engine(method), prompts=lambda: self.prompts(method, options), scorer=self._scorer
+            engine=lambda: self.engine(method),
+            prompts=lambda: self.prompts(method, options),
+            scorer=self._scorer,
+            judge=self._member,
         )
         return kind.build(method, options, parts)
+
+    def _member(self, text: str) -> Any:
+        """Return the judge of a member of a cascade or a jury."""
+        method = Method.parse(text)
+        return self.judge(method, method.most or 1)
 
     def _scorer(self, config: ScorerConfig) -> TokenScorer:
         """Return the model whose probabilities scorers read."""

@@ -9,6 +9,7 @@ from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import hub_id, snapshot
 from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Judge
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.kind import Arguments, Parts, judge_kind, unknown
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
@@ -60,7 +61,12 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
         assert arguments.model is not None
         return load_scorer(arguments.model)
 
-    return options, Parts(engine=load_engine, prompts=load_prompts, scorer=load_scorer)
+    def load_member(name: str) -> Judge:
+        from judgetrain.judges.factory import load_judge
+
+        return load_judge(name, engine=engine)
+
+    return options, Parts(engine=load_engine, prompts=load_prompts, scorer=load_scorer, judge=load_member)
 
 
 def _caller_engine(method: Method, engine: EngineConfig | None) -> EngineConfig:

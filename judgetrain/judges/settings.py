@@ -14,7 +14,7 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, criteria_of
+from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, PanelsConfig, criteria_of
 from judgetrain.judges.deciding import DECIDED
 from judgetrain.judges.kinds.kind import find_kind, kind_of
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
@@ -84,6 +84,8 @@ class ModelSettings(StageSettings):
     pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=is_read("pairwise"))
     pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=is_read("pointwise"))
     scorer: ScorerConfig | None = at("scorer", active_if=is_read("scorer"))
+    cascade: PanelsConfig | None = at("cascade", active_if=is_read("cascade"))
+    jury: PanelsConfig | None = at("jury", active_if=is_read("jury"))
     world: WorldConfig | None = at("dialogues.world", active_if=lambda settings: settings.uses_world)
     eval_comparisons: int | None = at(
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.uses_world
@@ -101,6 +103,18 @@ class ModelSettings(StageSettings):
     def methods(self) -> Sequence[Method]:
         """Return the methods whose models the stage may load."""
         return ()
+
+    def with_members(self, methods: Iterable[Method]) -> list[Method]:
+        """Return methods, each followed by the members of a cascade or jury, without repeats."""
+        listed: list[Method] = []
+        for method in methods:
+            listed.append(method)
+            kind = find_kind(method.kind)
+            panels = getattr(self, method.kind) if kind is not None and kind.panel else None
+            panel = panels.named(method.target) if panels is not None else None
+            if panel is not None:
+                listed.extend(Method.parse(member.judge) for member in panel.members)
+        return list(dict.fromkeys(listed))
 
     @property
     def uses_world(self) -> bool:

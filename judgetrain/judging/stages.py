@@ -29,8 +29,8 @@ class JudgeSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """Return the one method; none where ``verdicts.judge`` is empty, which the check refuses."""
-        return (self.method,) if self.verdicts.judge else ()
+        """Return the one method and its members; none where ``verdicts.judge`` is empty, which the check refuses."""
+        return self.with_members((self.method,) if self.verdicts.judge else ())
 
     @property
     def uses_world(self) -> bool:

@@ -12,7 +12,7 @@ import httpx2
 from judgetrain.engines.config import server_address
 from judgetrain.errors import EngineError
 from judgetrain.extras.server.config import LIMITS, TOKEN
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, Step
 from judgetrain.schema import Candidates, Comparison
 
 AGAIN = (429, 502, 503, 504)
@@ -181,9 +181,11 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
             reasons=reasons,
             decision=row.get("decision"),
             passes=row.get("passes"),
+            steps=tuple(Step.from_row(step) for step in row.get("steps", ())),
         )
     fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
-    fields |= {"cost": Cost(**cost), "reasons": reasons}
+    steps = tuple(Step.from_row(step) for step in row.get("steps", ()))
+    fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps}
     return Prediction(comparison_id=row["id"], method=row["judge"], **fields)
 
 

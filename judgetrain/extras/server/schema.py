@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
-from judgetrain.judges.base import BothOrders, Prediction, Reason
+from judgetrain.judges.base import BothOrders, Prediction, Reason, Step
 from judgetrain.judges.deciding import Decision
 from judgetrain.messages import is_of_answer, shown_text
 from judgetrain.rubrics import Rubric
@@ -215,6 +215,7 @@ class ScoreOut(BaseModel):
     reasons: tuple[Reason, ...]
     decision: Decision | None = Field(description="whether it decides, by the judge's thresholds; null without any")
     passes: bool | None = Field(description="whether the response passes, where that is decided")
+    steps: tuple[Step, ...] = Field(description="the members' answers, of a cascade or a jury")
 
 
 class VerdictsOut(BaseModel):

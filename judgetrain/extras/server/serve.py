@@ -57,7 +57,7 @@ def _settings(config: Config) -> JudgeSettings:
             f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked: set "
             "judge.reads=one, with a branching judge"
         )
-    check_directories(settings.engine, [method], "serve.judge")
+    check_directories(settings.engine, settings.methods, "serve.judge")
     return settings
 
 

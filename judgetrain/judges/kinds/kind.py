@@ -69,6 +69,11 @@ class Arguments:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
+def load_no_other(name: str) -> Judge:
+    """Refuse to load another judge, for callers whose judges have no members."""
+    raise ConfigError(f"{name!r}: judges with members cannot be loaded here")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """The parts of a judge besides its options; each is loaded when it is called for.
@@ -77,11 +82,13 @@ class Parts:
         engine: returns the engine of the model that the method names.
         prompts: returns the judge's prompt set.
         scorer: returns a model whose probabilities are read, given the settings of scorers.
+        judge: returns another judge, given its name.
     """
 
     engine: Callable[[], Engine]
     prompts: Callable[[], PromptSet]
     scorer: Callable[[ScorerConfig], TokenScorer]
+    judge: Callable[[str], Judge] = load_no_other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +219,8 @@ class Kind:
             follow a method's name, and ``evaluate.branches`` counts.
         rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
         learns: its methods learn from labelled pairs and are written ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
+        panel: its methods name an entry of the section of the kind's name, whose members are judges
+            (:class:`~judgetrain.judges.config.PanelsConfig`).
         published: its verdicts are nothing that a user could have without training: somebody else's, read from a file,
             or those of a reader who knows the truth.
         settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that it reads. The others are no part
@@ -239,6 +248,7 @@ class Kind:
     criteria: bool = False
     rates: bool = False
     learns: bool = False
+    panel: bool = False
     published: bool = False
     settings: tuple[str, ...] = ()
     asked_as: str = "{}"

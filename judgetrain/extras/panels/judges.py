@@ -1,0 +1,293 @@
+"""A cascade, which asks its next member about what is undecided, and a jury, which takes the mean of its members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
+from judgetrain.judges.config import JudgeOptions, MemberConfig
+from judgetrain.judges.deciding import Decision, Thresholds
+from judgetrain.judges.kinds.kind import Parts
+from judgetrain.judges.method import Method
+from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
+from judgetrain.schema import ORDERS, Candidates, Comparison, Verdict
+
+SCALE = HIGHEST - LOWEST
+"""The largest margin, points."""
+
+
+@dataclass
+class Member:
+    """One judge of several, which is loaded when it is first asked.
+
+    Args:
+        method: names it.
+        load: loads it.
+        thresholds: by which its answers are decided; None: it says so itself, or each readable verdict is.
+    """
+
+    method: Method
+    load: Callable[[str], Judge]
+    thresholds: Thresholds | None = None
+    _judge: Judge | None = None
+
+    @property
+    def judge(self) -> Judge:
+        """Return the judge."""
+        if self._judge is None:
+            self._judge = self.load(self.method.text)
+        return self._judge
+
+    @property
+    def name(self) -> str:
+        """Return its name in tables."""
+        return self.method.name
+
+    def close(self) -> None:
+        """Free its model, if it was loaded."""
+        if self._judge is not None:
+            self._judge.close()
+
+    def compare(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """Return its predictions on comparisons, by its own criteria unless it is asked by given ones."""
+        if self.method.criteria == "own":
+            comparisons = [replace(comparison, rubric=None) for comparison in comparisons]
+        return self.judge.compare_all(comparisons, seed)
+
+    def score(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
+        """Return its scores of single responses, each alone in its group."""
+        if self.method.criteria == "own":
+            groups = [replace(group, rubric=None) for group in groups]
+        return [score for (score,) in self.judge.score_all(groups, seed)]
+
+    def share(self, prediction: Prediction) -> float | None:
+        """Return how far A is ahead, 0 to 1: by fitted weights its probability, else by scores, else by the verdict."""
+        if prediction.verdict == "unreadable":
+            return None
+        margin = prediction.margin
+        if margin is None:
+            return 0.5 if prediction.verdict == "inconsistent" else SHARES[prediction.verdict]
+        options = getattr(self.judge, "options", None)
+        fitted = getattr(options, "fitted", None)
+        if fitted is not None and not fitted.single:
+            return logistic(margin)
+        return 0.5 + margin / (2 * SCALE)
+
+    def decision(self, prediction: Prediction) -> Decision:
+        """Return whether a verdict is taken without asking anybody else."""
+        if prediction.verdict not in ("A", "B", "tie"):
+            return "undecided"
+        if self.thresholds is not None:
+            return self.thresholds.of_margin(prediction.margin)
+        return prediction.decision or "decided"
+
+    def decided_score(self, score: Score) -> Score:
+        """Return a score with whether it is taken without asking anybody else."""
+        if self.thresholds is not None:
+            passes = self.thresholds.passed(score.value)
+            return replace(score, decision=self.thresholds.of_score(score.value), passes=passes)
+        if score.decision is not None:
+            return score
+        return replace(score, decision="undecided" if score.value is None else "decided")
+
+
+class _Panel(Judge):
+    """Several judges as one."""
+
+    def __init__(self, members: Sequence[Member], name: str) -> None:
+        self.members = members
+        self.name = name
+
+    def close(self) -> None:
+        """Free the members' models."""
+        for member in self.members:
+            member.close()
+
+    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """Return the score of each response of each group; each is asked about by itself."""
+        single = [replace(group, responses=(text,)) for group in groups for text in group.responses]
+        scores = iter(self._scores(single, seed))
+        return [[next(scores) for _ in group.responses] for group in groups]
+
+    def _scores(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
+        """Return the scores of single responses."""
+        raise NotImplementedError
+
+
+class CascadeJudge(_Panel):
+    """Asks its first member about everything, and each further one about what is undecided until then.
+
+    The last member's answer is taken as it is. An answer costs all the members that were asked.
+    """
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """Return a prediction for each comparison, of the first member that decides it."""
+        answers: dict[int, Prediction] = {}
+        steps: dict[int, list[Step]] = {place: [] for place in range(len(comparisons))}
+        waiting = list(steps)
+        for member in self.members:
+            if not waiting:
+                break
+            predictions = member.compare([comparisons[place] for place in waiting], seed)
+            for place, prediction in zip(waiting, predictions, strict=True):
+                # An empty response loses, whoever judges.
+                decision = "decided" if comparisons[place].forfeit else member.decision(prediction)
+                answers[place] = replace(prediction, decision=decision)
+                steps[place].append(_step(member, prediction, decision))
+            waiting = [place for place in waiting if answers[place].decision == "undecided"]
+        return [_combined(answers[place], steps[place], self.name) for place in steps]
+
+    def _scores(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
+        """Return the scores of single responses, of the first member that decides each."""
+        answers: dict[int, Score] = {}
+        steps: dict[int, list[Step]] = {place: [] for place in range(len(groups))}
+        waiting = list(steps)
+        for member in self.members:
+            if not waiting:
+                break
+            scores = member.score([groups[place] for place in waiting], seed)
+            for place, score in zip(waiting, scores, strict=True):
+                decided = member.decided_score(score)
+                # An empty response is worth nothing, whoever judges.
+                if not groups[place].responses[0].strip():
+                    decided = replace(score, decision="decided")
+                answers[place] = decided
+                steps[place].append(
+                    Step(judge=member.name, answer=None, share=score.value, decision=decided.decision, cost=score.cost)
+                )
+            waiting = [place for place in waiting if answers[place].decision == "undecided"]
+        return [
+            replace(answers[place], steps=tuple(steps[place]), cost=_sum(step.cost for step in steps[place]))
+            for place in steps
+        ]
+
+
+class JuryJudge(_Panel):
+    """Asks all of its members, and goes by the mean of their probabilities, or of their scores.
+
+    More than half of them must be readable.
+    """
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """Return a prediction for each comparison; its margin is in points, -4 to 4."""
+        by_member = [member.compare(comparisons, seed) for member in self.members]
+        predictions = []
+        for place, comparison in enumerate(comparisons):
+            answers = [of_member[place] for of_member in by_member]
+            predictions.append(self._verdict(comparison, answers))
+        return predictions
+
+    def _verdict(self, comparison: Comparison, answers: Sequence[Prediction]) -> Prediction:
+        """Return the jury's prediction by its members'."""
+        steps = []
+        shares = []
+        for member, answer in zip(self.members, answers, strict=True):
+            step = _step(member, answer, None)
+            steps.append(step)
+            if step.share is not None:
+                shares.append(step.share)
+        margin = None
+        summed = None
+        if 2 * len(shares) > len(answers):
+            margin = (fmean(shares) - 0.5) * 2 * SCALE
+            summed = verdict_of(margin, SCALE * EQUAL)
+        failures: Counter[str] = Counter()
+        for answer in answers:
+            failures.update(answer.failures)
+        prediction = Prediction.of(
+            comparison,
+            self.name,
+            _majority([answer.verdict_ab for answer in answers]) if summed is not None else None,
+            _majority([answer.verdict_ba for answer in answers]) if summed is not None else None,
+            margin=margin,
+            summed=summed,
+            judgments=sum(answer.judgments for answer in answers),
+            failures=dict(failures),
+            reasons=tuple(reason for answer in answers for reason in answer.reasons),
+        )
+        shown = any(answer.plan is not None for answer in answers)
+        return _with_steps(prediction, steps, self.name, shown)
+
+    def _scores(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
+        """Return the mean scores of single responses."""
+        by_member = [member.score(groups, seed) for member in self.members]
+        scores = []
+        for place in range(len(groups)):
+            answers = [of_member[place] for of_member in by_member]
+            values = [answer.value for answer in answers if answer.value is not None]
+            failures: Counter[str] = Counter()
+            steps = []
+            for member, answer in zip(self.members, answers, strict=True):
+                failures.update(answer.failures)
+                steps.append(Step(judge=member.name, answer=None, share=answer.value, cost=answer.cost))
+            scores.append(
+                Score(
+                    value=fmean(values) if 2 * len(values) > len(answers) else None,
+                    reasons=tuple(reason for answer in answers for reason in answer.reasons),
+                    failures=dict(failures),
+                    cost=_sum(answer.cost for answer in answers),
+                    steps=tuple(steps),
+                )
+            )
+        return scores
+
+
+def _majority(verdicts: Sequence[Verdict | None]) -> Verdict | None:
+    """Return the side that more verdicts of one order are for, a tie where as many are; None where none is readable."""
+    shares = [SHARES[verdict] for verdict in verdicts if verdict is not None]
+    if not shares:
+        return None
+    return verdict_of(fmean(shares) - 0.5, EQUAL)
+
+
+def _step(member: Member, prediction: Prediction, decision: Decision | None) -> Step:
+    """Return a member's answer on a comparison; its cost is that of both orders."""
+    return Step(
+        judge=member.name,
+        answer=prediction.verdict,
+        share=member.share(prediction),
+        decision=decision,
+        cost=prediction.whole_cost,
+    )
+
+
+def _combined(prediction: Prediction, steps: Sequence[Step], name: str) -> Prediction:
+    """Return a cascade's prediction, which is its last member's that was asked."""
+    return _with_steps(prediction, steps, name, prediction.plan is not None)
+
+
+def _with_steps(prediction: Prediction, steps: Sequence[Step], name: str, orders_shown: bool) -> Prediction:
+    """Return a prediction under a name, with its steps and their cost, half of it for either order that was shown."""
+    cost = _sum(step.cost for step in steps)
+    if orders_shown:
+        return replace(prediction, method=name, steps=tuple(steps), plan="shared", cost=cost * (1 / len(ORDERS)))
+    return replace(prediction, method=name, steps=tuple(steps), plan=None, cost=cost)
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    """Return the sum of costs."""
+    return sum(costs, Cost())
+
+
+def _members(members: Sequence[MemberConfig], parts: Parts) -> list[Member]:
+    """Return the members of a configuration."""
+    made = []
+    for member in members:
+        thresholds = None
+        if member.decided is not None:
+            thresholds = Thresholds.load(member.decided, "decided")
+        made.append(Member(Method.parse(member.judge), parts.judge, thresholds))
+    return made
+
+
+def build_cascade(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+    """Return the cascade of a method."""
+    return CascadeJudge(_members(options.members, parts), method.name)
+
+
+def build_jury(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+    """Return the jury of a method."""
+    return JuryJudge(_members(options.members, parts), method.name)

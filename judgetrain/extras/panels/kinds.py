@@ -1,0 +1,25 @@
+"""The kinds ``cascade:NAME`` and ``jury:NAME``: several judges as one, named in a section of the kind's name."""
+
+from judgetrain.judges.kinds.kind import Forms, Kind, later
+
+_ROOM = __name__.rpartition(".")[0]
+
+
+def _panel(name: str, judge: str) -> Kind:
+    """Return the record of a kind of judges that are made of others."""
+    return Kind(
+        name=name,
+        forms=Forms(evaluate=f"{name}:NAME", python=f"{name}:NAME (with members=)"),
+        panel=True,
+        settings=(name,),
+        check=later(f"{_ROOM}.checks:check"),
+        options=later(f"{_ROOM}.checks:options"),
+        arguments=later(f"{_ROOM}.checks:arguments"),
+        identity=later(f"{_ROOM}.checks:identity"),
+        scores=later(f"{_ROOM}.checks:scores"),
+        build=later(f"{_ROOM}.judges:{judge}"),
+    )
+
+
+CASCADE = _panel("cascade", "build_cascade")
+JURY = _panel("jury", "build_jury")
