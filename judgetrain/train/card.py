@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from judgetrain import __version__
@@ -189,7 +188,7 @@ class Measured:
 
     rows: Sequence[Row]
     evaluation: str = ""
-    sections: Mapping[str, str] = MappingProxyType({})
+    sections: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

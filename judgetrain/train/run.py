@@ -211,8 +211,8 @@ def complete(
                 temporary = out.path(TEMPORARY)
                 _save(model, state, tokenizer, job, temporary)
                 finish(temporary)
-                # After everything that belongs to the model: the notes hold the files' digests.
                 note_weights(temporary)
+                # Last, so that every file is on the disk before the directory gets its name.
                 settle(temporary)
     if group.deepspeed:
         forget_deepspeed()
