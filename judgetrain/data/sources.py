@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
+# A first line can be long: one row may hold a whole dialogue, and the format shows only at its end.
 BEGINNING = 1 << 20
 """Characters at a file's beginning by which its format is recognised."""
 CHUNK = 1 << 20
@@ -108,6 +109,7 @@ class Lines(Iterator[str]):
 
     def __next__(self) -> str:
         """Return the next line, with its end."""
+        # One character more than is allowed: enough to see that there are too many, and no line is held beyond it.
         line = self._file.readline(self._most - self._chars + 1)
         if not line:
             raise StopIteration
@@ -178,6 +180,8 @@ def form_of(path: Path) -> str:
     # A file that cannot be opened is named by the reader, with the place of the error.
     with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
         beginning = file.read(BEGINNING).lstrip()
+
+    # In this order: what a text can only be one thing by comes before the name's ending, which users choose freely.
     if _SEPARATOR.match(beginning):
         return "table"
     if beginning.startswith("["):
@@ -192,6 +196,8 @@ def form_of(path: Path) -> str:
     if name.endswith((".json", ".jsonl")):
         return "lines"
     first_line = beginning.partition("\n")[0]
+
+    # Neither content nor name tells: a first line that splits into columns is a table's.
     columns = _cells(first_line, _delimiter(first_line, ","))
     return "table" if len(columns) >= 2 else "lines"
 
@@ -279,8 +285,11 @@ class _Elements:
                 if self._is_whole or not _may_be_cut(error, len(self._text)):
                     reason = getattr(error, "msg", str(error)).splitlines()[0]
                     raise self._error(f"row {number}: {reason}") from error
+                # Only now: a cut element may become whole with the next block, one that is too long may not.
                 if held > self._most:
                     raise TooLargeError(f"{self._path}:row {number}", self._most) from error
+                # Twice as much each time: an element is decoded from its beginning again, and equal steps would make
+                # reading a long one quadratic.
                 self._fill(max(CHUNK, 2 * held))
                 continue
             if end - self._place > self._most:
@@ -321,6 +330,7 @@ class _Elements:
             return
         more = self._file.read(missing)
         self._is_whole = len(more) < missing
+        # What was read is let go here, so that an array of any length is read in the memory of one element.
         self._text = self._text[self._place :] + more
         self._place = 0
 
@@ -412,6 +422,7 @@ def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
 
     expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
     if separator is not None:
+        # The names stand in the line behind Excel's.
         delimiter = separator[1]
         first_line = file.readline(BEGINNING)
     else:
@@ -575,6 +586,8 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         DataError: without ``rejects``, a row cannot be used; or a file cannot be read.
         ConfigError: there is no such file.
     """
+
+    # A source without a place for bad rows stops at the first one.
     if rejects is None:
         rejects = Rejects(strict=True, remedy="")
     # A source that names its columns says what they hold; only others may be in TRL's format of preferences.

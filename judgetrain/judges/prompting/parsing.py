@@ -96,6 +96,7 @@ class Frame:
             sides = [line.side for line in self._lines if line.side]
         except re.error as error:
             raise ValueError(f"expected a regular expression, line by line: {error}") from error
+        # Checked when the frame is made, so that a wrong prompt set is refused before a model is asked.
         if self.responses == 2 and sides != ["a", "b"]:
             raise ValueError(f"expected two lines with one {_SCORE} each, A's first; found {len(sides)}")
         if self.responses == 1 and sides != ["a"]:
@@ -158,6 +159,7 @@ class Frame:
         if not values:
             return ParsedJudgment(None, None, "no_scores")
         if len(values) < self.responses:
+            # Lines must come in the frame's order, so that a score that is missing at the end is the second one.
             return ParsedJudgment(None, None, "no_score_b")
         second = values[1] if self.responses > 1 else None
         return ParsedJudgment(values[0], second, places=tuple(places))

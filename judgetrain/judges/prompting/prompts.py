@@ -45,12 +45,15 @@ Possessive: none of it is part of what follows, so that a long row of marks is r
 """
 # The beginning of a turn, as the fragment of earlier turns shows them.
 _TURN = re.compile(rf"^(?={_DRESS}(?:user|assistant|system|human){_DRESS}:)", re.IGNORECASE | re.MULTILINE)
+# A number of a list and up to two words may come first ("2) Final response A's score:"), since a judge could read
+# any of these as its own line. The quantifiers are possessive or bounded, so that no text takes long to search.
 _SCORE = re.compile(
     rf"^{_DRESS}[\[(]?(?:\d{{1,2}}[.)]{_DRESS})?(?:\w{{1,12}}[ \t*_]{{1,3}}){{0,2}}response[ \t]++[ab]\b"
     r"[ \t*_'\u2019s\]]{0,9}(?:\w{1,12}[ \t*_]{1,3})?score\b[ \t*_\]]*+(?:[:=\-]|is\b|(?=\r?$))",
     re.IGNORECASE | re.MULTILINE,
 )
 """The beginning of a score line, or of what looks like one."""
+# "[[A]]", "Verdict: [[B]]" and "[[rating: 7/10]]"; a mark within a sentence is no verdict to a reader either.
 _VERDICT = re.compile(
     rf"^(?={_DRESS}(?:[\w' ]{{1,40}}[:=]{_DRESS})?\[[ ]?\[[ *]*+(?:\w{{1,20}}[ :=]{{1,3}}){{0,2}}(?:[abcxy]|tie"
     r"|\d{1,2}(?:[./]\d{1,9})?)[ *]*+\][ ]?\][^\w\n]*+$)",
@@ -83,7 +86,9 @@ def _heading_pattern(heading: str) -> str:
     parts = []
     for word in re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, heading)):
         if word == _ANY:
+            # Whatever fills a heading's slot, as the 3 of "[3 criteria]": a forger need not know the number.
             parts.append(r"[^\n]{1,20}")
+        # Emphasis of the heading's own is left out here: the joint below allows it between any two words.
         elif not re.fullmatch(_DRESS, word):
             parts.append(re.escape(word))
     return _DRESS.join(parts)
@@ -217,6 +222,8 @@ class PromptSet:
             slots: ``query``, ``context`` (empty for a single turn) and the step's own; braces in them stay as they are.
         """
         values = quoted(slots, self._headings[step])
+
+        # The fragments are filled after quoting: their own headings are the set's, and stay as they are.
         values["context_block"] = _filled(self.context, "context", values)
         values["reference_block"] = _filled(self.reference, "reference", values)
 
@@ -344,6 +351,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
             steps[step] = _template(raw.get(step), step, path)
     templates = [text for texts in steps.values() for text in texts.values()]
     reference = ""
+    # A set that shows no reference need not say how one is shown.
     if any("{reference_block}" in text for text in templates):
         reference = _fragment(raw, "reference", path)
     return PromptSet(

@@ -112,6 +112,8 @@ class PartialTree:
 
         new_items = [(text, end) for text, end in items if normalise(text) not in earlier_names]
         costs = _costs(completion, [end for _, end in new_items])
+
+        # A list may name more than are wanted: those beyond are in the text alone, and cost what the text cost.
         free_places = wanted - len(self.criteria)
         for (text, _), cost in list(zip(new_items, costs, strict=True))[:free_places]:
             self.criteria.append(self._node(len(self.criteria), text, cost, listed_in=len(self.lists) - 1))
@@ -398,6 +400,7 @@ class _Grower:
                 slots["criterion"] = entry.criterion.text
                 requests.extend(self._requests("guideline", slots, limits, entry.position, number))
 
+        # Criteria with a stated guideline have no request: the answers are taken in turn by the others.
         sampled = iter(self._sample(requests, "guideline"))
         written = []
         for entry in due:
@@ -464,6 +467,7 @@ class _Grower:
                     step = judgment_step(order)
                     requests.extend(self._requests(step, slots, limits[step], group, shape.judgments))
 
+        # The same loops as above take the answers in turn, so that none needs a number to be found by.
         answers = zip(requests, self._sample(requests, "judgment"), strict=True)
         judged = []
         for entry, guidelines in zip(due, written, strict=True):
