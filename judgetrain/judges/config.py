@@ -138,7 +138,9 @@ class JudgeConfig(ReadingConfig):
     """Settings of a branching judge (stages evaluate, judge, correct, studies; Python); training reads none of them."""
 
     reads: str = key("two", "responses that a judgment reads: two, in both orders, or one", choices=get_args(Reads))
-    score: str = key("auto", "parsed; expected, by probabilities; auto: so, if it reads one", choices=("auto", *SCORED))
+    score: str = key(
+        "auto", "parsed; expected, by probabilities; auto: expected if reads=one", choices=("auto", *SCORED)
+    )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
@@ -484,7 +486,7 @@ def _saved(directory: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
-            f"{path}: there is none that can be read, so that it is no trained judge; "
+            f"{path} is missing or cannot be opened: this is not a trained judge; "
             f'of another model write at least {{"criteria": {defaults["criteria"]}}}'
         ) from error
     except ValueError as error:

@@ -64,7 +64,7 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         judge: the artifact of a stage that trains a judge.
         newest: an artifact that counts as the last of its stage, whatever its date.
     """
-    from judgetrain.train.card import Measured, TrainedOn, add_results
+    from judgetrain.train.card import JudgeFigures, TrainedOn, add_results
 
     measuring = _measuring(judge, newest)
     rows, evaluation = _evaluated(judge, measuring)
@@ -74,7 +74,7 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         seed = _manifest(evaluation).get("seed")
         if seed is not None:
             source = f"{source}, seed {seed}"
-    measured = Measured(rows, source, _sections(judge, measuring))
+    measured = JudgeFigures(rows, source, _sections(judge, measuring))
     trained_on = TrainedOn(list(_stages_of(judge)), _data_sets(judge))
     add_results(judge / "model", judge.parent.name, measured, trained_on)
 

@@ -20,7 +20,7 @@ class ScorerConfig:
     model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
     revision_temperature: float | None = key(
-        0.1, "ProbDiff: the paper's 0.1; None, in stage selfeval: that of the answer", low=0.0, high=10.0
+        0.1, "ProbDiff: the paper's 0.1; None: the answer's temperature (stage selfeval)", low=0.0, high=10.0
     )
     max_new_tokens: int = key(256, "of revisions, decoded passes and self-ratings", low=1, unit="tokens")
     prompts: str = key(

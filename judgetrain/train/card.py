@@ -177,7 +177,7 @@ def table(columns: str, rows: Iterable[Iterable[object]]) -> str:
 
 
 @dataclass(frozen=True)
-class Measured:
+class JudgeFigures:
     """What was measured of a judge.
 
     Args:
@@ -204,7 +204,7 @@ class TrainedOn:
     data_sets: Sequence[str] = ()
 
 
-def add_results(directory: Path, method: str, measured: Measured, trained_on: TrainedOn = TrainedOn()) -> None:
+def add_results(directory: Path, method: str, measured: JudgeFigures, trained_on: TrainedOn = TrainedOn()) -> None:
     """Put a judge's figures and what it was trained on into its card, in place of what was there.
 
     Args:

@@ -31,7 +31,7 @@ from judgetrain.judges.settings import check_directories
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
 from judgetrain.pipeline.config import Config
-from judgetrain.train.card import Measured, Origin, add_results, licence_of, shows_references, write_card
+from judgetrain.train.card import JudgeFigures, Origin, add_results, licence_of, shows_references, write_card
 from tests.builders.fake_hub import TOKEN, FakeHub, in_place
 
 hub = pytest.fixture(in_place)
@@ -83,7 +83,7 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
     assert hashes.of(str(directory)) == before
-    add_results(directory, "dpo", Measured([ROWS[0] | {"asked": "greedy", "plan": None}], "e1"))
+    add_results(directory, "dpo", JudgeFigures([ROWS[0] | {"asked": "greedy", "plan": None}], "e1"))
     text = (directory / "README.md").read_text()
     assert "asked greedy, each response by itself" in text and "| 0.712 (0.600–0.800) | – |" in text
     (directory / "README.md").unlink()  # as is advised where it is damaged
@@ -176,7 +176,7 @@ def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:
     assert "license_name: house-terms" in text and "(`house-terms`)" in text
     assert str(tmp_path) not in text and "`base`" in text
     assert licence_of(ModelConfig(path="somebody/unreachable")) == {}
-    add_results(tmp_path / "none", "dpo", Measured(ROWS, "e4a1"))
+    add_results(tmp_path / "none", "dpo", JudgeFigures(ROWS, "e4a1"))
 
 
 def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train import run as training
-from judgetrain.train.card import Measured, add_results
+from judgetrain.train.card import JudgeFigures, add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, Progress, last_complete
 from judgetrain.train.config import TrainConfig
 from judgetrain.train.data import Renderer, WithReminders, digest, fitting, order, with_reference
@@ -164,7 +164,7 @@ def test_a_broken_card_is_named_when_results_come(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes(b"---\ntags: [\n---\n\xff")
     row = {"method": "sft", "agreement": 0.5, "benchmark": "b", "split": "test", "branches": 1}
     with pytest.raises(DataError, match=r"README\.md is no model card .*mend or remove the file$"):
-        add_results(tmp_path, "sft", Measured([row], "e1"))
+        add_results(tmp_path, "sft", JudgeFigures([row], "e1"))
 
 
 def test_sft_starts_from_the_initial_judge_and_keeps_its_prompts(tmp_path: Path) -> None:

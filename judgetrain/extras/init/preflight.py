@@ -368,8 +368,8 @@ class Play:
         for reason, number in (self.cut + self.ledger.cut).items():
             yield f"left out: {number:,} {reason}"
         if "dpo" in self.seconds:
-            yield "from - to: a judge by chance, as small models on hard rows, leaves few examples and many pairs,"
-            yield "one that is sure the reverse; so all is a run with the one or the other, not the sum of the columns"
+            yield "range: from an unsure judge to a sure one. Small models on hard rows are unsure: they leave few"
+            yield "examples and many pairs. A sure judge leaves the reverse, so 'all' is one of the two and no sum"
 
     def _table(self) -> Table:
         """Return the table of the stages' seconds and of what they are about."""

@@ -17,8 +17,6 @@ DEATHS = 3
 start in between, after which none is started again."""
 WORST = 8
 """Deaths over one shard, which comes after the others once it was lost, after which a run gives up."""
-UNREADY = "before it was ready"
-"""Stands for the time at which a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
 TOO_LARGE = (
     "most often a worker's memory does not hold the model; give it more GPUs, a smaller model or fewer requests at "
@@ -236,7 +234,10 @@ class RayExecutor(Executor):
         self._deaths += 1
         self._deaths_over[shard] += 1
         if self._deaths_over[shard] >= WORST or self._deaths > max(WORST, DEATHS * len(self._workers)):
-            raise self._hopeless(f"over shard {shard}", error) from error
+            raise EngineError(
+                f"executor=ray: workers died again and again and finished nothing, the last over shard {shard} "
+                f"({_last(error)}): {TOO_LARGE}"
+            ) from error
 
     def _not_started(self, dead: Any, error: Exception) -> None:
         """Have another worker in the place of one that could not start, while there is hope that it can.
@@ -249,7 +250,10 @@ class RayExecutor(Executor):
         if self._failed_starts <= DEATHS * workers_before:
             self._add()
         elif not self._workers:
-            raise self._hopeless(UNREADY, error) from error
+            raise EngineError(
+                "executor=ray: workers died again and again and finished nothing, the last before it was ready "
+                f"({_last(error)}): {NO_ENVIRONMENT}"
+            ) from error
         else:
             self._say(
                 f"executor=ray: a worker could not start, {self._failed_starts} times in a row, and is left out: "
@@ -285,21 +289,6 @@ class RayExecutor(Executor):
                 f"{self._need} on one node of {described()}: ask for less, or wait"
             )
         return answered[0]
-
-    def _hopeless(self, when: str, error: Exception) -> EngineError:
-        """Return the error of a run that gives up.
-
-        Args:
-            when: the last worker died.
-            error: its end.
-        """
-        reason = TOO_LARGE
-        if when == UNREADY:
-            reason = NO_ENVIRONMENT
-        return EngineError(
-            f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): "
-            f"{reason}"
-        )
 
 
 def _last(error: Exception) -> str:
