@@ -101,6 +101,7 @@ def sample_uniform(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     # Empty clusters have no part in the sample.
     _, sizes = np.unique(labels, return_counts=True)
     numbers = quotas(sizes, min(size, len(labels)), rng)
+    # A stable sort: within a cluster rows stay in their order, so that a seed draws the same ones everywhere.
     rows_by_cluster = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     chosen = [rng.choice(rows, number, replace=False) for rows, number in zip(rows_by_cluster, numbers, strict=True)]
     return np.sort(np.concatenate(chosen))
@@ -403,12 +404,14 @@ class Encoder:
         wide = np.asarray(vectors, dtype=np.float32)
         broken = np.flatnonzero(~np.isfinite(wide).all(axis=1))
         if len(broken):
+            # One text is shown, since a user looks for what is odd about it.
             text = texts[broken[0]]
             raise DataError(
                 f"cluster.encoder={self._name}: the embedding of {text[:80]!r} is no number, as are those of "
                 f"{len(broken) - 1} more texts; its weights are damaged, or their type is too narrow"
             )
         norms = np.linalg.norm(wide, axis=1, keepdims=True)
+        # A zero vector, as of a text without tokens, has no length to divide by.
         return (wide / np.maximum(norms, 1e-12)).astype(np.float16)
 
     def close(self) -> None:
@@ -436,6 +439,8 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         texts = iter(queries)
         # Finished shards are read past, too: the texts come in one stream.
         chunks = ((number, list(islice(texts, SHARD))) for number in range(total))
+
+        # Lazily: the executor asks for the next chunk when a worker is free, so that no more text is held.
         missing = ((number, chunk) for number, chunk in chunks if paths[number] not in finished)
         progress = out.console.progress("cluster: embeddings", count, "queries", encoded_before)
         with loaded_once(lambda: Encoder(config)) as encoder, progress as advance:

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
-# A first line can be long: one row may hold a whole dialogue, and the format shows only at its end.
 BEGINNING = 1 << 20
 """Characters at a file's beginning by which its format is recognised."""
 CHUNK = 1 << 20
@@ -181,7 +180,7 @@ def form_of(path: Path) -> str:
     with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
         beginning = file.read(BEGINNING).lstrip()
 
-    # In this order: what a text can only be one thing by comes before the name's ending, which users choose freely.
+    # What the file holds counts before its ending, which users choose freely.
     if _SEPARATOR.match(beginning):
         return "table"
     if beginning.startswith("["):

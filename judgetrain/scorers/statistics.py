@@ -74,6 +74,7 @@ class TokenScorer:
         self._batch_tokens = BATCH_TOKENS.get(device_type, BATCH_TOKENS["cuda"])
         self._batch_size = batch_size
         held_logits = CHUNK_LOGITS.get(device_type, CHUNK_LOGITS["cuda"])
+        # A head that is not linear gives all logits of a step at once: as many steps as fit.
         self._chunk_steps = max(1, held_logits // self.head.vocabulary)
         self.max_context = context_length(model.config, max_context)
         self.usage = Usage()
@@ -276,6 +277,8 @@ class TokenScorer:
         table = self._reduced(states, targets)
         ends = np.cumsum([len(tokens.response) for tokens in batch])
         tables = np.split(table, ends[:-1])
+
+        # Cut apart again: the states of all samples were one table for the product with the head's weights.
         return [_result(*parts) for parts in zip(batch, tables, attention, strict=True)]
 
     def _padded(self, rows: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor, list[Span]]:
@@ -406,6 +409,7 @@ def _in_tiles(
     tables = [torch.empty((0, len(COLUMNS)), device=targets.device)]
     for start in range(0, len(targets), most_steps):
         rows = slice(start, start + most_steps)
+        # By itself: the target may lie in any slice of the vocabulary, and slices are overwritten.
         target_logits = of_targets(rows).reshape(-1, 1).float()
         tables.append(_reduce_rows(fill, rows, target_logits, vocabulary, cells))
     return torch.cat(tables)

@@ -71,6 +71,7 @@ class ResponseBenchmark:
         for response, prompt in zip(self.responses, self.prompts, strict=True):
             rubric = response.candidates.rubric
             criteria = None if rubric is None else rubric.to_row()
+            # Ids are left out, and rows are sorted: a file in another order is the same data.
             messages = [[message.role, message.content] for message in response.dialogue.messages]
             votes = sorted(response.votes.items())
             rows.append(json.dumps([prompt, messages, response.response, response.group, criteria, votes]))
@@ -122,6 +123,8 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
         response = reader.labelled(row, number)
         if not in_part(response.dialogue, benchmark.part):
             return
+        # An adapter's rows are as published, where one id is one response. Users' rows may repeat a response, one row
+        # for each annotator, under any id.
         place = response.id if source.adapter else _asked(response)
         if place_of_id.setdefault(response.id, place) != place or (source.adapter and place in responses):
             raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")

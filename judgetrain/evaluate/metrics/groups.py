@@ -82,6 +82,7 @@ def _prompt_columns(
     group_of: dict[str, str] = {}
     for is_right, prompt, group in zip(agreed, prompts, groups, strict=True):
         if prompt is not None:
+            # One wrong pair spoils its prompt.
             right_of[prompt] = right_of.get(prompt, True) and bool(is_right)
             # Prompts without a group are a group of their own.
             group_of.setdefault(prompt, group or "")

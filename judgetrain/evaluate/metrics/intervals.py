@@ -174,6 +174,8 @@ def paired_difference(
     # Of each item by itself, so that what is hard for both methods cancels.
     differences = first_right.astype(float) - second_right.astype(float)
     mean = float(differences.mean())
+
+    # Differences reach from -1 to 1, and an interval of equal ones is cut at these ends.
     resampled = resampled_means(differences, clusters, resampling, lowest=-1.0)
     if resampled is None:
         return Difference(mean, None, None)

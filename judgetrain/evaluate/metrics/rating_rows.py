@@ -139,6 +139,7 @@ class Measuring:
         """Yield lines about labels that few conclusions can be drawn from, and criteria that lack one side."""
         for name, labels in self._labels.items():
             subject = f"{self.benchmark.name}: {name}" if name else self.benchmark.name
+            # Without scores: what is looked at here are the labels alone.
             scored = Scored.of(labels, [None] * len(labels), self.benchmark.scales[name], self._prompts)
             yield from told_of_labels(subject, scored)
             if name and not any(self._is_judged(result, name) for result in results):
@@ -146,7 +147,10 @@ class Measuring:
                     f"{subject}: no judge went by a criterion of this name, so that its labels measure nothing; give "
                     "one in column criteria, or with criteria=FILE, to a method +given"
                 )
+
+        # The other way round: criteria that rows bring, of which no label says how well they were judged.
         named = {criterion_key(name) for name in self._labels if name != OVERALL}
+        # A dictionary for its order: lines come as criteria do, and each once.
         without: dict[str, None] = {}
         for result in results:
             for score in result.scores:

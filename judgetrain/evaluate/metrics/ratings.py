@@ -166,6 +166,7 @@ def _of_two_levels(items: _Items) -> Values:
     """Return the metrics of labels and scores over two levels, but for the share that agrees."""
     from sklearn import metrics
 
+    # Both levels are named, so that a resample without one of them gives NaN and not a figure about the other.
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
         items.truth, items.levels, labels=[0, 1], zero_division=np.nan
     )
@@ -344,6 +345,7 @@ def people_of(
         return None
     labels = [votes[place] for place in places]
     clusters = [prompts[place] for place in places]
+    # Sums by response, from which a resample's figures follow without computing any response again.
     spreads = np.array([_spread(of_response) for of_response in labels])
     left_out = np.array([_left_out(votes[place], scores[place], scale) for place in places])
     counted = left_out[:, 2] > 0

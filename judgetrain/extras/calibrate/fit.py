@@ -73,9 +73,12 @@ def fit(
         widths[here] = width
         held[here] = expit(features[here] @ _weights(features[~here], targets[~here], strength))
     weights = _weights(features, targets, ridge)
+
+    # The plain mean's own probabilities, which the fitted ones are to improve on.
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
     readable = np.array([verdicts[place] != "unreadable" for place in judged])
+    # Where nothing was read, fitted weights decide nothing: the plain verdict stands.
     right_after = right_before.copy()
     right_after[judged] = _right(held, targets, widths) & readable
     return Fitted(

@@ -113,7 +113,7 @@ class PartialTree:
         new_items = [(text, end) for text, end in items if normalise(text) not in earlier_names]
         costs = _costs(completion, [end for _, end in new_items])
 
-        # A list may name more than are wanted: those beyond are in the text alone, and cost what the text cost.
+        # A list may name more than are wanted. Those beyond stay in its text alone, with their shares of its tokens.
         free_places = wanted - len(self.criteria)
         for (text, _), cost in list(zip(new_items, costs, strict=True))[:free_places]:
             self.criteria.append(self._node(len(self.criteria), text, cost, listed_in=len(self.lists) - 1))
