@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,26 +21,27 @@ Encode = Callable[[list[str]], ArrayLike]
 """Sentence embeddings ``[texts, size]``, as a sentence-transformers model's ``encode`` gives them."""
 
 
+@dataclass(frozen=True)
+class Repetition:
+    """How an answer is asked for again: how many ``times`` in all, and the words of the user's turn that ask."""
+
+    times: int
+    words: str
+
+
 def repeated_answers(
-    engine: Engine | TokenScorer,
-    prompts: Sequence[Messages],
-    times: int,
-    sampling: Sampling,
-    *,
-    again: str,
-    seed: int = 0,
+    engine: Engine | TokenScorer, prompts: Sequence[Messages], repetition: Repetition, sampling: Sampling, seed: int = 0
 ) -> tuple[list[list[str]], list[Completion]]:
-    """Return each prompt's answers, ``[prompts][times]``: the first one, then those after being asked once more.
+    """Return each prompt's answers, ``[prompts][times]``: the first one, then those after being asked again.
 
     Beside them all completions, which say what they cost.
 
-    ``again``: the words that ask. An answer that the engine does not give is an empty text, and ends that prompt's
-    repetitions.
+    An answer that the engine does not give is an empty text, and ends that prompt's repetitions.
     """
     chats: list[Messages] = [tuple(prompt) for prompt in prompts]
     answers: list[list[str]] = [[] for _ in prompts]
     all_completions: list[Completion] = []
-    for turn in range(times):
+    for turn in range(repetition.times):
         # A prompt whose answer did not come is asked no more.
         places = [place for place, earlier in enumerate(answers) if all(earlier)]
         requests = [Request(messages=chats[place], sampling=sampling) for place in places]
@@ -50,7 +52,8 @@ def repeated_answers(
         for place, of_prompt in enumerate(answers):
             answer = text_of.get(place, "")
             of_prompt.append(answer)
-            chats[place] = (*chats[place], {"role": "assistant", "content": answer}, {"role": "user", "content": again})
+            reply = {"role": "assistant", "content": answer}
+            chats[place] = (*chats[place], reply, {"role": "user", "content": repetition.words})
     return answers, all_completions
 
 

@@ -141,13 +141,11 @@ def _answers(
         out: the stage's directory.
         spread: whether other processes may answer some of them.
     """
-    again = load_scorer_prompts(settings.scorer.prompts).again
+    repetition = measures.Repetition(TIMES, load_scorer_prompts(settings.scorer.prompts).again)
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         seed = out.shard_seed(index)
-        answers_of_items, completions = measures.repeated_answers(
-            model(), _chats(items), TIMES, SAMPLING, again=again, seed=seed
-        )
+        answers_of_items, completions = measures.repeated_answers(model(), _chats(items), repetition, SAMPLING, seed)
         rows = []
         unanswered = 0
         for dialogue, answers in zip(items, answers_of_items, strict=True):

@@ -86,29 +86,21 @@ class Corpus:
         language: what can be said.
         queries: those that texts are about.
         worded: share of the reviews on one criterion that are written out in a judge's words.
-        errors: whether the reviewers who write them err now and then, as the annotator does.
-        shapes: whether responses that are read are of every length and layout; reviewers then score one that says
-            nothing below any other.
+        varied: whether the reviewers who write them err now and then, as the annotator does, and responses that are
+            read are of every length and layout; reviewers then score one that says nothing below any other.
         kinds: whether some texts ask for one more query like another one.
     """
 
     def __init__(
-        self,
-        language: Language,
-        queries: list[str],
-        worded: float = 0.0,
-        errors: bool = False,
-        shapes: bool = False,
-        kinds: bool = False,
+        self, language: Language, queries: list[str], worded: float = 0.0, varied: bool = False, kinds: bool = False
     ) -> None:
         self._language = language
         self._queries = queries
         self._worded = worded
-        self._errors = errors
-        self._shapes = shapes
+        self._varied = varied
         self._annotator = Annotator(language, error_rate=0.0)
-        error_rate = REVIEWERS_ERR if errors else 0.0
-        reviewer_class = Reviewer if shapes else Annotator
+        error_rate = REVIEWERS_ERR if varied else 0.0
+        reviewer_class = Reviewer if varied else Annotator
         self._reviewer = reviewer_class(language, error_rate)
         self._names = list(language.properties)
         self._kinds = kinds
@@ -122,13 +114,13 @@ class Corpus:
             return self._another_query(rng)
         # In the order of WEIGHTS.
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
-        weights = WEIGHTS_LAST if self._shapes else WEIGHTS
+        weights = WEIGHTS_LAST if self._varied else WEIGHTS
         (make,) = rng.choices(makers, weights=weights)
         return make(rng)
 
     def _response(self, rng: random.Random) -> str:
-        """Return a response as it is read: of any shape where shapes are meant."""
-        if self._shapes:
+        """Return a response as it is read: of any shape where texts are varied."""
+        if self._varied:
             return any_shape(self._language, rng)
         return response(self._language, rng)
 
@@ -190,7 +182,7 @@ class Corpus:
         query = rng.choice(self._queries)
         text_a = self._response(rng)
         text_b = self._response(rng)
-        share_on_shown = ON_SHOWN_LAST if self._shapes else ON_SHOWN
+        share_on_shown = ON_SHOWN_LAST if self._varied else ON_SHOWN
         if rng.random() < share_on_shown:
             (name,) = self._shown_first((text_a, text_b), 1, rng)
         else:
@@ -201,7 +193,7 @@ class Corpus:
         if rng.random() < 0.2:
             guideline = SLOPPY_GUIDELINE
         by = f"Guideline: {guideline}\nCriterion: {criterion}"
-        if self._errors and rng.random() < ALONE:
+        if self._varied and rng.random() < ALONE:
             question = f"Review the response.\nQuery: {query}\nResponse: {text_a}\n{by}"
             return question, self._reviewer.score(criterion, guideline, text_a, rng)
         question = f"Review the responses.\nQuery: {query}\nResponse A: {text_a}\nResponse B: {text_b}\n{by}"

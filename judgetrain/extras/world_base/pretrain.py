@@ -113,7 +113,7 @@ def pretrain(output: Path) -> None:
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
     for phase in PHASES:
-        corpus = Corpus(load_language(), pool, phase.worded, errors=phase.last, shapes=phase.last, kinds=phase.kinds)
+        corpus = Corpus(load_language(), pool, phase.worded, varied=phase.last, kinds=phase.kinds)
         _train(model, tokenizer, corpus, phase, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)

@@ -47,7 +47,8 @@ class Forgetful:
 
 def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first() -> None:
     engine = Forgetful()
-    answers, written = measures.repeated_answers(engine, PROMPTS, 3, Sampling(), again=load_scorer_prompts().again)
+    repetition = measures.Repetition(3, load_scorer_prompts().again)
+    answers, written = measures.repeated_answers(engine, PROMPTS, repetition, Sampling())
     assert sum(c.generated_tokens for c in written) == 3 + 3 + 2
     assert answers == [["the cat 1", "the cat 2", "the cat 3"], ["list a dog 0"] * 3, ["mat 0", "", ""]]
     assert [len(requests) for requests in engine.requests] == [3, 3, 2]

@@ -25,9 +25,7 @@ def corpus_of(phase: int) -> Corpus:
     language = load_language()
     settings = PHASES[phase]
     queries_met = pretraining_queries(language)
-    return Corpus(
-        language, queries_met, settings.worded, errors=settings.last, shapes=settings.last, kinds=settings.kinds
-    )
+    return Corpus(language, queries_met, settings.worded, varied=settings.last, kinds=settings.kinds)
 
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
