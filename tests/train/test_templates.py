@@ -49,7 +49,8 @@ PAIR = {"prompt": ROW["prompt"], "chosen": ROW["completion"], "rejected": [{"rol
 
 def trained(row: dict[str, Any], tokenizer: Any, side: str, ends: Any = None) -> tuple[tuple[int, ...], list[int]]:
     """Return the prefix and the answer that the trainer gets."""
-    columns = dataset(fitting([row], Renderer(tokenizer, ends), 999, "rows"), [0])[0]
+    renderer = Renderer.of(tokenizer) if ends is None else Renderer(tokenizer, ends)
+    columns = dataset(fitting([row], renderer, 999, "rows"), [0])[0]
     if side == "completion":
         length = columns["completion_mask"].index(1)
         assert set(columns["completion_mask"][length:]) == {1}
