@@ -65,14 +65,14 @@ def derive_seed(*parts: object) -> int:
 
 
 def is_held_out(seed: int, identifier: str, share: float) -> bool:
-    """Return whether a comparison is held out of training.
+    """Return whether what has this name is held out of training.
 
     The answer is the same in every stage and every run. So no stage was trained on comparisons that a later stage
     selects models with, as long as the later stage's share is no larger.
 
     Args:
         seed: the run's.
-        identifier: the comparison's.
+        identifier: of the prompt that comparisons are on, or of an example by itself.
         share: how much is held out, from 0 to 1 (``label.holdout``).
     """
     place = derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31

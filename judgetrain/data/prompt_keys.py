@@ -5,8 +5,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from judgetrain.artifacts import stage_run
 from judgetrain.data.cells import EMPTY, first_cell, id_text, list_in
 from judgetrain.data.rows import DEFAULT_FIELDS
+from judgetrain.schema import Dialogue
 
 IDS = ("uid", "question_id", "prompt_id")
 """Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
@@ -44,6 +46,22 @@ def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey |
         return tuple(texts) or (json.dumps(messages),)
     text = first_cell(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
     return None if text in EMPTY else (str(text),)
+
+
+def is_held_out(seed: int, dialogue: Dialogue, share: float) -> bool:
+    """Return whether the comparisons on a prompt are held out of training.
+
+    The answer is the same in every stage (:func:`judgetrain.artifacts.stage_run.is_held_out`). All comparisons on one
+    prompt are, or none: data of preferences often has several to a prompt, and those that are trained on would tell
+    what is right of the others.
+
+    Args:
+        seed: the run's.
+        dialogue: of the comparison.
+        share: how much is held out, from 0 to 1 (``label.holdout``).
+    """
+    name = "\0".join(map(normalised, dialogue.user_texts))
+    return stage_run.is_held_out(seed, name, share)
 
 
 def conversation_starts(prompts: Sequence[PromptKey]) -> list[PromptKey]:

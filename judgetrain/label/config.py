@@ -108,7 +108,9 @@ class LabelConfig:
         "leave out judgment pairs until orders, decisions and ties (verdict), or places are even",
         choices=("order", "verdict", "place"),
     )
-    holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    holdout: float = key(
+        0.05, "share of prompts whose comparisons are kept for the trainers' evaluation loss", low=0.0, high=0.5
+    )
     source: str = key(
         "ensemble",
         "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",

@@ -1,7 +1,7 @@
 """Stage ``label``: pruning, labels, supervised examples and preference pairs of trees (paper, 4.3 and 4.4)."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
+from judgetrain.artifacts.stage_run import StageRun, derive_seed
+from judgetrain.artifacts.stage_run import is_held_out as is_example_held_out
 from judgetrain.data.duplicates import named_queries
+from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.errors import ConfigError, NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -71,9 +73,13 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         ranked=bool(settings.ranking),
     )
     viewed: list[EvaluationTree] = []
+    # The ids alone, as the trees of millions of comparisons do not fit into memory.
+    held_out: set[str] = set()
     for tree in _trees(inputs["tree"]):
         rated = by_rating(tree)
         data.add(rated, given(rated))
+        if is_held_out(settings.seed, tree.comparison.dialogue, config.holdout):
+            held_out.add(tree.comparison.id)
         # Pages show the scores that were written, not how near they are to a rating.
         if len(viewed) < VIEWED:
             viewed.append(tree)
@@ -82,7 +88,10 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if not data.sft:
         raise NothingToLearnError(data.nothing_left())
     corrections = _corrections(settings, out) if config.corrections.path else []
-    _write(data, corrections, settings, out)
+    for example in corrections:
+        if is_example_held_out(settings.seed, example["comparison_id"], config.holdout):
+            held_out.add(example["comparison_id"])
+    _write(data, corrections, held_out, out)
     _write_pages(data, viewed, out)
     _report(data, corrections, out)
 
@@ -153,15 +162,15 @@ def _corrections(settings: LabelSettings, out: StageRun) -> list[Row]:
     return examples
 
 
-def _write(data: TrainingData, corrections: list[Row], settings: LabelSettings, out: StageRun) -> None:
-    """Write examples and pairs, those of the held-out comparisons apart, and the labels."""
-    for split, held_out in (("train", False), ("heldout", True)):
+def _write(data: TrainingData, corrections: list[Row], held_out: Collection[str], out: StageRun) -> None:
+    """Write examples and pairs, those of the ``held_out`` comparisons apart, and the labels."""
+    for split, is_of_heldout in (("train", False), ("heldout", True)):
         # Read once for each split: examples and pairs stand on disk.
         by_kind = {"sft": chain(data.sft, corrections), "pairs": (pair.to_row() for pair in data.pairs)}
         for kind, rows in by_kind.items():
             with out.rows_writer(f"{kind}-{split}") as write:
                 for row in rows:
-                    if is_held_out(settings.seed, row["comparison_id"], settings.label.holdout) == held_out:
+                    if (row["comparison_id"] in held_out) == is_of_heldout:
                         write(row)
                         out.count(out=1)
     out.write_rows("labels", data.labels)

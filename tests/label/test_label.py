@@ -28,7 +28,7 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import ORDERS, RESPONSES, Comparison
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Message
 from tests.builders.data import write_lines
 from tests.builders.judges import noisy_trees
 from tests.builders.label import ANY_EVIDENCE, tree_of
@@ -114,6 +114,32 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     assert sum(table["trees"].values()) == 30
     truth = Counter("right" if labels[t.comparison.id] == "A" else "wrong" for t in TREES if labels[t.comparison.id])
     assert table["label_vs_truth"] == dict(truth)
+
+
+def test_pairs_on_one_prompt_are_all_held_out_or_none(tmp_path: Path) -> None:
+    # Ten prompts of three pairs each, under other ids and written a little otherwise.
+    trees = []
+    for place, tree in enumerate(TREES):
+        query = f"Query  {place // 3}" if place % 3 else f"query {place // 3}"
+        dialogue = replace(tree.comparison.dialogue, messages=(Message("user", query),))
+        trees.append(replace(tree, comparison=replace(tree.comparison, dialogue=dialogue)))
+    inputs = StageRun(tmp_path / "tree", "tree", 0, Console())
+    inputs.write_rows("trees", (tree.to_row() for tree in trees))
+    label = LabelConfig(max_sft_per_tree=3, holdout=0.3, balance=[], **ANY_EVIDENCE)
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=label)
+    out = StageRun(tmp_path / "one", "label", 0, Console())
+    label_stage.run(LabelSettings.of(config), {"tree": inputs.directory}, out)
+
+    prompt_of = {tree.comparison.id: tree.comparison.dialogue.query.casefold().split()[-1] for tree in trees}
+    prompts: dict[str, set[str]] = {}
+    comparisons: dict[str, set[str]] = {}
+    for split in ("train", "heldout"):
+        ids = {row["comparison_id"] for kind in ("sft", "pairs") for row in read_rows(out.directory, f"{kind}-{split}")}
+        comparisons[split] = ids
+        prompts[split] = {prompt_of[identifier] for identifier in ids}
+    assert len(prompts["heldout"]) >= 2 and len(prompts["train"]) >= 5
+    assert not prompts["heldout"] & prompts["train"]
+    assert len(comparisons["heldout"]) > len(prompts["heldout"]), "there are several pairs on a held-out prompt"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import count_rows, read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer
@@ -153,9 +154,9 @@ def own_labels(
 
     not_taught = untaught(inputs)
 
-    def is_for_holdout(identifier: str) -> bool:
-        may_be_held_out = not_taught is None or identifier in not_taught
-        return may_be_held_out and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
+    def is_for_holdout(comparison: Comparison) -> bool:
+        may_be_held_out = not_taught is None or comparison.id in not_taught
+        return may_be_held_out and is_held_out(settings.seed, comparison.dialogue, settings.holdout or 0.0)
 
     comparisons = drawn_comparisons(inputs, settings.train.max_comparisons, out.seed, is_for_holdout)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
@@ -193,7 +194,7 @@ def own_labels(
 
 
 def drawn_comparisons(
-    inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
+    inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[Comparison], bool]
 ) -> list[Comparison]:
     """Return comparisons drawn by the seed, in the order of stage responses.
 
@@ -201,15 +202,16 @@ def drawn_comparisons(
         inputs: of the stage.
         most: how many are drawn; None: all.
         seed: of the run.
-        always: says of an id if the comparison is taken in any case.
+        always: says of a comparison if it is taken in any case.
     """
     count = count_rows(inputs["responses"], "comparisons")
     rng = random.Random(derive_seed(seed, "own labels"))
     drawn = set(rng.sample(range(count), min(count, most or count)))
     comparisons = []
     for place, row in enumerate(read_rows(inputs["responses"], "comparisons")):
-        if place in drawn or always(row["id"]):
-            comparisons.append(Comparison.from_row(row))
+        comparison = Comparison.from_row(row)
+        if place in drawn or always(comparison):
+            comparisons.append(comparison)
     return comparisons
 
 
@@ -239,9 +241,8 @@ def split_off_holdout(
     train = []
     held_out = []
     for item in labelled:
-        identifier = item.comparison.id
-        may_be_held_out = among is None or identifier in among
-        if may_be_held_out and is_held_out(seed, identifier, holdout):
+        may_be_held_out = among is None or item.comparison.id in among
+        if may_be_held_out and is_held_out(seed, item.comparison.dialogue, holdout):
             held_out.append(item)
         else:
             train.append(item)

@@ -340,7 +340,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
     overrides = [*RL, "rl.labels=start", "judge.aggregation=mean"]
     few = plant(composed(tmp_path / "few", *overrides, "rl.max_comparisons=3"))
-    drawn = drawn_comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda i: i.endswith("1"))
+    drawn = drawn_comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda c: c.id.endswith("1"))
     everyone = [row["id"] for row in read_rows(few.plan("responses").directory, "comparisons")]
     expected_ids = {i for i in everyone if i.endswith("1")}
     assert expected_ids and expected_ids <= {c.id for c in drawn}, (
