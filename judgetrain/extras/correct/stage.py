@@ -20,11 +20,13 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.groups import mean
 from judgetrain.extras.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.aggregation import given_weight
+from judgetrain.judges.kinds.branching import BranchingJudge, score_of
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
+from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import Comparison
 from judgetrain.scorers.probdiff import average
 from judgetrain.thoughts import answer_of
@@ -140,7 +142,7 @@ class Correction:
     query: str
     response: str
     score: float | None
-    """Mean over the readable judgments; None if there is none."""
+    """Mean over the readable judgments, by given criteria weighted; None if there is none."""
     evaluation: str = ""
     corrected: str | None = None
     failure: str | None = None
@@ -199,7 +201,11 @@ def _part(criterion: CriterionNode, judgment: JudgmentNode, side: Side, shown: s
     if match:
         analysis = match[1].strip()
     score = _score_of(judgment, side)
-    return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis or '(no analysis)'}"
+    best = ""
+    if judgment.inverted:
+        # The rewriter would take a high score for praise.
+        best = " (1 is best)"
+    return f"{criterion.text}\nScore: {score:g} of 5{best}\nAnalysis: {analysis or '(no analysis)'}"
 
 
 def _score_of(judgment: JudgmentNode, side: Side) -> float | None:
@@ -318,13 +324,24 @@ def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     else:
         response = comparison.response_b
         model = comparison.model_b
-    judgments = [judgment for _, _, judgment in tree.judgments()]
-    scores = {name: average([_score_of(judgment, name) for judgment in judgments]) for name in SIDES}
+    scores = {name: _mean_score(tree, name) for name in SIDES}
     score = scores[side]
     if single:
         score = average([*scores.values()])
     query = comparison.dialogue.query
     return Correction(comparison.id, side, model, query, response, score, evaluation_of(tree, side))
+
+
+def _mean_score(tree: EvaluationTree, side: Side) -> float | None:
+    """Return a response's mean score, 1 to 5; None where it has none.
+
+    By criteria that people gave it is their weighted mean on their own scales (:func:`score_of`), as everywhere else: a
+    high score by what a response must not do is a poor one. By the judge's own it is the mean of all judgments.
+    """
+    if given_weight(tree.criteria):
+        share = score_of(tree.criteria, side)
+        return None if share is None else LOWEST + (HIGHEST - LOWEST) * share
+    return average([_score_of(judgment, side) for _, _, judgment in tree.judgments()])
 
 
 def _rewritten(correction: Correction, completion: Completion) -> Correction:

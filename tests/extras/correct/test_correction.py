@@ -10,6 +10,7 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.rubrics import rubric_of
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
@@ -81,6 +82,32 @@ def test_responses_below_the_threshold_are_rewritten() -> None:
     before = [score(r) for c in COMPARISONS for r in (c.response_a, c.response_b)]
     low = [s for s in before if s < 3]
     assert table["refine_rate"] == pytest.approx(len(low) / len(before), abs=1e-6)
+
+
+def test_by_a_given_rubric_scores_are_weighted_and_penalties_count_against() -> None:
+    rubric = rubric_of([
+        {"name": "Facts", "text": "right", "weight": 1},
+        {"name": "Slang", "text": "It is full of slang.", "weight": -3},
+    ])  # fmt: skip
+
+    def says(request: Request, occurrence: int) -> str:
+        if request.step != "judgment":
+            return by_length(request, occurrence)
+        marks = []
+        for side in "ab":
+            text = request.slots[f"response_{side}"]
+            is_penalty = "slang" in request.slots["criterion"]
+            marks.append((5 if "slangy" in text else 1) if is_penalty else 5)
+        return f"{judged(*marks)}\nComparison: whatever"
+
+    item = replace(comparison(1, "slangy", "clean"), rubric=rubric)
+    done = correct([item], ScriptedEngine(says))
+    # HealthBench's mean: (1 - 3) / 1 is below 0, and so the least; without slang it is 1 / 1.
+    assert [(c.side, c.score, c.corrected is not None) for c in done.corrections] == [
+        ("A", 1.0, True),
+        ("B", 5.0, False),
+    ]
+    assert "slang.\nScore: 5 of 5 (1 is best)" in done.corrections[0].evaluation
 
 
 def test_the_rewriter_sees_what_was_said_of_this_response_alone() -> None:
