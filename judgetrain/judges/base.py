@@ -98,6 +98,7 @@ class Reason:
         name: the criterion's.
         weight: the criterion's.
         source: who wrote the criterion.
+        levels: the probabilities of the scores 1 to 5, where one response was judged by them; None elsewhere.
     """
 
     order: Order
@@ -111,6 +112,7 @@ class Reason:
     name: str = ""
     weight: float = 1.0
     source: Source = "judge"
+    levels: tuple[float, ...] | None = None
 
 
 def criterion_key(name: str) -> str:

@@ -185,8 +185,8 @@ class Method:
     @property
     def file_name(self) -> str:
         """Return the name as part of a file's name."""
-        # Windows has no colons in file names.
-        return self.name.replace(":", ".")
+        # Windows has no colons in file names, and no system has the slashes of an address.
+        return self.name.replace(":", ".").replace("/", "_")
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
         """Return the configured numbers of branches up to this method's limit, or its limit where all are larger.

@@ -35,8 +35,8 @@ Kept = Iterator[tuple[Benchmark, list[dict[str, Any]], float]]
 
 def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
     """Return the name of the shards that hold what a method made of a benchmark."""
-    # A colon cannot be in a file's name on every system.
-    return f"{kind}-{benchmark.name}-{name.replace(':', '.')}"
+    # A colon cannot be in a file's name on every system, and a slash, as in an address, on none.
+    return f"{kind}-{benchmark.name}-{name.replace(':', '.').replace('/', '_')}"
 
 
 @dataclass(frozen=True, kw_only=True)

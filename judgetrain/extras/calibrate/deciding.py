@@ -93,7 +93,7 @@ def _labelled_responses(items: Sequence[JudgedRow]) -> list[JudgedRow]:
 def first_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first row of each prompt: rows on one prompt are no independent draws, which the bound takes."""
     starts = conversation_starts([prompt_key(row) or ("row", str(place)) for place, row in enumerate(rows)])
-    first = {}
+    first: dict[Any, dict[str, Any]] = {}
     for row, start in zip(rows, starts, strict=True):
         first.setdefault(start, row)
     return list(first.values())

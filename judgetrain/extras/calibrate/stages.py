@@ -20,7 +20,8 @@ class CalibrateSettings(JudgeSettings):
         return self.calibrate.error is None
 
 
-def _check_calibrate(settings: CalibrateSettings) -> None:
+def _check_calibrate(settings: JudgeSettings) -> None:
+    assert isinstance(settings, CalibrateSettings)
     check_judged(settings)
     if settings.calibrate.error is None and not settings.method.goes_by_criteria:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")

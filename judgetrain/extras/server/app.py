@@ -26,10 +26,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from judgetrain.artifacts.pages import render
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars, soft_share
-from judgetrain.extras.server import schema
+from judgetrain.extras.server import schema, systemone
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Prediction, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
 from judgetrain.schema import Candidates, Comparison
 
@@ -252,6 +252,7 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
     group_rewards = GroupRewards(service, ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"))
     _add_reward(app, service, group_rewards)
     _add_compare(app, service, group_rewards)
+    _add_decisions(app, service)
 
     @app.get("/health")
     async def health() -> Response:
@@ -463,6 +464,37 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
             metrics["undecided"] = decisions.count("undecided")
         answer = {"rewards": rewards, "comparison_results": [*_results(texts, judged)], "metrics": metrics}
         return JSONResponse(answer)
+
+
+def _add_decisions(app: FastAPI, service: Service) -> None:
+    """Add the endpoint of typed decisions."""
+
+    @app.post("/v1/systemone", response_model=systemone.DecisionsOut)
+    async def decide(request: systemone.DecisionsIn) -> Response:
+        """Return a probability for every answer to named questions about a state, as System One's clients ask.
+
+        Each question is a criterion by which the judge reads one response; ``choice`` is one for each of its options.
+        """
+        if not service.judge.goes_by_criteria:
+            return error(
+                422, f"questions: {service.judge.name} goes by no criteria; judges that branch do", "questions"
+            )
+        asked = await asyncio.to_thread(systemone.asked_of, request)
+        candidates = [item for of_question in asked.values() for item in of_question]
+        most = min(service.config.criteria, service.limits.queue)
+        if len(candidates) > most:
+            message = f"questions: at most {most} with their options in one request, found {len(candidates)}"
+            return error(422, message, "questions")
+        futures = service.compare(candidates, [service.seed] * len(candidates))
+        scores = iter(await asyncio.gather(*map(asyncio.wrap_future, futures)))
+        answers: dict[str, list[Score]] = {}
+        for name, of_question in asked.items():
+            answers[name] = [next(scores) for _ in of_question]
+            if any(score.value is None for score in answers[name]):
+                field = f"questions.{name}"
+                return error(502, f"{field}: the judge's answer could not be read; ask again, or otherwise", field)
+        decisions = systemone.decisions_of(request, answers, service.judge.name)
+        return Response(decisions.model_dump_json(), media_type="application/json")
 
 
 def _results(texts: Sequence[str], judged: Sequence[Judged]) -> Iterator[dict[str, float]]:

@@ -463,6 +463,7 @@ def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNod
         name=node.criterion.name,
         weight=node.criterion.weight,
         source=node.criterion.source,
+        levels=judgment.levels,
     )
 
 

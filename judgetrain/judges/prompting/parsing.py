@@ -68,12 +68,14 @@ class ParsedJudgment:
         second: the score of the other one; None where one response is shown.
         failure: the reason; None where scores were read.
         places: where in the text the scores stand, characters.
+        levels: the probabilities of 1 to 5 where one response is scored by them; None elsewhere.
     """
 
     first: float | None
     second: float | None
     failure: str | None = None
     places: tuple[int, ...] | None = field(default=None, compare=False)
+    levels: tuple[float, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -451,7 +453,8 @@ def read_judgment(
     if len(means) < responses or not is_whole:
         return ParsedJudgment(None, None, "no_probabilities")
     if responses == 1:
-        return ParsedJudgment(means[0], None, places=parsed.places)
+        (place,) = parsed.places
+        return ParsedJudgment(means[0], None, places=parsed.places, levels=_levels(probabilities[place]))
 
     first, second = means
     before_scores = completion.text[: min(parsed.places)]
@@ -473,7 +476,8 @@ def read_score(completion: Completion) -> ParsedJudgment:
         return ParsedJudgment(None, None, "no_scores")
     if not completion.choices:
         return ParsedJudgment(None, None, "no_probabilities")
-    return ParsedJudgment(_mean(completion.choices[0].probabilities), None)
+    probabilities = completion.choices[0].probabilities
+    return ParsedJudgment(_mean(probabilities), None, levels=_levels(probabilities))
 
 
 def _mixed(score: float, exchanged: float, certainty: float) -> float:
@@ -500,6 +504,13 @@ def _certainty(before: str, probabilities: Mapping[int, tuple[float, ...]], bett
     if total <= 0.0:
         return 1.0
     return letters[SIDES.index(better)] / total
+
+
+def _levels(probabilities: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the probabilities of the digits among each other, which sum to 1."""
+    digits = probabilities[: len(SCORES)]
+    total = math.fsum(digits)
+    return tuple(round(chance / total, 6) for chance in digits)
 
 
 def _mean(probabilities: tuple[float, ...]) -> float:

@@ -534,6 +534,7 @@ class _Grower:
             score_b=score_b,
             failure=parsed.failure,
             inverted=entry.criterion.criterion.weight < 0,
+            levels=parsed.levels,
             **sampled.record,
         )
 

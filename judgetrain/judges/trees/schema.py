@@ -42,6 +42,7 @@ class JudgmentNode:
         inverted: the criterion says what a response must not do, so that the lower score is the better one.
         seed: of the batch; None where nothing was sampled.
         place: of the request in the batch.
+        levels: the probabilities of the scores 1 to 5, of a judgment of one response by them; None elsewhere.
     """
 
     id: str
@@ -56,6 +57,7 @@ class JudgmentNode:
     inverted: bool = False
     seed: int | None = None
     place: int | None = None
+    levels: tuple[float, ...] | None = None
 
     @property
     def verdict(self) -> Verdict | None:

@@ -223,7 +223,7 @@ def test_the_schema_is_published_with_examples_that_are_answered(client: TestCli
     body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
     for example in body["examples"].values():
         assert client.post("/v1/judge", json=example["value"]).status_code == 200
-    assert {"/v1/judge", "/get_reward", "/compare", "/health"} == {*schema["paths"]}
+    assert {"/v1/judge", "/get_reward", "/compare", "/v1/systemone", "/health"} == {*schema["paths"]}
 
 
 def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -> None:

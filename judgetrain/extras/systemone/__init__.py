@@ -1,0 +1,1 @@
+"""Decision models behind ``/v1/systemone`` as judges (``systemone:URL``)."""

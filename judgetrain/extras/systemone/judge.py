@@ -1,0 +1,201 @@
+"""A judge that asks ``/v1/systemone``: which of two responses is better, or how good one is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urldefrag, urlsplit
+
+import httpx2
+
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.base import Cost, Judge, Prediction, Score, verdict_of
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.kinds.kind import Parts, Use
+from judgetrain.judges.method import Method
+from judgetrain.judges.settings import ModelSettings
+from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
+from judgetrain.schema import Candidates, Comparison, Dialogue
+
+KEY = "SYSTEMONE_API_KEY"
+"""The environment variable of the key that is sent, if it is set."""
+AT_ONCE = 8
+"""Requests at a time."""
+TIMES = 5
+"""Times that a request is sent while the server is busy or away."""
+BUSY = (429, 502, 503, 504)
+"""Status codes after which a request is sent again."""
+PATH = "/v1/systemone"
+
+WHICH = "Which response answers the query better?"
+HOW_GOOD = "How good is the response as an answer to the query?"
+LEVELS = (
+    "useless, wrong or harmful",
+    "poor: large parts are wrong or missing",
+    "fair: it helps in part",
+    "good, with small faults",
+    "excellent: right, complete and clear",
+)
+"""The levels of a single response, the worst first."""
+
+
+class SystemOneJudge(Judge):
+    """Asks a decision model for a choice between two responses, in both orders, or for the level of one.
+
+    A verdict's margin, -4 to 4, says how far A's probability is from a half, by the mean of both orders.
+
+    Args:
+        address: of the server, and behind ``#`` the model's name, if it needs one.
+        name: the judge's name in tables.
+    """
+
+    def __init__(self, address: str, name: str) -> None:
+        self._url, self._model = urldefrag(address)
+        self.name = name
+        headers = {}
+        key = os.environ.get(KEY, "").strip()
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx2.Client(headers=headers, timeout=120.0)
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """Return a prediction for each comparison (EngineError: the server refuses one, or is away for too long)."""
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            return list(threads.map(self._verdict, comparisons))
+
+    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """Return the score of each response of each group; errors as of :meth:`compare_all`."""
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            return list(threads.map(self._scores, groups))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _verdict(self, comparison: Comparison) -> Prediction:
+        """Return the verdict on one comparison; an empty response loses without a request."""
+        if comparison.forfeit is not None:
+            return Prediction.of(comparison, self.name)
+        a_first, cost = self._chance_of_first(comparison.dialogue, comparison.response_a, comparison.response_b)
+        b_first, cost_ba = self._chance_of_first(comparison.dialogue, comparison.response_b, comparison.response_a)
+        chances = (a_first, 1 - b_first)
+        verdicts = [verdict_of(chance - 0.5, EQUAL) for chance in chances]
+        return Prediction.of(
+            comparison,
+            self.name,
+            *verdicts,
+            margin=(sum(chances) - 1) * (HIGHEST - LOWEST),
+            judgments=len(chances),
+            cost=(cost + cost_ba) * 0.5,
+            plan="independent",
+        )
+
+    def _chance_of_first(self, dialogue: Dialogue, first: str, second: str) -> tuple[float, Cost]:
+        """Return the probability that the response shown first is the better one, and what the request cost."""
+        state = {**_conversation(dialogue), "response_a": first, "response_b": second}
+        criteria = {"A": "response_a is better", "B": "response_b is better"}
+        question = {"type": "choice", "instructions": WHICH, "criteria": criteria}
+        answer, cost = self._ask(state, question)
+        return _probabilities(answer, ("A", "B"), self._url)[0], cost
+
+    def _scores(self, group: Candidates) -> list[Score]:
+        """Return the scores of a group's responses; one without a text is worth 0, without a request."""
+        scores = []
+        for response in group.responses:
+            if not response.strip():
+                scores.append(Score(value=0.0))
+                continue
+            state = {**_conversation(group.dialogue), "response": response}
+            question = {"type": "score", "instructions": HOW_GOOD, "criteria": list(LEVELS)}
+            answer, cost = self._ask(state, question)
+            places = [str(place) for place in range(len(LEVELS))]
+            probabilities = _probabilities(answer, places, self._url)
+            expected = sum(place * chance for place, chance in enumerate(probabilities))
+            scores.append(Score(value=expected / (len(LEVELS) - 1), cost=cost))
+        return scores
+
+    def _ask(self, state: Mapping[str, Any], question: Mapping[str, Any]) -> tuple[Mapping[str, Any], Cost]:
+        """Return the answer to one question, and what it cost.
+
+        Raises:
+            EngineError: the server refuses it, gives no answer, or is away for too long.
+        """
+        body: dict[str, Any] = {"state": state, "questions": {"q": question}}
+        if self._model:
+            body["model"] = self._model
+        reason = ""
+        for attempt in range(TIMES):
+            if attempt:
+                time.sleep(2 ** (attempt - 1))
+            try:
+                reply = self._client.post(f"{self._url.rstrip('/')}{PATH}", json=body)
+            except httpx2.TransportError as error:
+                reason = str(error) or type(error).__name__
+                continue
+            reason = f"status {reply.status_code}: {reply.text[:200]}"
+            if reply.status_code == 200:
+                return self._answer(reply)
+            if reply.status_code not in BUSY:
+                break
+        raise EngineError(f"{self._url}{PATH}: {reason}")
+
+    def _answer(self, reply: httpx2.Response) -> tuple[Mapping[str, Any], Cost]:
+        """Return the answer in a reply, and what it cost (EngineError: there is none)."""
+        try:
+            content = reply.json()
+            answer = content["answers"]["q"]
+            usage = content.get("usage") or {}
+            tokens = (float(usage.get("input_tokens") or 0), float(usage.get("output_tokens") or 0))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise EngineError(f"{self._url}{PATH}: the reply holds no answer ({reply.text[:200]})") from error
+        return answer, Cost(*tokens, 1)
+
+
+def _conversation(dialogue: Dialogue) -> dict[str, Any]:
+    """Return a dialogue as a state has it: its query, or all messages where there are several."""
+    state: dict[str, Any] = {}
+    if len(dialogue.messages) == 1:
+        state["query"] = dialogue.messages[0].content
+    else:
+        state["messages"] = [{"role": message.role, "content": message.content} for message in dialogue.messages]
+    if dialogue.reference:
+        state["reference_answer"] = dialogue.reference
+    return state
+
+
+def _probabilities(answer: Mapping[str, Any], names: Sequence[str], url: str) -> list[float]:
+    """Return the probabilities of named answers, which sum to 1 (EngineError: one is missing, or they are none)."""
+    try:
+        probabilities = [float(answer["probabilities"][name]) for name in names]
+    except (LookupError, TypeError, ValueError) as error:
+        raise EngineError(f"{url}{PATH}: expected probabilities of {', '.join(names)}, found {answer}") from error
+    total = sum(probabilities)
+    if not total > 0 or min(probabilities) < 0:
+        raise EngineError(f"{url}{PATH}: expected probabilities of {', '.join(names)}, found {answer}")
+    return [chance / total for chance in probabilities]
+
+
+def check(settings: ModelSettings, method: Method, use: Use) -> None:
+    """Refuse what is no address (ConfigError)."""
+    check_address(method)
+
+
+def check_address(method: Method) -> None:
+    """Refuse a method whose target is no address (ConfigError)."""
+    try:
+        parts = urlsplit(method.target)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{method.text!r}: expected an address, as in systemone:http://localhost:8093")
+    if parts.username or parts.password:
+        raise ConfigError(f"systemone:{parts.hostname}: a key in the address would stand in files: set {KEY}")
+
+
+def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+    """Return the judge."""
+    check_address(method)
+    return SystemOneJudge(method.target, method.name)
