@@ -406,6 +406,17 @@ class Judge(Protocol):
         comparison = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
         return self.compare_all([comparison], seed)[0]
 
+    def explain(
+        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
+    ) -> Score | Prediction:
+        """Return the verdict or the score with the reasons for it, also of a judge that writes scores alone.
+
+        Arguments and errors are those of a call. Judges that write their reasons anyway are asked as ever.
+        """
+        if response_b is None:
+            return self(prompt, response_a, **how)
+        return self(prompt, response_a, response_b, **how)
+
     def compare(self, comparison: Comparison) -> Prediction:
         """Return the verdict on one comparison, with seed 0."""
         return self.compare_all([comparison], 0)[0]

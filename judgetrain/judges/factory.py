@@ -77,9 +77,7 @@ class Models:
 
     def asking(self, method: Method) -> JudgeConfig:
         """Return ``judge.*`` with the changes of the options behind a branching judge's name."""
-        judge = self.settings.judge
-        # judge.* is part of the settings where a method's kind reads it.
-        assert judge is not None
+        judge = self.settings.judge_asked
         external = self.external(method.target)
         if external and external.computes:
             # What computes scores has no probabilities of tokens to read them off.

@@ -100,6 +100,19 @@ class ModelSettings(StageSettings):
         return False
 
     @property
+    def writes_reasons(self) -> bool | None:
+        """Return whether judges write reasons, where the stage says so itself; None: as ``judge.reasons`` says."""
+        return None
+
+    @property
+    def judge_asked(self) -> JudgeConfig:
+        """Return ``judge.*``, or its defaults where no method reads them, with what the stage says itself."""
+        judge = self.judge or JudgeConfig()
+        if self.writes_reasons is None:
+            return judge
+        return replace(judge, reasons=self.writes_reasons)
+
+    @property
     def methods(self) -> Sequence[Method]:
         """Return the methods whose models the stage may load."""
         return ()
@@ -189,7 +202,7 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         engine_key = "engine"
         assert settings.engine is not None
         engine = settings.engine
-        judge = (settings.judge or JudgeConfig()).changed(**method.asking)
+        judge = settings.judge_asked.changed(**method.asking)
         check_asking(engine, "judge.constrained=true, +constrained" if judge.constrained else "")
         if not judge.reasons and not engine.continues:
             raise ConfigError(

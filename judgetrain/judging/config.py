@@ -32,4 +32,9 @@ class VerdictsConfig(LimitsConfig):
     baseline: str | None = key(
         None, "compare this system with each other one, as A, and no others", active_if=lambda c: c.systems
     )
+    reasons: bool | None = key(
+        None,
+        "write reasons, or scores alone (judge.reasons), in this stage; None: as judge.reasons says",
+        active_if=lambda c: c.reasons is not None,
+    )
     shard_size: int = key(64, "comparisons finished together; the unit of resume", low=1)

@@ -33,6 +33,11 @@ class JudgeSettings(ModelSettings):
         return self.with_members((self.method,) if self.verdicts.judge else ())
 
     @property
+    def writes_reasons(self) -> bool | None:
+        """Return ``verdicts.reasons``."""
+        return self.verdicts.reasons
+
+    @property
     def uses_world(self) -> bool:
         """Return whether comparisons of the generated world are judged."""
         return self.verdicts.source.type == "world" and not self.verdicts.systems

@@ -15,12 +15,15 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.server.serve import _settings
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, SCORES, Frame
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judging.stages import JudgeSettings
 from judgetrain.schema import Candidates
+from tests.builders.pipeline import configured
 from tests.extras.export.test_export import learned
 
 CRITERIA = [
@@ -90,6 +93,24 @@ def test_single_responses_and_the_judges_own_criteria(trained: Path) -> None:
     assert any(prediction.reasons for prediction in own), "criteria and guidelines are written as ever"
 
 
+def test_reasons_are_written_when_they_are_asked_for(trained: Path) -> None:
+    """In float32 the score is that of the judge without text, to 1e-5."""
+    alone = judge(trained, reasons=False, retries=0)
+    explained = 0
+    for comparison in COMPARISONS[:4]:
+        query = comparison.dialogue.user_texts[-1]
+        score = alone(query, comparison.response_a)
+        reasoned = alone.explain(query, comparison.response_a)
+        for short, long in zip(score.reasons, reasoned.reasons, strict=True):
+            assert short.text.startswith("Score: ") and len(short.text) == len("Score: 3")
+            if long.failure is None:
+                assert len(long.text) > len(short.text) and long.score_a == pytest.approx(short.score_a, abs=1e-5)
+                assert sum(short.levels or ()) == pytest.approx(1, abs=1e-5)
+                explained += 1
+    assert explained
+    assert not alone.options.reasons, "the judge itself is as it was"
+
+
 def test_the_beginning_has_the_tokens_that_training_gave_it() -> None:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     model = load_model(ModelConfig(path="world"), "cpu").eval()
@@ -147,3 +168,15 @@ def test_a_tokenizer_that_writes_a_score_in_several_tokens_is_refused() -> None:
     request = Request(messages=({"role": "user", "content": "q"},), sampling=sampling, begins="Score: ")
     with pytest.raises(EngineError, match="as one token: a score without reasons"):
         encode([request], tokenizer, 512)
+
+
+def test_a_stage_and_the_server_choose_for_themselves() -> None:
+    words = ["recipe=debug", "verdicts.judge=base", "judge.reads=one"]
+    as_judge_says = JudgeSettings.of(configured(*words))
+    assert as_judge_says.judge_asked.reasons
+    alone = JudgeSettings.of(configured(*words, "verdicts.reasons=false"))
+    assert not alone.judge_asked.reasons and alone.judge_asked.reads == "one"
+    written = JudgeSettings.of(configured(*words, "judge.reasons=false", "verdicts.reasons=true"))
+    assert written.judge_asked.reasons
+    served = _settings(configured(*words, "serve.judge=base", "serve.reasons=false"))
+    assert not served.judge_asked.reasons

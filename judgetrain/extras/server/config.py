@@ -21,6 +21,9 @@ class ServeConfig:
         "what /get_reward scores: pairs, or each response (score)",
         choices=("round_robin", "anchor", "score"),
     )
+    reasons: bool | None = key(
+        None, "write reasons, or scores alone (judge.reasons), behind HTTP; None: as judge.reasons says"
+    )
     criteria: int = key(4096, "criteria in one request at most, all rows together", low=1, in_fingerprint=False)
     allowed_hosts: list[str] = key(
         [],

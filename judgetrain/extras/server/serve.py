@@ -48,7 +48,7 @@ def serve(pipeline: Pipeline) -> None:
 def _settings(config: Config) -> JudgeSettings:
     """Return the settings with which stage judge would ask this judge."""
     served = config.serve
-    verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
+    verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"), reasons=served.reasons)
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
     check_judge(settings, served.judge, "serve.judge", alone=True)
     method = settings.method

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
+from judgetrain.judges.base import Cost, How, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.kinds.aggregation import (
@@ -48,7 +48,7 @@ from judgetrain.judges.trees.schema import (
     trees_of,
 )
 from judgetrain.rubrics import Rubric, weighted, without_rounding
-from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
+from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order, Prompt
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -110,6 +110,16 @@ class BranchingJudge(Judge):
         options, parts = parts_of(method, call)
         prompt_set = parts.prompts()
         return cls(parts.engine(), prompt_set, options, method.name)
+
+    def explain(
+        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
+    ) -> Score | Prediction:
+        """Return the verdict or the score with written judgments, by the same model, criteria and settings.
+
+        The score of a judgment stands before its reasons, so that it is the one of a judge that writes scores alone.
+        """
+        writing = BranchingJudge(self.engine, self.prompts, replace(self.options, reasons=True), self.name)
+        return Judge.explain(writing, prompt, response_a, response_b, **how)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison."""
