@@ -88,7 +88,7 @@ def zipped() -> bytes:
         (bz2.compress(b"{}"), "packed by bzip2, which is not read; unpack it"),
         (lzma.compress(b"{}"), "packed by xz"),
         (b"\x28\xb5\x2f\xfd\x00\x00", "packed by zstd"),
-        (gzip.compress(b"{}"), r"packed by gzip, which is not read; name it mine\.jsonl\.gz"),
+        (gzip.compress(b"{}", mtime=0), r"packed by gzip, which is not read; name it mine\.jsonl\.gz"),
     ],
 )
 def test_a_file_that_is_packed_under_another_name_is_refused_with_what_to_do(
