@@ -140,9 +140,18 @@ class Rubric:
                 raise DataError(f"two criteria are called {label!r}")
             earlier_names.add(name)
 
+    def for_query(self, query: str) -> "Rubric":
+        """Return the criteria that responses to a query are judged by: these, whatever it asks."""
+        return self
+
     def to_row(self) -> list[dict[str, Any]]:
         """Return a list for JSON; the inverse of :meth:`from_row`."""
         return [asdict(criterion) for criterion in self.criteria]
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """All that decides by what responses are judged, as JSON values."""
+        return self.to_row()
 
     @classmethod
     def from_row(cls, rows: Sequence[Mapping[str, Any]]) -> "Rubric":

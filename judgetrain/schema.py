@@ -190,7 +190,10 @@ class Comparison:
         turns = [asdict(message) for message in messages]
         dialogue = Dialogue(_id_of(turns), "given", messages, reference_text(reference))
         comparison_id = fields.pop("id", None) or _id_of([turns, response_a, response_b])
-        return cls(comparison_id, dialogue, response_a, response_b, **fields)
+        rubric: Rubric | None = fields.pop("rubric", None)
+        if rubric is not None:
+            rubric = rubric.for_query(dialogue.query)
+        return cls(comparison_id, dialogue, response_a, response_b, rubric=rubric, **fields)
 
     @property
     def content(self) -> str:
@@ -333,6 +336,8 @@ class Candidates:
         messages = messages_of(prompt)
         prompt_id = _id_of([asdict(message) for message in messages])
         dialogue = Dialogue(prompt_id, "given", messages, reference_text(reference))
+        if rubric is not None:
+            rubric = rubric.for_query(dialogue.query)
         return cls(prompt_id, dialogue, tuple(map(shown, responses)), rubric)
 
 

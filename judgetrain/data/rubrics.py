@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data.cells import number_in
+from judgetrain.data.rubric_kinds import QueryKind, RubricByKind, check_columns, holds_kinds
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import scalar_text
 from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
@@ -89,6 +90,35 @@ def given_rubric(given: Any) -> Rubric | None:
     return rubric_of(given)
 
 
+def rubric_by_kind(raw: Mapping[str, Any]) -> RubricByKind:
+    """Return the rubric by kinds of query that a file holds.
+
+    Args:
+        raw: ``criteria`` for queries that are like none of any kind, and ``kinds``, a list of mappings with ``name``,
+            ``queries`` (a list of typical ones) and ``criteria``. Criteria are as :func:`rubric_of` reads them.
+
+    Raises:
+        DataError: something is missing, is read by nothing, or is no criterion; names the kind.
+    """
+    check_columns(raw, ("criteria", "kinds"), "a rubric by kinds of query")
+    if not isinstance(raw["kinds"], Sequence) or isinstance(raw["kinds"], str):
+        raise DataError(f"kinds: expected a list of kinds of query, found {type(raw['kinds']).__name__}")
+    kinds = []
+    for number, raw_kind in enumerate(raw["kinds"], start=1):
+        if not isinstance(raw_kind, Mapping):
+            raise DataError(f"kind {number}: expected name, queries and criteria, found {type(raw_kind).__name__}")
+        check_columns(raw_kind, ("name", "queries", "criteria"), f"kind {number}")
+        queries = raw_kind["queries"]
+        if not isinstance(queries, Sequence) or isinstance(queries, str):
+            raise DataError(f"kind {number}: queries: expected a list of typical queries, found {queries!r}")
+        try:
+            rubric = rubric_of(raw_kind["criteria"])
+        except DataError as error:
+            raise DataError(f"kind {number}: {error}") from error
+        kinds.append(QueryKind(str(raw_kind["name"]), tuple(map(str, queries)), rubric))
+    return RubricByKind(rubric_of(raw["criteria"]).criteria, tuple(kinds))
+
+
 def read_rubric(path: str | Path) -> Rubric:
     """Return the rubric of a YAML or JSON file.
 
@@ -106,6 +136,8 @@ def read_rubric(path: str | Path) -> Rubric:
         text = file.read_text(encoding="utf-8-sig")
         # JSON is YAML, too.
         content = load_yaml(text)
+        if holds_kinds(content):
+            return rubric_by_kind(content)
         # YAML makes one line of a plain text, which has a criterion a line.
         return rubric_of(text) if isinstance(content, str) else rubric_of(content)
     except RecursionError as error:

@@ -2,14 +2,17 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from judgetrain.data.rubrics import given_rubric, read_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Criterion, Level, Rubric, weighted
+from judgetrain.schema import Candidates, Comparison
 
 MET = [0.0, 1.0]
 
@@ -183,3 +186,60 @@ def test_criteria_nested_thousands_deep_are_refused_in_a_sentence(depth: int, tm
         rubric_of([nested])
     with pytest.raises(DataError, match="nested too deeply"):
         rubric_of([{"text": "a", "weight": nested}])
+
+
+BY_KIND = {
+    "criteria": ["is helpful"],
+    "kinds": [
+        {
+            "name": "recipes",
+            "queries": ["How do I bake a plum cake?", "A soup for six people"],
+            "criteria": [{"text": "gives amounts", "name": "amounts", "weight": 3}, "warns of allergens"],
+        },
+        {"name": "repairs", "queries": ["My tap drips, how do I mend it?"], "criteria": ["says which tools"]},
+    ],
+}
+
+
+def test_a_query_is_judged_by_the_criteria_of_the_kind_that_it_is_most_like(tmp_path: Path) -> None:
+    file = tmp_path / "rubric.yaml"
+    file.write_text(yaml.safe_dump(BY_KIND))
+    rubric = read_rubric(file)
+    expected = {
+        "how do i bake an apple cake": ["gives amounts", "warns of allergens"],
+        "The tap in my bath drips": ["says which tools"],
+        "Tell me about Goethe": ["is helpful"],
+    }
+    for query, texts in expected.items():
+        assert [criterion.text for criterion in rubric.for_query(query).criteria] == texts
+    # What is judged in Python, too, gets the criteria of its own kind, and keeps no others.
+    candidates = Candidates.of("My shower drips", ["a", "b"], rubric=rubric)
+    comparison = Comparison.of("a cake of six eggs", "a", "b", rubric=rubric)
+    assert candidates.rubric == Rubric((Criterion(text="says which tools"),))
+    assert comparison.rubric is not None and len(comparison.rubric.criteria) == 2
+    assert Comparison.from_row(comparison.to_row()) == comparison
+    assert rubric.content != Rubric(rubric.criteria).content, "kinds decide verdicts, and so fingerprints"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"kinds": []}, "expected a kind of query at least"),
+        ({"kinds": "recipes"}, "kinds: expected a list of kinds of query, found str"),
+        ({"kinds": ["recipes"]}, "kind 1: expected name, queries and criteria, found str"),
+        ({"kinds": [BY_KIND["kinds"][0] | {"scale": 5}]}, "kind 1: 'scale': nothing reads it"),
+        ({"kinds": [{"name": "a", "criteria": ["b"]}]}, "kind 1: queries: expected, and not there"),
+        ({"kinds": [BY_KIND["kinds"][0] | {"queries": "a"}]}, "queries: expected a list of typical queries, found 'a'"),
+        ({"kinds": [BY_KIND["kinds"][0] | {"queries": [" "]}]}, "kind 'recipes': queries: expected a typical query"),
+        ({"kinds": [BY_KIND["kinds"][0]] * 2}, "two kinds of query are called 'recipes'"),
+        ({"kinds": [BY_KIND["kinds"][0] | {"criteria": [{"weight": 1}]}]}, "kind 1: criterion 1"),
+        ({"criteria": None}, "criteria: expected, and not there"),
+        ({"levels": 5}, "'levels': nothing reads it"),
+    ],
+)
+def test_a_rubric_by_kinds_that_is_wrong_is_refused(wrong: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "rubric.yaml"
+    file.write_text(yaml.safe_dump(BY_KIND | wrong))
+    with pytest.raises(DataError, match=re.escape(message)) as refusal:
+        read_rubric(file)
+    assert str(file) in str(refusal.value)

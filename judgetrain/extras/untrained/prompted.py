@@ -74,10 +74,10 @@ def judge_by(
     by = method.asked_as
 
     def process(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
-        with_rubric = [replace(comparison, rubric=rubric) for comparison in comparisons]
+        with_rubric = [replace(c, rubric=rubric.for_query(c.dialogue.query)) for c in comparisons]
         return shard_of(grow(with_rubric, judge.engine, judge.prompts, shape, options.steps, seed))
 
-    depends = depends_on(method, evaluation, options) | {"rubric": rubric.to_row()}
+    depends = depends_on(method, evaluation, options) | {"rubric": rubric.content}
     load = load or (lambda: models.judge(by))
     kept = evaluation.kept("trees", method.name, load, process, depends=depends, gpus=models.gpus(by))
     for benchmark, rows, seconds in kept:
