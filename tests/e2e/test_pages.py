@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.judges.deciding import DECIDED, Thresholds
 from tests.builders.debug_run import finished_once
 from tests.builders.judging import arena_hard
 from tests.builders.pipeline import here
@@ -84,6 +85,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.writerows(some)
     (place / "verdicts.jsonl").write_text(json.dumps({"model_a": "a", "model_b": "c", "verdict": "A"}) + "\n")
     (place / "rubric.yaml").write_text("- {name: numbers, text: gives exact numbers}\n")
+    thresholds = Thresholds(units="points", error=0.1, delta=0.1, n=40, undecided=0.5, decided=20, wrong=0, margin=1.0)
+    thresholds.save(place)
     for name in "abc":
         answers = [
             {"instruction": r["query"], "output": r["response_a"] + f" {name} .", "generator": name}
@@ -99,7 +102,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_is_run_as_written(words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     small = [*READABLE, "robustness.sample=2", "evaluate.bootstrap=100"] if "calibrate" not in words else READABLE
-    arguments = (word.replace("judge=DIR", "judge=./my-judge") for word in words)
+    named = {"judge=DIR": "judge=./my-judge", "judge.decided=FILE": f"judge.decided={DECIDED}"}
+    arguments = []
+    for word in words:
+        for shown, there in named.items():
+            word = word.replace(shown, there)
+        arguments.append(word)
     done = here(*arguments, *([] if words[0].startswith("--") else small), "recipe=debug")
     assert done.returncode == 0, done.stderr
 

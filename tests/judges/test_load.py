@@ -286,7 +286,7 @@ def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: 
     loaded_models = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
     judge = loaded_models.judge(method)
     assert (judge.name, judge.dialect) == ("pointwise:plain", "pointwise")
-    with pytest.raises(ConfigError, match=r"plain/judge\.json: there is none .* so that it is no trained judge"):
+    with pytest.raises(ConfigError, match=r"plain/judge\.json is missing .*: this is not a trained judge"):
         loaded_models.judge(Method.parse(f"{tmp_path}/plain"))
     with pytest.raises(ConfigError, match="nowhere is no directory"):
         loaded_models.engine(Method.parse(f"pairwise:{tmp_path}/nowhere"))

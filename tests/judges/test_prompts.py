@@ -208,7 +208,7 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
     method = Method.parse(text)
     assert (method.kind, method.target, method.options, method.text) == (kind, target, options, text)
     assert method.name == name
-    assert method.file_name == name.replace(":", ".")
+    assert method.file_name == name.replace(":", ".").replace("/", "_")
     assert method.names_model == (
         kind in (BRANCHING, "pairwise", "pointwise", "rubric", "fewshot") and (target in TARGETS or "/" in target)
     )

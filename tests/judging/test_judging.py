@@ -33,8 +33,8 @@ from tests.builders.scripted import judged as judgment
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
 FIELDS = tuple(
     (
-        "id dialogue_id messages response_a response_b model_a model_b verdict verdict_ab verdict_ba score_a score_b "
-        "margin share_read reasons failures judge asked plan branches cost group label failure"
+        "id dialogue_id messages response_a response_b model_a model_b verdict verdict_ab verdict_ba decision "
+        "score_a score_b margin share_read reasons failures judge asked plan branches cost group label failure"
     ).split()
 )
 

@@ -220,7 +220,7 @@ def test_the_best_held_out_step_is_kept_and_a_kill_changes_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_write", killed)
+        patch.setattr(training, "_save", killed)
         for settings, name in ((best, "cut"), (few, "cut short")):
             with pytest.raises(KeyboardInterrupt):
                 run_unlearning(tmp_path, settings, start, name)
