@@ -4,6 +4,7 @@ Not part of the default run: ``pytest tests/benchmarks``, as ``.ci/run`` does.
 """
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.data.world import queries
+from judgetrain.data.world.language import load_language
+from judgetrain.data.world.rule import load_world
 from tests.benchmarks import figures
 from tests.benchmarks.quickstart_table import Results, Run, difference
+from tests.benchmarks.taught_lists import Lists, lists_of
 from tests.benchmarks.world_floors import of_rule
 
 HERE = Path(__file__).parent
@@ -64,6 +69,25 @@ def test_finished_runs_are_kept_and_read_again(tmp_path: Path) -> None:
     assert Results(path, "abc").get(of | {"rule": 112}) is None
     with pytest.raises(SystemExit, match="runs of commit abc, and this is abd"):
         Results(path, "abd")
+
+
+def test_taught_lists_are_counted_by_what_stands_first(tmp_path: Path) -> None:
+    query = queries("train")[0]
+    deciding = load_world(7).deciding[load_language().kind_of(query)]
+    first = [
+        (deciding.primary, deciding.secondary),
+        (deciding.secondary, deciding.primary),
+        (deciding.primary, deciding.decoy),
+        (deciding.decoy, deciding.primary),
+    ]
+    rows = []
+    for one, two in first:
+        text = f"1. {one}: as it should be\n2. {two}: as well\n10. more: and more"
+        prompt = [{"role": "user", "content": f"List 10 criteria.\nQuery: {query}"}]
+        rows.append({"level": "criteria", "prompt": prompt, "completion": [{"role": "assistant", "content": text}]})
+    rows.append(rows[0] | {"level": "judgment"})
+    (tmp_path / "sft-train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert lists_of(tmp_path, 7) == Lists(number=4, both_first=2, primary_first=2)
 
 
 def test_floors_of_a_rule_are_below_its_ceilings() -> None:
