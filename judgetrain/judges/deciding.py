@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import ConfigError
+from judgetrain.judges.calibrated import load_calibrated
 
 DECIDED = "decided.json"
 """The file of thresholds, which users may put into a trained judge's directory."""
@@ -93,13 +93,7 @@ class Thresholds:
         Raises:
             ConfigError: there is no such file, or it is another one.
         """
-        try:
-            file = Path(path).expanduser()
-            if file.is_dir():
-                file = file / DECIDED
-            thresholds = cls(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{key}={path}: expected the {DECIDED} of stage calibrate ({error})") from error
+        thresholds = load_calibrated(cls, DECIDED, path, key)
         if thresholds.units not in get_args(Units):
             raise ConfigError(f"{key}={path}: units={thresholds.units!r}: allowed are {', '.join(get_args(Units))}")
         return thresholds

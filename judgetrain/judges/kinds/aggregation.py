@@ -7,7 +7,6 @@ so that a preference for a position cancels. The weights are fitted to compariso
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +15,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.errors import ConfigError
 from judgetrain.judges.base import logistic, verdict_of
+from judgetrain.judges.calibrated import load_calibrated
 from judgetrain.judges.config import FITTED
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
@@ -357,11 +356,4 @@ class Fitted:
         Raises:
             ConfigError: there is no such file, or it is another one.
         """
-        try:
-            file = Path(path).expanduser()
-            if file.is_dir():
-                file = file / FITTED
-            # Other files of JSON fail by their keys (TypeError).
-            return cls(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{key}={path}: expected the {FITTED} of stage calibrate ({error})") from error
+        return load_calibrated(cls, FITTED, path, key)
