@@ -195,6 +195,12 @@ class Comparison:
             rubric = rubric.for_query(dialogue.query)
         return cls(comparison_id, dialogue, response_a, response_b, rubric=rubric, **fields)
 
+    def with_rubric(self, rubric: Rubric | None) -> Comparison:
+        """Return the comparison with a rubric's criteria for its query, unless it brings criteria of its own."""
+        if self.rubric is not None or rubric is None:
+            return self
+        return replace(self, rubric=rubric.for_query(self.dialogue.query))
+
     @property
     def content(self) -> str:
         """A hash of the texts in their order, 16 hexadecimal digits; id, label and group do not change it."""

@@ -125,7 +125,7 @@ def by_criteria(
         return [replace(comparison, rubric=None) for comparison in comparisons]
     if file is not None:
         rubric = read_rubric(file)
-        comparisons = [c if c.rubric else replace(c, rubric=rubric.for_query(c.dialogue.query)) for c in comparisons]
+        comparisons = [comparison.with_rubric(rubric) for comparison in comparisons]
     missing = sum(comparison.rubric is None for comparison in comparisons)
     if missing:
         raise ConfigError(f"evaluate.methods: {what}: {missing} of {len(comparisons)} rows bring no column criteria")

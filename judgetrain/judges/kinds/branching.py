@@ -190,7 +190,7 @@ class BranchingJudge(Judge):
 
         shape = Shape(count=steps.criteria, criteria=branches, orders=orders, reasons=options.reasons)
         steer = _until_settled(branches, options.rule, orders) if options.stops_early else None
-        judged = [_with_rubric(comparison, options.rubric) for comparison in comparisons]
+        judged = [comparison.with_rubric(options.rubric) for comparison in comparisons]
         trees = grow(judged, self.engine, self.prompts, shape, steps, seed, steer=steer, numbers=numbers)
 
         for attempt in range(1, options.retries + 1):
@@ -474,13 +474,6 @@ def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNod
         source=node.criterion.source,
         levels=judgment.levels,
     )
-
-
-def _with_rubric(comparison: Comparison, rubric: Rubric | None) -> Comparison:
-    """Return a comparison with the judge's rubric for its query, unless it brings one of its own."""
-    if comparison.rubric is not None or rubric is None:
-        return comparison
-    return replace(comparison, rubric=rubric.for_query(comparison.dialogue.query))
 
 
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
