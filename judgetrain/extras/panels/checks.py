@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def members_of(settings: ModelSettings, method: Method) -> Sequence[MemberConfig]:
     """Return the members of a cascade or jury (ConfigError: its section has no entry of this name)."""
     panels: PanelsConfig | None = getattr(settings, method.kind)
+    panel = panels.named(method.target) if panels is not None else None
+    if panel is not None:
+        return panel.members
     entries = panels.judges if panels is not None else []
-    for panel in entries:
-        if panel.name == method.target:
-            return panel.members
-    names = ", ".join(panel.name for panel in entries) or "none"
+    names = ", ".join(entry.name for entry in entries) or "none"
     raise ConfigError(f"{method.text!r}: {method.kind}.judges has no such entry, only {names}")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TypeVar
 
 from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
 from judgetrain.judges.config import JudgeOptions, MemberConfig
@@ -14,6 +15,8 @@ from judgetrain.judges.kinds.kind import Parts
 from judgetrain.judges.method import Method
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Candidates, Comparison, Verdict
+
+Answer = TypeVar("Answer", Prediction, Score)
 
 SCALE = HIGHEST - LOWEST
 """The largest margin, points."""
@@ -125,44 +128,59 @@ class CascadeJudge(_Panel):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison, of the first member that decides it."""
-        answers: dict[int, Prediction] = {}
-        steps: dict[int, list[Step]] = {place: [] for place in range(len(comparisons))}
-        waiting = list(steps)
-        for member in self.members:
-            if not waiting:
-                break
-            predictions = member.compare([comparisons[place] for place in waiting], seed)
-            for place, prediction in zip(waiting, predictions, strict=True):
+
+        def ask(member: Member, places: Sequence[int]) -> Iterator[tuple[Prediction, Step]]:
+            predictions = member.compare([comparisons[place] for place in places], seed)
+            for place, prediction in zip(places, predictions, strict=True):
                 # An empty response loses, whoever judges.
                 decision = "decided" if comparisons[place].forfeit else member.decision(prediction)
-                answers[place] = replace(prediction, decision=decision)
-                steps[place].append(_step(member, prediction, decision))
-            waiting = [place for place in waiting if answers[place].decision == "undecided"]
-        return [_combined(answers[place], steps[place], self.name) for place in steps]
+                yield replace(prediction, decision=decision), _step(member, prediction, decision)
+
+        return [_combined(answer, steps, self.name) for answer, steps in self._escalated(len(comparisons), ask)]
 
     def _scores(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
         """Return the scores of single responses, of the first member that decides each."""
-        answers: dict[int, Score] = {}
-        steps: dict[int, list[Step]] = {place: [] for place in range(len(groups))}
-        waiting = list(steps)
-        for member in self.members:
-            if not waiting:
-                break
-            scores = member.score([groups[place] for place in waiting], seed)
-            for place, score in zip(waiting, scores, strict=True):
+
+        def ask(member: Member, places: Sequence[int]) -> Iterator[tuple[Score, Step]]:
+            scores = member.score([groups[place] for place in places], seed)
+            for place, score in zip(places, scores, strict=True):
                 decided = member.decided_score(score)
                 # An empty response is worth nothing, whoever judges.
                 if not groups[place].responses[0].strip():
                     decided = replace(score, decision="decided")
-                answers[place] = decided
-                steps[place].append(
-                    Step(judge=member.name, answer=None, share=score.value, decision=decided.decision, cost=score.cost)
+                step = Step(
+                    judge=member.name, answer=None, share=score.value, decision=decided.decision, cost=score.cost
                 )
-            waiting = [place for place in waiting if answers[place].decision == "undecided"]
+                yield decided, step
+
         return [
-            replace(answers[place], steps=tuple(steps[place]), cost=_sum(step.cost for step in steps[place]))
-            for place in steps
+            replace(answer, steps=tuple(steps), cost=_sum(step.cost for step in steps))
+            for answer, steps in self._escalated(len(groups), ask)
         ]
+
+    def _escalated(
+        self, number: int, ask: Callable[[Member, Sequence[int]], Iterable[tuple[Answer, Step]]]
+    ) -> list[tuple[Answer, list[Step]]]:
+        """Return the last answer to each of so many questions, and the steps of all members that were asked it.
+
+        Args:
+            number: of questions.
+            ask: returns a member's answers to the questions at some places, each with its step.
+        """
+        answers: dict[int, Answer] = {}
+        steps: dict[int, list[Step]] = {place: [] for place in range(number)}
+        waiting = list(steps)
+        for member in self.members:
+            if not waiting:
+                break
+            undecided = []
+            for place, (answer, step) in zip(waiting, ask(member, waiting), strict=True):
+                answers[place] = answer
+                steps[place].append(step)
+                if step.decision == "undecided":
+                    undecided.append(place)
+            waiting = undecided
+        return [(answers[place], steps[place]) for place in steps]
 
 
 class JuryJudge(_Panel):
