@@ -59,12 +59,15 @@ class Work(Generic[R]):
         clock: returns seconds from any beginning.
         gpus: how many GPUs a copy of the model takes, where there are any. None: as many as the stage's largest model.
             0: there is no model, and no GPU is taken.
+        spread: the shards may be processed elsewhere and in any order. ``process`` and ``load`` can then be pickled,
+            and depend on nothing that happens here meanwhile.
     """
 
     process: Callable[[int, Any], R]
     load: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic
     gpus: int | None = None
+    spread: bool = False
 
 
 @dataclass(frozen=True)

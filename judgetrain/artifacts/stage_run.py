@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,6 +106,27 @@ class ShardSeeds:
         return derive_seed(self.seed, "shard", index)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a stage's run that a pipeline sets; a stage that is run by itself needs none of them.
+
+    Args:
+        writes: False in a process that only helps to train, which writes no files here.
+        home: ``output_dir``, which all runs share; by default the third folder above the artifact's directory.
+        recipe: the recipe's name, for titles.
+        clock: returns seconds from any beginning.
+        executor: processes shards that may be processed elsewhere; by default, this process does.
+        written: returns a setting, given it as JSON values and its key, without what came from the environment.
+    """
+
+    writes: bool = True
+    home: Path | None = None
+    recipe: str = ""
+    clock: Callable[[], float] = time.monotonic
+    executor: Executor | None = None
+    written: Callable[[Any, str], Any] = lambda value, key: value
+
+
 class StageRun(ShardSeeds):
     """The run of one stage: writes files and shards into the artifact's directory, and counts what was done.
 
@@ -113,40 +135,26 @@ class StageRun(ShardSeeds):
         stage: the stage's name.
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
         console: prints lines and progress.
-        writes: False in a process that only helps to train, which writes no files here.
-        home: ``output_dir``, which all runs share; by default the third folder above the directory.
-        recipe: the recipe's name, for titles.
-        clock: returns seconds from any beginning.
-        executor: processes shards that may be processed elsewhere; by default, this process does.
-        written: returns a setting, given it as JSON values and its key, without what came from the environment.
+        options: the pipeline's part; by default, of a stage that is run by itself.
 
     Raises:
         DataError: the notes of an earlier run are damaged.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        stage: str,
-        seed: int,
-        console: Console,
-        writes: bool = True,
-        home: Path | None = None,
-        recipe: str = "",
-        clock: Callable[[], float] = time.monotonic,
-        executor: Executor | None = None,
-        written: Callable[[Any, str], Any] = lambda value, key: value,
+        self, directory: Path, stage: str, seed: int, console: Console, options: RunOptions | None = None
     ) -> None:
-        super().__init__(directory, stage, derive_seed(seed, stage), home or directory.parents[2])
-        self.executor = executor or Executor()
-        self.written = written
-        self.recipe = recipe
+        options = options or RunOptions()
+        super().__init__(directory, stage, derive_seed(seed, stage), options.home or directory.parents[2])
+        self.executor = options.executor or Executor()
+        self.written = options.written
+        self.recipe = options.recipe
         self.console = console
         # The pipeline puts the tracker's run here when it begins.
         self.track = Run()
-        self._writes = writes
+        self._writes = options.writes
         directory.mkdir(parents=True, exist_ok=True)
-        if writes:
+        if self._writes:
             self._remove_temporary_files()
 
         self._notes = earlier_notes(directory)
@@ -157,8 +165,8 @@ class StageRun(ShardSeeds):
 
         # Seconds count on from where earlier runs of the artifact stopped.
         earlier_seconds, earlier_cpu_seconds = seconds_so_far(directory)
-        self._clock = clock
-        self._since = clock() - earlier_seconds
+        self._clock = options.clock
+        self._since = self._clock() - earlier_seconds
         self._cpu_since = _cpu() - earlier_cpu_seconds
 
     def _remove_temporary_files(self) -> None:
@@ -270,27 +278,21 @@ class StageRun(ShardSeeds):
         name: str,
         items: Sequence[T],
         size: int,
-        process: Callable[[int, Sequence[T]], ShardResult],
+        work: Callable[[int, Sequence[T]], ShardResult] | Work[ShardResult],
         unit: str = "items",
-        load: Callable[[], object] | None = None,
-        spread: bool = False,
-        gpus: int | None = None,
     ) -> float:
         """Process items in shards, skip the finished ones, and return the seconds that the others took.
 
         Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden marker that holds its counts, the seconds
-        that ``process`` took and its facts. The marker is written last and says that the shard is finished.
+        that the work took and its facts. The marker is written last and says that the shard is finished.
 
         Args:
             name: the shards' name.
             items: what is processed; a shard's items are fetched when its turn comes.
             size: how many items a shard has.
-            process: returns a shard's result, given its number and its items.
+            work: returns a shard's result, given its number and its items. A function needs no model and stays in this
+                process; what a model has to be loaded for, or other processes may do, is a :class:`Work`.
             unit: the items' name in the plural, for the progress bar.
-            load: loads what ``process`` needs; it is called before a shard is timed.
-            spread: the run's executor may process shards elsewhere and in any order. ``process`` and ``load`` can then
-                be pickled, and depend on nothing that happens here meanwhile.
-            gpus: how many GPUs a copy of the model takes; None: as many as the stage's largest model.
 
         Raises:
             UnansweredError: a server gave up requests of some shards; all other shards are finished first.
@@ -304,13 +306,18 @@ class StageRun(ShardSeeds):
         items_before = sum(plan.size_of(index) for index in finished)
         remaining = ((index, plan.items_of(index)) for index in range(plan.total) if index not in finished)
 
-        executor = self.executor if spread else Executor()
-        work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
+        if not isinstance(work, Work):
+            work = Work(process=work)
+        # Markers, the manifest and the run's seconds are read from one clock.
+        timed_work = replace(work, clock=self._clock)
+
+        # The executor that the user chose takes only work that may leave this process.
+        executor = self.executor if work.spread else Executor()
         # Other shards are finished before the unanswered ones are reported, so that only these are asked again.
         unanswered: list[UnansweredError] = []
         seconds = 0.0
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, items_before) as advance:
-            for done in executor.run(work, remaining):
+            for done in executor.run(timed_work, remaining):
                 if isinstance(done.result, UnansweredError):
                     unanswered.append(done.result)
                 else:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.stages import ResponsesSettings
@@ -143,18 +144,15 @@ class _Writer:
                 completions = engine().generate(requests, derive_seed(out.shard_seed(index), name))
                 return shard_of([{"dialogue_id": dialogue.id, "model": name} for dialogue in items], completions)
 
-            out.sharded(
-                f"responses-{name}",
-                dialogues,
-                SHARD,
-                process,
-                "responses",
-                engine,
+            work = Work(
+                process=process,
+                load=engine,
                 # What is spent is counted in one process.
                 spread=self.budget is None,
                 # Each model has workers of its own size: a large one does not enlarge those of the others.
                 gpus=config.gpus,
             )
+            out.sharded(f"responses-{name}", dialogues, SHARD, work, "responses")
 
     def _request(self, dialogue: Dialogue) -> Request:
         messages = tuple({"role": message.role, "content": message.content} for message in dialogue.messages)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
@@ -67,7 +68,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
                 process = shard_of(method, judge, settings, scored, labelled)
                 # What is paid for is asked by one process, which counts what it spends.
                 spread = budget is None
-                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=spread)
+                work = Work(process=process, load=judge, spread=spread)
+                out.sharded(SHARDS, items, config.shard_size, work, "comparisons")
         except JudgetrainError:
             # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))

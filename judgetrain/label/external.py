@@ -13,6 +13,7 @@ from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
@@ -76,7 +77,8 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
             return _shard(shard, ask(shard, asker, dialect, seed))
 
         # A budget is counted in this process, so its requests stay here.
-        out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
+        work = Work(process=process, load=engine, spread=budget is None)
+        out.sharded("external", cases, SHARD, work, "comparisons")
     replies = [_replies_of(row) for row in read_rows(out.directory, "external")]
     all_replies = []
     for questions in replies:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.lazy_model import loaded_once
@@ -158,7 +159,8 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
                     nodes.extend(nodes_of(tree, prompter))
                 return _shard(nodes, parts(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-            out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
+            work = Work(process=process, load=scorer, spread=True)
+            out.sharded(f"{ROWS}-{signal}", places, SHARD, work, "trees")
     return Rewards(_percentiles(read_scores(out.directory), stage.label.signals))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.cells import RowError
@@ -425,7 +426,8 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
         with loaded_once(load) as engine:
             # A budget is counted in this process, so its requests stay here.
             spread = budget is None
-            out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=spread)
+            work = Work(process=process, load=engine, spread=spread)
+            out.sharded("evaluations", comparisons, settings.shard_size, work, "comparisons")
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

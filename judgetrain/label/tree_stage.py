@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once, make_engine
@@ -38,4 +39,5 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
             return shard_of(grow(shard, engine(), prompts, shape, config, seed, steer=each_in(shape.orders)))
 
         spread = not settings.engine.paid
-        out.sharded("trees", comparisons, config.shard_size, process, "comparisons", engine, spread=spread)
+        work = Work(process=process, load=engine, spread=spread)
+        out.sharded("trees", comparisons, config.shard_size, work, "comparisons")

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.executor import begin_worker, make_executor, share_cores
 from judgetrain.artifacts.signals import ENDING, error_of
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
 from judgetrain.errors import JudgetrainError, TrainingError
@@ -64,18 +64,14 @@ def stage_run(config: Config, task: Task, console: Console, writes: bool = True)
         console: prints lines.
         writes: False in a process that only helps.
     """
-    executor = make_executor(config.executor, gpus_of(task.settings), console.line)
-    return StageRun(
-        Path(task.directory),
-        task.stage,
-        config.seed,
-        console,
+    options = RunOptions(
         writes=writes,
         home=Path(config.output_dir),
         recipe=config.recipe_name,
-        executor=executor,
+        executor=make_executor(config.executor, gpus_of(task.settings), console.line),
         written=config.environment.written,
     )
+    return StageRun(Path(task.directory), task.stage, config.seed, console, options)
 
 
 def run_stage(task: Task, out: StageRun) -> None:

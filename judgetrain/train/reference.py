@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from trl import DPOConfig
 from trl.models import prepare_deepspeed
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
@@ -117,7 +118,8 @@ def _write_split(split: str, examples: Examples, forward: Callable[[], _Forward]
     load_early = None
     if is_alone:
         load_early = forward
-    out.sharded(split, Slices(examples.data), SHARD, process, "pairs", load_early, spread=is_alone)
+    work = Work(process=process, load=load_early, spread=is_alone)
+    out.sharded(split, Slices(examples.data), SHARD, work, "pairs")
 
 
 def _follow(splits: Mapping[str, Examples], forward: Callable[[], _Forward]) -> None:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from judgetrain.artifacts import console as track
 from judgetrain.artifacts import files
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_bytes_atomic
 from judgetrain.artifacts.shards import SECONDS, markers_of, read_rows, seconds_of, seconds_so_far, shard_progress
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import RunOptions, ShardResult, StageRun
 from judgetrain.errors import DataError, JudgetrainError
 
 JSON = st.recursive(
@@ -34,7 +35,7 @@ JSON = st.recursive(
 
 
 def stage(directory: Path) -> StageRun:
-    return StageRun(directory, "tree", 7, Console(), clock=lambda: 0.0)
+    return StageRun(directory, "tree", 7, Console(), RunOptions(clock=lambda: 0.0))
 
 
 def doubled(index: int, items: Sequence[int]) -> ShardResult:
@@ -89,7 +90,7 @@ def test_a_killed_run_redoes_only_the_unfinished_shard(tmp_path: Path) -> None:
 def ticking(directory: Path, last: int, dies: str) -> StageRun:
     """Doubles four items in shards of one, up to a shard in which the run ends; a look at its clock takes 10 s."""
     ticks = count(step=10)
-    out = StageRun(directory, "tree", 7, Console(), clock=lambda: float(next(ticks)))
+    out = StageRun(directory, "tree", 7, Console(), RunOptions(clock=lambda: float(next(ticks))))
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
         if index > last:
@@ -136,10 +137,11 @@ def test_loading_is_no_time_of_a_shard(tmp_path: Path) -> None:
         now += 3
         return doubled(index, items)
 
-    out = StageRun(tmp_path, "tree", 7, Console(), clock=lambda: now)
-    assert out.sharded("rows", range(2), 1, process, load=load) == seconds_of(tmp_path, "rows") == 6.0
+    out = StageRun(tmp_path, "tree", 7, Console(), RunOptions(clock=lambda: now))
+    work = Work(process=process, load=load)
+    assert out.sharded("rows", range(2), 1, work) == seconds_of(tmp_path, "rows") == 6.0
     loads = 0
-    assert out.sharded("rows", range(2), 1, process, load=load) == 0.0 and not loads, "nothing is left to do"
+    assert out.sharded("rows", range(2), 1, work) == 0.0 and not loads, "nothing is left to do"
 
 
 def test_off_a_terminal_lines_say_how_far_it_is(

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts import executor
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executor import Executor, ExecutorConfig, idle_cores, make_executor, share_cores
+from judgetrain.artifacts.executor import Executor, ExecutorConfig, Work, idle_cores, make_executor, share_cores
 from judgetrain.artifacts.shards import DiskList, markers_of, only, read_rows, rows_at
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
+from judgetrain.artifacts.stage_run import RunOptions, ShardResult, StageRun, adopt
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.watched import Elsewhere
@@ -45,7 +45,7 @@ class Model:
 
 
 def stage(directory: Path, executor: Executor | None = None) -> StageRun:
-    return StageRun(directory / "a" / "tree" / "f", "tree", 7, Console(), executor=executor)
+    return StageRun(directory / "a" / "tree" / "f", "tree", 7, Console(), RunOptions(executor=executor))
 
 
 def fill(out: StageRun, log: Path, pause: float = 0.0, rows: Sequence[int] = ITEMS) -> None:
@@ -61,7 +61,7 @@ def fill(out: StageRun, log: Path, pause: float = 0.0, rows: Sequence[int] = ITE
                 drawn_rows, len(drawn_rows), {"odd": sum(i % 2 for i in items)}, prompt_tokens=2, generated_tokens=3
             )
 
-        out.sharded("rows", rows, SIZE, process, load=model, spread=True)
+        out.sharded("rows", rows, SIZE, Work(process=process, load=model, spread=True))
 
 
 def kept(out: StageRun) -> tuple[list[Any], dict[str, Any]]:
@@ -106,7 +106,7 @@ def test_unanswered_shards_are_left_and_the_others_finished(tmp_path: Path) -> N
 
     out = stage(tmp_path, Elsewhere())
     with pytest.raises(UnansweredError, match="4 requests were given up"):
-        out.sharded("rows", ITEMS, SIZE, process, spread=True)
+        out.sharded("rows", ITEMS, SIZE, Work(process=process, spread=True))
     assert len(markers_of(out.directory, "rows")) == 8
 
 
@@ -149,10 +149,10 @@ def test_a_killed_process_is_told_and_its_shard_is_made_by_the_next_run(tmp_path
 
     out = stage(tmp_path, two)
     with pytest.raises(EngineError, match="executor.workers=2: a worker was killed"):
-        out.sharded("rows", ITEMS, SIZE, process, spread=True)
+        out.sharded("rows", ITEMS, SIZE, Work(process=process, spread=True))
     done = len(markers_of(out.directory, "rows"))
     assert 0 < done < 10
-    out.sharded("rows", ITEMS, SIZE, process, spread=True)
+    out.sharded("rows", ITEMS, SIZE, Work(process=process, spread=True))
     assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ITEMS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data import clustering, dialogues, responses
 from judgetrain.data.config import VOCABULARY, ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.data.stages import ClusterSettings, DialoguesSettings, ResponsesSettings
@@ -54,6 +54,6 @@ def run_responses(
     directory: Path, settings: ResponsesConfig, inputs: Mapping[str, Path], home: Path | None = None
 ) -> StageRun:
     """Stage responses in ``directory``; ``home`` is where answers of paid models are kept."""
-    out = StageRun(directory, "responses", 3, Console(), home=home)
+    out = StageRun(directory, "responses", 3, Console(), RunOptions(home=home))
     responses.run(ResponsesSettings(seed=RESPONSES_SEED, responses=settings, sources=[]), inputs, out)
     return out

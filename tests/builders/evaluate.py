@@ -9,7 +9,7 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executor import Executor
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import WORLD_BASE
@@ -91,7 +91,8 @@ def run(
     """Run a stage alone, on inputs that lie there, with the settings that it reads of a configuration."""
     has_output_dir = config.output_dir != Config().output_dir
     home = Path(config.output_dir) if has_output_dir else directory.parent
-    out = StageRun(directory, stage, seed, Console(), home=home, recipe=config.recipe_name, executor=executor)
+    options = RunOptions(home=home, recipe=config.recipe_name, executor=executor)
+    out = StageRun(directory, stage, seed, Console(), options)
     STAGES[stage].run(STAGES[stage].settings.of(config), inputs, out)
     return out
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import RunOptions, ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.config import OpenAIEngineConfig
@@ -36,7 +36,7 @@ def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any
     """Ask for ``number`` answers in shards of ``SHARD``; ``options`` are the engine's and the budget's."""
     limits = {key: options.pop(key, None) for key in ("max_requests", "max_tokens")}
     openai_engine.RETRIES = options.pop("retries", 6)
-    out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), home=home)
+    out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), RunOptions(home=home))
     budget = Budget(out.path(".spent.jsonl"), key="stage", **limits)
     config = OpenAIEngineConfig(model="m", api_key_env="TEST_KEY", **options)
     engine = OpenAIEngine(config, AnswerStore(home / "answers", 1), budget)

@@ -1,7 +1,7 @@
 """Stages watched while they run: interrupted at a call, their shards spread or elsewhere, their files without times."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
     real = StageRun.sharded
     spread_by_name = dict[str, bool]()
 
-    def sharded(self: StageRun, name: str, *arguments: Any, spread: bool = True, **named: Any) -> float:
-        spread_by_name[name] = spread
-        return real(self, name, *arguments, spread=spread, **named)
+    def sharded(self: StageRun, name: str, items: Sequence[Any], size: int, work: Any, unit: str = "items") -> float:
+        spread_by_name[name] = isinstance(work, Work) and work.spread
+        return real(self, name, items, size, work, unit)
 
     patch.setattr(StageRun, "sharded", sharded)
     return spread_by_name

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correlate import stage as correlate_stage
@@ -38,7 +38,7 @@ def read(path: Path) -> list[Row]:
 def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     output = tmp_path_factory.mktemp("published")
     config = composed("recipe=published", f"data_dir={DATA}", f"output_dir={output}", "evaluate.bootstrap=20")
-    out = StageRun(output / "evaluate", "evaluate", 1, Console(), home=output)
+    out = StageRun(output / "evaluate", "evaluate", 1, Console(), RunOptions(home=output))
     stage.run(EvaluateSettings.of(config), {}, out)
     rows = json.loads((out.directory / "metrics.json").read_text())
     return {row["method"]: row for row in rows if row["method"].startswith("stored:")}
@@ -91,7 +91,7 @@ def test_gpt_4_on_the_majority_of_human_votes(table: dict[str, Row], turn: int) 
 def test_the_stored_sentprob_rows_come_out_to_four_digits(tmp_path: Path) -> None:
     # The glass-box paper's table 1 of its own files: two SentProb rows, what differs, and what has no data.
     config = composed("recipe=tables/glassbox_stored", f"data_dir={DATA}")
-    out = StageRun(tmp_path / "correlate", "correlate", 1, Console(), home=tmp_path)
+    out = StageRun(tmp_path / "correlate", "correlate", 1, Console(), RunOptions(home=tmp_path))
     correlate_stage.run(CorrelateSettings.of(config), {}, out)
     correlations = json.loads((out.directory / "correlations.json").read_text())["correlations"]
     rows = {(r["benchmark"], r["model"], r["score"]): r for r in correlations}

@@ -8,7 +8,7 @@ import torch
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import plain
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import loading
 from judgetrain.engines.answers import answers_of, spending
@@ -81,7 +81,7 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
 def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:
     limits = LimitsConfig(max_requests=1)
     paid = [name for name, kind in ENGINES.items() if answers_of(kind(), tmp_path, 1)]
-    out = StageRun(tmp_path / "artifacts" / "stage" / "a", "stage", 1, Console(), home=tmp_path)
+    out = StageRun(tmp_path / "artifacts" / "stage" / "a", "stage", 1, Console(), RunOptions(home=tmp_path))
     limited = []
     for name, kind in ENGINES.items():
         with spending([None, kind()], limits, "k", out) as budget:

@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
@@ -210,7 +210,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 def models(config: Config, tmp_path: Path, *stages: str) -> Models:
     inputs = {name: tmp_path / name / f"{name}0" for name in stages}
-    return Models(Settings.of(config), inputs, StageRun(tmp_path / "out", "evaluate", 1, Console(), home=tmp_path))
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console(), RunOptions(home=tmp_path))
+    return Models(Settings.of(config), inputs, out)
 
 
 def placed(directory: Path, criteria: int = 3) -> Path:

@@ -11,7 +11,7 @@ import pytest
 import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
@@ -37,7 +37,7 @@ TREES = noisy_trees("AB" * 20)
 def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TREES) -> tuple[Path, StageRun]:
     directory = tmp_path / "tree"
     StageRun(directory, "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
-    return directory, StageRun(tmp_path / name, "label", 0, Console(), home=tmp_path)
+    return directory, StageRun(tmp_path / name, "label", 0, Console(), RunOptions(home=tmp_path))
 
 
 def settings(prompts: str = "pairwise", **changes: object) -> LabelConfig:

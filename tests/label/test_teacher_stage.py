@@ -14,7 +14,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
 from judgetrain.data.world import eval_comparisons
@@ -344,7 +344,7 @@ def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options:
 def run(config: Config, directory: Path, comparisons: list[Any] = COMPARISONS) -> StageRun:
     responses = StageRun(directory.parent / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in comparisons))
-    out = StageRun(directory, "teacher", config.seed, Console(), home=Path(config.output_dir))
+    out = StageRun(directory, "teacher", config.seed, Console(), RunOptions(home=Path(config.output_dir)))
     teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     return out
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt, derive_seed
@@ -150,6 +151,7 @@ class Evaluation:
         # What is paid for is asked by one process, which counts what it spends.
         spread = self.budget is None
         shard_size = size or self.shard_size
-        seconds = out.sharded(shards, items, shard_size, seeded, unit, load, spread=spread, gpus=gpus)
+        work = Work(process=seeded, load=load, spread=spread, gpus=gpus)
+        seconds = out.sharded(shards, items, shard_size, work, unit)
         if seconds:
             out.log(f"evaluate: {who}: {len(items)} {unit}{progress}, in {duration(seconds)}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.labelled import OVERALL, Scale
@@ -58,7 +59,7 @@ def choose_thresholds(
             process = shard_of(settings.method, judge, settings, scored=single, labelled=single)
             spread = budget is None
             size = settings.verdicts.shard_size
-            out.sharded(JUDGED, labelled, size, process, "rows", load=judge, spread=spread)
+            out.sharded(JUDGED, labelled, size, Work(process=process, load=judge, spread=spread), "rows")
     rows = first_of_each_prompt(list(read_rows(out.directory, JUDGED)))
     if len(rows) < len(labelled):
         out.log(f"calibrate: of {len(labelled)} labelled rows {len(rows)} count, one of each prompt")

@@ -6,6 +6,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
@@ -66,7 +67,8 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
                 return judged(judge, comparisons, settings.seed, branches, early_stop)
 
             spread = budget is None
-            out.sharded(MARGINS, labelled, config.shard_size, process, "comparisons", load=load_judge, spread=spread)
+            work = Work(process=process, load=load_judge, spread=spread)
+            out.sharded(MARGINS, labelled, config.shard_size, work, "comparisons")
     rows = list(read_rows(out.directory, MARGINS))
     prompts = conversation_starts([tuple(row["asked"]) for row in rows])
     margins = [row["margins"] for row in rows]
@@ -136,7 +138,8 @@ def _run_on_responses(
                 return scored(judge, rows, settings.seed, branches)
 
             spread = budget is None
-            out.sharded(MARGINS, labelled, config.shard_size, process, "responses", load=load_judge, spread=spread)
+            work = Work(process=process, load=load_judge, spread=spread)
+            out.sharded(MARGINS, labelled, config.shard_size, work, "responses")
     rows = list(read_rows(out.directory, MARGINS))
     fitted = fit_scores(
         [row["shares"] for row in rows],

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data import world
@@ -71,7 +72,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
             return _shard(corrector().correct(items, out.shard_seed(index)))
 
         # A budget is counted in this process, so its requests stay here.
-        out.sharded("corrections", comparisons, SHARD, process, "comparisons", corrector, spread=budget is None)
+        work = Work(process=process, load=corrector, spread=budget is None)
+        out.sharded("corrections", comparisons, SHARD, work, "comparisons")
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import named
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -195,7 +196,8 @@ def _rate(method: Method, questions: Sequence[Comparison], models: Models) -> li
 
         # A budget is counted in this process, so its requests stay here.
         spread = models.budget is None
-        out.sharded(name, questions, SHARD, process, "answers", judge, spread=spread, gpus=models.gpus(method))
+        work = Work(process=process, load=judge, spread=spread, gpus=models.gpus(method))
+        out.sharded(name, questions, SHARD, work, "answers")
     return [row["value"] for row in read_rows(out.directory, name)]
 
 

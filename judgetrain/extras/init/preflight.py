@@ -26,7 +26,7 @@ from rich.table import Table
 
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.shards import Rows, count_rows
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.sources import Rejects, read
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, TransformersEngineConfig, engines_in
@@ -187,7 +187,7 @@ class Play:
                 inputs[name] = self._place("initial")
             else:
                 inputs[name] = self._place(name)
-        out = StageRun(self._place(stage), stage, self.config.seed, Console(silent=True), home=self.home)
+        out = StageRun(self._place(stage), stage, self.config.seed, Console(silent=True), RunOptions(home=self.home))
         out.track = self._track
         with redirect_stdout(io.StringIO()):
             STAGES[stage].run(settings, inputs, out)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.answers import spending
@@ -299,5 +300,6 @@ def verdicts_of(method: Method, name: str, comparisons: Sequence[Comparison], as
 
         # A budget is counted in this process, so its requests stay here.
         spread = budget is None
-        out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=spread)
+        work = Work(process=process, load=judge, spread=spread)
+        out.sharded(name, comparisons, settings.scorer.shard_size, work, "comparisons")
     return {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering import load_encoder
@@ -154,7 +155,8 @@ def _answers(
         return ShardResult(rows, len(rows), {"no_answer": unanswered}, **tokens_of(completions))
 
     if dialogues:
-        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", model, spread=spread)
+        work = Work(process=process, load=model, spread=spread)
+        out.sharded("answers", dialogues, settings.scorer.shard_size, work, "prompts")
 
 
 def _chats(dialogues: Sequence[Dialogue]) -> list[Any]:
@@ -189,5 +191,5 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
         return []
 
     # A prompt a shard: with its SAMPLES answers it takes as long as a shard should.
-    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=True)
+    out.sharded("spread", dialogues, 1, Work(process=process, load=scorer, spread=True), "prompts")
     return [row["logprobs"] for row in read_rows(out.directory, "spread")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.prompt_keys import is_held_out
@@ -183,7 +184,8 @@ def own_labels(
         return ShardResult(rows, 0, counts_out=0)
 
     with loaded_once(load) as judge:
-        out.sharded("own-labels", comparisons, SHARD, process, "comparisons", judge, spread=True)
+        work = Work(process=process, load=judge, spread=True)
+        out.sharded("own-labels", comparisons, SHARD, work, "comparisons")
     rows = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
     labelled = []
     for comparison in comparisons:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.base import Request, Sampling, shard_of
@@ -48,7 +49,8 @@ def respond(
         seed = derive_seed(out.shard_seed(index), "responses")
         return _answer(items, scorer(), settings.selfeval, seed)
 
-    out.sharded("responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
+    work = Work(process=process, load=scorer, spread=True)
+    out.sharded("responses", dialogues, settings.scorer.shard_size, work, "prompts")
 
 
 def _answer(items: Sequence[Dialogue], scorer: TokenScorer, config: SelfEvalConfig, seed: int) -> ShardResult:
@@ -309,7 +311,8 @@ class _Scoring:
             return self._shard(items, group, members, derive_seed(self.out.shard_seed(index), group))
 
         size = self.settings.scorer.shard_size
-        self.out.sharded(f"scores-{group}", self.answers, size, process, "answers", self.scorer, spread=True)
+        work = Work(process=process, load=self.scorer, spread=True)
+        self.out.sharded(f"scores-{group}", self.answers, size, work, "answers")
 
     def _shard(
         self, items: Sequence[tuple[Dialogue, Row]], group: str, members: Sequence[str], seed: int

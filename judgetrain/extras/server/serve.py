@@ -6,7 +6,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.files import using
 from judgetrain.artifacts.fingerprint import check_package
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.server.config import TOKEN
@@ -39,7 +39,7 @@ def serve(pipeline: Pipeline) -> None:
     # Before the model is loaded, which takes minutes: an address that is in use ends it at once.
     listener = bound(config.serve)
     home = Path(config.output_dir)
-    stage_run = StageRun(home / "served", "serve", config.seed, pipeline.console, home=home)
+    stage_run = StageRun(home / "served", "serve", config.seed, pipeline.console, RunOptions(home=home))
     models = Models(settings, inputs, stage_run)
     with using(home), judge_of(models, settings) as judge:
         run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)

@@ -107,7 +107,7 @@ def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: 
             os.kill(os.getpid(), signal.SIGKILL)
         return ShardResult([{"item": i} for i in items], len(items))
 
-    stage(tmp_path / "out", workers(1)).sharded("rows", range(8), SIZE, process, spread=True)
+    stage(tmp_path / "out", workers(1)).sharded("rows", range(8), SIZE, Work(process=process, spread=True))
     pid = int(started.read_text())
     until = time.monotonic() + 15
     while is_alive(pid) and time.monotonic() < until:

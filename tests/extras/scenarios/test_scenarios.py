@@ -8,7 +8,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -65,7 +65,7 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     config.scenarios.queries = labelled(tmp_path / "labelled.jsonl")
     check_stage("scenarios", config)
     for name in ("one", "two"):
-        out = StageRun(tmp_path / name, "scenarios", 0, Console(), recipe=name)
+        out = StageRun(tmp_path / name, "scenarios", 0, Console(), RunOptions(recipe=name))
         config.scenarios.runs = [str(tmp_path / "one")] if name == "two" else []
         SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
         write_json_atomic(tmp_path / name / "manifest.json", {"config": {}})
@@ -98,7 +98,7 @@ def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path:
     benchmarks = [BenchmarkConfig("eval_p", sources[0]), BenchmarkConfig("mine", sources[1])]
     config = Config(evaluate=EvaluateConfig(benchmarks=benchmarks))
     config.scenarios.queries = SourceConfig(path=write_lines(tmp_path / "taught.jsonl", taught))
-    out = StageRun(tmp_path / "out", "scenarios", 0, Console(), recipe="r")
+    out = StageRun(tmp_path / "out", "scenarios", 0, Console(), RunOptions(recipe="r"))
     SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
     sets = json.loads((tmp_path / "out" / "metrics.json").read_text())["sets"]
     assert [s["domains"] for s in sets] == [{"Others": 3}, {"General Communication": 1, "Code": 1}, {"Code": 1}]

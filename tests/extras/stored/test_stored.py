@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -50,7 +50,7 @@ def test_a_file_is_read_once_by_the_check_and_the_stage(tmp_path: Path) -> None:
     EVALUATE.check_here(settings)
     rows = Path(settings.evaluate.benchmarks[0].source.path)
     rows.unlink()
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console(), home=tmp_path)
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console(), RunOptions(home=tmp_path))
     EVALUATE.run(settings, {}, out)
     assert out.path("metrics.json").is_file()
 
