@@ -52,6 +52,7 @@ class Console:
                 for segment in super().render(renderable, options):
                     yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
+        # Rich takes 80 columns for a file or pipe, in which the tables of results would be folded.
         width = None if self.terminal else 140
         console = Shown(width=width, record=True)
         for part in parts:
@@ -98,6 +99,7 @@ class Console:
             nonlocal done, last_line
             done += number
             now = time.monotonic()
+            # No line at the end either: the stage then prints its own summary.
             if now - last_line < EVERY or not initial < done < total:
                 return
 
@@ -123,6 +125,7 @@ def quiet_libraries() -> None:
 
     Call it before importing them. An environment variable that the user has set stays as it is.
     """
+    # Trainers, the Hub and data sets each have bars of their own, which would be mixed with this run's lines.
     defaults = {
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
@@ -133,6 +136,7 @@ def quiet_libraries() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    # Deprecations inside Transformers are not the user's to mend.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
 
     # bitsandbytes warns that 4-bit kernels for CPUs are missing, which nothing here uses.

@@ -96,6 +96,7 @@ def share_cores(processes: int = 0) -> None:
     Args:
         processes: how many processes will fill the cores together; 0: this process alone.
     """
+    # What the user sets stays: a cluster may give each process cores of its own.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         # GNU's OpenMP then still spins for a tenth of a millisecond; others do not spin at all.
@@ -103,6 +104,7 @@ def share_cores(processes: int = 0) -> None:
 
     usable = _usable_cores()
     idle = min(usable, idle_cores())
+    # Without workers and with all cores idle, OpenMP's own choice (one thread a core) is right.
     if not _THREADS_CHOSEN and (processes or idle < usable):
         os.environ["OMP_NUM_THREADS"] = str(max(1, idle // max(1, processes)))
 
@@ -138,6 +140,7 @@ def idle_cores() -> int:
 
 def done(work: Work[R], index: int, items: Any) -> Done[R]:
     """Process one shard in this process; a server's unanswered requests are its result, not an error."""
+    # Models take seconds to minutes to load: that is no time of the first shard, whose seconds are reported.
     if work.load:
         work.load()
     started = work.clock()
@@ -168,6 +171,7 @@ def end_with_parent() -> None:
     assert parent is not None
     if os.getpid() in _watching:
         return
+    # By process, not a flag: a forked child inherits the set, but none of the threads.
     _watching.add(os.getpid())
 
     def watch() -> None:
@@ -177,6 +181,7 @@ def end_with_parent() -> None:
             # joblib's workers (loky) get no sentinel. They are direct children, unlike those of a fork server.
             while os.getppid() == parent.pid:
                 time.sleep(LOOKS)
+        # sys.exit would end this thread alone; the main one may be in a computation that hears nothing for minutes.
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -248,6 +253,7 @@ class LocalExecutor(Executor):
         Raises:
             EngineError: a worker died.
         """
+        # Two are fetched to see whether there are several; one shard alone is done here, without starting workers.
         shards = iter(shards)
         first = [*islice(shards, 2)]
         every_shard = chain(first, shards)
@@ -273,6 +279,7 @@ class LocalExecutor(Executor):
         """Yield shards as the workers finish them; each worker has one shard at a time."""
         import cloudpickle
 
+        # The pool stays for the stage's later shards, so that each worker loads its model once.
         if self._pool is None:
             self._pool = _forked(self._workers)
         # Workers unpickle the work once a call, by its name.
@@ -280,6 +287,7 @@ class LocalExecutor(Executor):
         packed = cloudpickle.dumps(work)
         running: set[Future[Any]] = set()
         try:
+            # As many shards as there are workers: items are fetched late, and an early end leaves no queue behind.
             while True:
                 free_workers = self._workers - len(running)
                 for index, items in islice(shards, free_workers):
@@ -290,6 +298,7 @@ class LocalExecutor(Executor):
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     shard = future.result()
+                    # Raised here, so that the message is the one of a run without workers.
                     if isinstance(shard, JudgetrainError):
                         raise shard
                     self.cpu += shard.cpu
@@ -315,6 +324,7 @@ class LocalExecutor(Executor):
 
 def _forked(workers: int) -> ProcessPoolExecutor:
     """Return a pool of workers, forked from a server without threads or models that has imported :data:`IMPORTED`."""
+    # Before the pool: its processes inherit the environment, and read it when they import PyTorch.
     share_cores(workers)
     method = "forkserver" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)
@@ -345,6 +355,7 @@ def _shard(name: str, packed: bytes, index: int, items: Any) -> Done[Any] | Judg
     import cloudpickle
 
     before = time.process_time()
+    # Work of an earlier call may hold a model: it goes before the next one is loaded.
     if name not in _WORK:
         _WORK.clear()
         _WORK[name] = cloudpickle.loads(packed)

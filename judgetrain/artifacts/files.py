@@ -34,6 +34,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Several processes and threads may write the same file; the last one to finish wins.
+    # Beside its target, since a file can only be renamed within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -42,6 +43,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    # Ctrl-C as well: an unfinished file has no use.
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -124,6 +126,7 @@ def named(pattern: str) -> list[Path]:
     if path.exists():
         return [path]
 
+    # Only the name is a pattern if the folder is there: a folder may be called data[1].
     folder = str(path.parent)
     if path.parent.is_dir():
         folder = glob.escape(folder)
@@ -181,6 +184,7 @@ def held_if_free(directory: Path) -> Iterator[bool]:
 
     lock = FileLock(directory / ".lock")
     try:
+        # Not waited for: whoever has to wait wants to say so first.
         lock.acquire(timeout=0)
     except Timeout:
         yield False
@@ -193,6 +197,7 @@ def held_if_free(directory: Path) -> Iterator[bool]:
 
 def in_use(directory: Path) -> bool:
     """Return whether a process is making this artifact right now."""
+    # Asking for the lock would make its file, also in directories that a command only looks at.
     if not (directory / ".lock").exists():
         return False
     try:
@@ -210,6 +215,7 @@ def using(home: Path) -> Iterator[None]:
     The operating system ends the lock when the process dies.
     """
     with _shared(home) as (file, fcntl):
+        # Shared: several runs may use one output_dir at once, and only cleaning must be alone.
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
@@ -248,6 +254,7 @@ def locked(directory: Path, console: Console) -> Iterator[None]:
     from filelock import FileLock
 
     directory.mkdir(parents=True, exist_ok=True)
+    # Tried without waiting first, to know whether there is something to say.
     with held_if_free(directory) as held:
         if held:
             yield

@@ -42,6 +42,7 @@ def check_package(module: str, because: str, extra: str | None = None) -> None:
     Raises:
         ConfigError: the package is not installed; says what to install.
     """
+    # Finding a package does not import it, which takes seconds for those that need PyTorch.
     if importlib.util.find_spec(module) is not None:
         return
 
@@ -87,6 +88,7 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
             stands in the file's place. None: values stand as the configuration has them.
         key: the configuration key that the value is taken from.
     """
+    # File first: it is a dataclass, too, and would otherwise give its fields.
     if isinstance(value, File):
         return content(key, value.path) if content else value.path
 
@@ -121,6 +123,7 @@ def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Conte
         return _listed(plain(value, content, key), only)
 
     replacement = field.metadata.get("content")
+    # For fingerprints alone: manifests and trackers show the path, as the user wrote it.
     if content and replacement:
         value = replacement(value, owner)
     return plain(value, content, key)
@@ -172,6 +175,7 @@ def checks_of(settings: Any, key: str, checked: set[str]) -> Iterator[Callable[[
     """
     for place, part in parts_of(settings, key):
         check = getattr(part, "check_here", None)
+        # By their text: configuration objects can be changed, so Python has no hash of them.
         if check is None or repr(part) in checked:
             continue
         checked.add(repr(part))
@@ -246,6 +250,7 @@ class ContentHashes:
     def _of_directory(self, pattern: str, adapters: frozenset[Path]) -> dict[str, str]:
         """Return the hashes of a directory's files by their relative paths, and of its base's if it holds adapters."""
         root = Path(pattern).expanduser()
+        # One more than is allowed is enough to know; all files below / would take minutes to list.
         paths = [*islice(root.rglob("*"), MOST + 1)]
         if len(paths) > MOST:
             raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
@@ -255,6 +260,7 @@ class ContentHashes:
             if path.is_file() and path != root / "README.md":
                 hashes[str(path.relative_to(root))] = self.file(path)
 
+        # Adapters are half a model: the same ones upon other base weights are another judge.
         base = _base_of(root) if ADAPTERS in hashes else None
         adapters = adapters | {root.resolve()}
         if base is not None and Path(base).expanduser().resolve() not in adapters:
@@ -287,6 +293,7 @@ class ContentHashes:
             OSError: the file cannot be read.
         """
         place = str(path.resolve())
+        # A hit costs one stat; reading the weights of a judge anew takes seconds to minutes.
         if again or not self.remembers(path):
             # Taken before the file is read: a change meanwhile is noticed the next time.
             stamp = _stamp(path)
@@ -310,6 +317,7 @@ class ContentHashes:
             # A command that only looks makes no output_dir.
             return
 
+        # Read again, since another process may have added its files to the memory after this one began.
         entries = _remembered(self._cache) | self._known
         hashes = {place: entry for place, entry in entries.items() if exists(place)}
         # A disk that is full or may not be written to costs only the time to read again.
@@ -337,6 +345,7 @@ def _remembered(cache: Path) -> dict[str, list[Any]]:
     if not isinstance(content, dict):
         return {}
     hashes = content.get("hashes", {})
+    # A wrong hash would pass a changed file as the one that was read.
     if content.get("checksum") != fingerprint(hashes):
         return {}
     return dict(hashes)

@@ -68,6 +68,7 @@ def made_from(directory: Path) -> dict[str, Path]:
 def lineage(*roots: Path) -> Iterator[Path]:
     """Yield artifacts and all that they were made from, as far as their manifests can be read."""
     visited: set[Path] = set()
+    # Several inputs of one artifact are made from the same ones: a judge and its labels both lead to the dialogues.
     waiting = [*roots]
     while waiting:
         directory = waiting.pop().resolve()
@@ -75,6 +76,7 @@ def lineage(*roots: Path) -> Iterator[Path]:
             continue
         visited.add(directory)
         yield directory
+        # A damaged manifest is no list of inputs; whoever reads the artifact itself is told of the damage.
         with suppress(DataError):
             waiting += made_from(directory).values()
 
@@ -109,6 +111,7 @@ def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None
     if difference_of_manifest:
         return difference_of_manifest
 
+    # All files are compared before the answer, so that the message says how many have to be copied or made again.
     differences = []
     for name, file in manifest.get(FILES, {}).items():
         difference = _difference(directory / name, file, hashes, large)
@@ -148,6 +151,7 @@ def _output_dir(directory: Path) -> Path | None:
 
 def damaged(directory: Path, difference: str) -> DataError:
     """Return the error for a damaged artifact: what is wrong, which stage has to be made again, and how."""
+    # A copy lies outside of any output_dir, so that no command would make it again in its place.
     if _output_dir(directory) is None:
         return DataError(f"{directory} is damaged: {difference}; copy it again from where it was made")
     return DataError(
@@ -167,6 +171,7 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
         size = path.stat().st_size
         if size != file["bytes"]:
             return f"{path.name} holds {size} of {file['bytes']} bytes"
+        # Weights of gigabytes are read when a stage loads them; status and plans only look at their size.
         if not large and size > SMALL and not hashes.remembers(path):
             return None
         # What was remembered may be wrong: the file itself is read again before it is called damaged.

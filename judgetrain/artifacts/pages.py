@@ -131,6 +131,7 @@ class Chart:
         """The ends of the y axis."""
         values = []
         for point in self._points:
+            # Intervals are drawn as well, and must not stand outside the axes.
             values += [point.y, *(point.ends or ())]
         low = min(values)
         high = max(values)
@@ -138,6 +139,7 @@ class Chart:
             return low, high if high > low else low + 1.0
 
         # Shares: up to the next tenth, and one tenth at least.
+        # Without the tolerance, 0.3 (which is 0.30000000000000004 as a sum of tenths) would make an axis up to 40 %.
         top = min(1.0, math.ceil(10 * high - 1e-9) / 10)
         return 0.0, top or 0.1
 

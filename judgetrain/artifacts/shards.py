@@ -74,6 +74,7 @@ def counted(
         prompt: tokens that an engine read.
         generated: tokens that an engine wrote.
     """
+    # Without zeros, so that equal results have equal manifests, whatever reasons a stage counts.
     reasons = {reason: number for reason, number in (dropped or {}).items() if number}
     return {"counts": {"in": in_, "out": out, "dropped": reasons}, "tokens": {"prompt": prompt, "generated": generated}}
 
@@ -98,6 +99,7 @@ def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tupl
         match = _SHARD.fullmatch(path.name[len(prefix) : -len(suffix)])
         if match:
             shards.append((int(match[1]), int(match[2]), path))
+    # By number: names sort alike only up to 100,000 shards.
     return [(path, total) for _, total, path in sorted(shards)]
 
 
@@ -156,6 +158,7 @@ def _rows(path: Path, start: int = 0, count: int | None = None) -> Iterator[dict
     """Yield the rows of a file from ``start`` on, ``count`` at most; rows before are not parsed."""
     stop = None if count is None else start + count
     with path.open("rb") as lines:
+        # Bytes are decoded line by line, so that an error names the line.
         for number, line in enumerate(islice(lines, start, stop), start=start + 1):
             try:
                 yield json.loads(line.decode("utf-8"))
@@ -175,6 +178,7 @@ def rows_at(directory: Path, name: str, start: int, count: int) -> list[dict[str
         if len(rows) == count:
             break
         lines = _lines_once(path)
+        # Files that end before the start are counted, not parsed.
         if start < lines:
             rows += _rows(path, start, count - len(rows))
         start = max(0, start - lines)
@@ -192,6 +196,7 @@ _lines_once = cache(_lines)
 
 def _files(directory: Path, name: str) -> list[Path]:
     """Return the files that hold a name's rows, in order; raise DataError where one is missing."""
+    # A stage writes one file where its rows are made at once, and shards where they take long.
     single = directory / f"{name}.jsonl"
     if single.exists():
         return [single]
@@ -281,6 +286,7 @@ class DiskList(Sequence[T], Generic[T]):
 
         Both lists use one file; each adds further elements at its end.
         """
+        # Not by __init__, which would open a second file.
         part = object.__new__(DiskList)
         part._encode = self._encode
         part._decode = self._decode

@@ -76,6 +76,7 @@ def is_held_out(seed: int, identifier: str, share: float) -> bool:
         identifier: of the prompt that comparisons are on, or of an example by itself.
         share: how much is held out, from 0 to 1 (``label.holdout``).
     """
+    # The inner seed is the one of stage label's run, whichever stage asks: all hold out the same prompts.
     place = derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31
     return place < share
 
@@ -304,6 +305,7 @@ class StageRun(ShardSeeds):
         self._sharded.append(name)
         finished = self._finished_shards(plan)
         items_before = sum(plan.size_of(index) for index in finished)
+        # A generator: the items of a shard may be large, and are fetched when a worker is free.
         remaining = ((index, plan.items_of(index)) for index in range(plan.total) if index not in finished)
 
         if not isinstance(work, Work):
@@ -368,6 +370,7 @@ class StageRun(ShardSeeds):
         for name in self._sharded:
             parts += markers_of(self.directory, name)
 
+        # By reason: one that several shards count stands once in the manifest, with the sum.
         dropped: Counter[str] = sum((Counter(part["counts"]["dropped"]) for part in parts), Counter())
         return counted(
             in_=sum(part["counts"]["in"] for part in parts),
@@ -424,6 +427,7 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
                 stale.unlink()
         write_text_atomic(out.path(f".{shards}.key"), key)
 
+    # All artifacts of this stage lie side by side, so an earlier one may hold the same shards.
     for other in sorted(out.directory.parent.iterdir()):
         if other == out.directory or not _has_key(other, shards, key):
             continue
@@ -440,6 +444,7 @@ def _adopt_from(other: Path, shards: str, out: StageRun) -> int:
             continue
         stem = marker.name.removeprefix(".").removesuffix(".json")
         rows_name = f"{stem}.jsonl"
+        # What this artifact finished itself stays; a damaged shard is made again here, not spread.
         if whole_shard(other / rows_name, marker) and not out.path(marker.name).exists():
             # The marker comes last: it says that the shard is there.
             _link(other / rows_name, out.path(rows_name))

@@ -58,6 +58,7 @@ class StageSettings:
         """Return the settings from a whole configuration, each field from its key."""
         values = {}
         for item in dataclasses.fields(cls):
+            # Reading a key imports its section, so that a run imports only rooms whose keys its stages read.
             value = attrgetter(item.metadata["key"])(config)
             values[item.name] = _part(value, item.metadata["only"])
         return cls(**values).active()
@@ -66,6 +67,7 @@ class StageSettings:
         """Return these settings with None for every value that the stage has no use for."""
         idle: dict[str, Any] = {}
         for item in dataclasses.fields(self):
+            # An unused value would otherwise change the fingerprint, and with it make the stage anew.
             use_if = item.metadata["use_if"]
             if use_if and not use_if(self):
                 idle[item.name] = None

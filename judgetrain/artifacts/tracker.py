@@ -93,6 +93,7 @@ def _without_secrets(value: Any) -> Any:
 
 def reason(error: Exception) -> str:
     """Return an error's message in one line of 200 characters at most, without secrets."""
+    # A tracker's server may answer with a whole page of HTML.
     message = " ".join(str(error).split()) or type(error).__name__
     return str(without_secrets(message))[:200]
 
@@ -185,6 +186,7 @@ class Runs(Run):
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         numbers = {}
         for name, value in metrics.items():
+            # In Python, true and false are whole numbers, too.
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 numbers[name] = value
         if numbers:
@@ -235,6 +237,7 @@ def files_of(directory: Path) -> Iterator[tuple[str, Path, str | None]]:
         if is_hidden or place.parts[0] in UNLISTED:
             continue
 
+        # Small files of figures are sent; texts, weights and rows stay on this machine and are listed by name.
         content = None
         if str(place) in ATTACHED:
             content = json.dumps(without_secrets(json.loads(path.read_bytes())))
@@ -266,6 +269,7 @@ def _unstopped(name: str, facts: StageFacts) -> Iterator[Run]:
         run = context.__enter__()
     except Exception as error:
         facts.console.line(f"{name} cannot be used ({reason(error)}): the stage goes on without it")
+        # The base class takes every call and does nothing, so that stages need not ask whether there is a tracker.
         yield Run()
         return
 
