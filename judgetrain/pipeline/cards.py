@@ -91,6 +91,7 @@ def _sections(judge: Path, measuring: Sequence[Path]) -> dict[str, str]:
         if room.card:
             writers |= resolve_name(room.card)
     sections = {}
+    # Each section is the newest that there is: a judge may be measured by several stages, at different times.
     for title, write in writers.items():
         for directory in measuring:
             text = write(directory, judge.parent.name)
@@ -104,6 +105,7 @@ def _data_sets(judge: Path) -> list[str]:
     """Return the data sets of the Hub that a judge's dialogues come from."""
     # A dictionary keeps the order in which data sets are named, which a set would not.
     names: dict[str, None] = {}
+    # Not the judge's own manifest alone: the sources stand in that of stage dialogues, far above it.
     for directory in lineage(judge):
         config = _manifest(directory).get("config") or {}
         dialogues = config.get("dialogues") or {}
@@ -140,13 +142,17 @@ def _measuring(judge: Path, newest: Path | None) -> list[Path]:
             if upstream.get(judge.parent.name) == judge.name and path.parent != newest:
                 directories.append(path.parent)
     directories.sort(key=lambda directory: (directory / MANIFEST).stat().st_mtime, reverse=True)
-    return directories if newest is None else [newest, *directories]
+    if newest is None:
+        return directories
+    return [newest, *directories]
 
 
 def _source(directory: Path) -> str:
     """Return an artifact's stage and fingerprint, and the day on which it was finished, in words."""
     stage = directory.parent.name
-    source = f"evaluation `{directory.name}`" if stage == "evaluate" else f"stage {stage}, `{directory.name}`"
+    source = f"stage {stage}, `{directory.name}`"
+    if stage == "evaluate":
+        source = f"evaluation `{directory.name}`"
     if (directory / MANIFEST).is_file():
         return f"{source}, {_day(directory)}"
     return source
@@ -295,6 +301,7 @@ def push(directory: Path, repo_id: str) -> str:
         additions.append(CommitOperationAdd(f"{constants.EVAL_RESULTS_FOLDER}/judgetrain.yaml", text.encode()))
     api = HfApi()
     try:
+        # Private: what was trained on a user's data becomes public by the user's own decision alone.
         api.create_repo(repo_id, private=True, exist_ok=True)
         return str(api.create_commit(repo_id, additions, commit_message="judgetrain").commit_url)
     except (HfHubHTTPError, HFValidationError, OSError) as error:

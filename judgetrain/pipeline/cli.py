@@ -81,6 +81,8 @@ def _main() -> int:
     if "--help" in words or "-h" in words:
         _show(lambda: print(usage()))
         return 0
+
+    # A shell waits for this at every press of the tab key, so it is answered without Hydra where that can be.
     if words[0] in ("-sc", "--shell-completion") and words[1:]:
         from judgetrain.pipeline import completion
 

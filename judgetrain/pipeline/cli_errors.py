@@ -37,6 +37,7 @@ def arguments(words: list[str]) -> list[str]:
     except ArgumentError as error:
         raise ConfigError(str(error)) from error
     if unknown:
+        # argparse gives its flags only in the text of its help.
         near = did_you_mean(unknown[0], re.findall(r"--[\w-]+", parser.format_usage()))
         raise ConfigError(f"{unknown[0]}: there is no such flag{near}; keys are set as in seed=3, without dashes")
     # Hydra itself knows its flags before the overrides only.
@@ -50,9 +51,12 @@ def named_stage(words: list[str]) -> list[str]:
     Raises:
         ConfigError: a second one is named.
     """
-    entry = (rooms.stages() | rooms.commands()).get(words[0]) if words else None
+    if not words:
+        return words
+    entry = (rooms.stages() | rooms.commands()).get(words[0])
     if entry is None:
         return words
+
     name, *rest = words
     for word in rest:
         if word.startswith("stage="):
@@ -99,7 +103,9 @@ def _message_of_resolver(error: BaseException) -> str:
     inner = error.__cause__ or error.__context__
     while inner is not None and not isinstance(inner, JudgetrainError):
         inner = inner.__cause__ or inner.__context__
-    return "" if inner is None else str(inner)
+    if inner is None:
+        return ""
+    return str(inner)
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -111,7 +117,9 @@ def _lines(error: BaseException) -> list[str]:
 def _place(error: BaseException) -> str:
     """Return the beginning of a message: the recipe that Hydra was reading, if it says so."""
     recipe = re.match(r"In 'recipe/(.*?)':", str(error))
-    return f"recipe {recipe[1]}: " if recipe else ""
+    if recipe is None:
+        return ""
+    return f"recipe {recipe[1]}: "
 
 
 def _unread(override: str) -> str:
@@ -120,8 +128,10 @@ def _unread(override: str) -> str:
     if equals:
         return f"{override}: the value cannot be read; one with signs such as ( ) = , needs quotes: '{key}=\"VALUE\"'"
 
-    meant = _meant_by(override)
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = ""
+    setting = _meant_by(override)
+    if setting:
+        hint = f"; did you mean {setting}?"
     return f"{override}: expected key=value{hint}"
 
 
@@ -134,7 +144,9 @@ def _meant_by(word: str) -> str:
     if matches:
         return settings[matches[0]]
     key = nearest_key(word)
-    return f"{key}=VALUE" if key else ""
+    if not key:
+        return ""
+    return f"{key}=VALUE"
 
 
 def _missing(path: str, place: str) -> str:
@@ -151,9 +163,16 @@ def _missing(path: str, place: str) -> str:
         name = path.removeprefix("recipe/")
     if group in ("hydra/launcher", "hydra/sweeper") and name in PLUGINS:
         return f"{group}={name}: its package is not installed; pip install 'judgetrain[{PLUGINS[name]}]'"
-    options = list(PLUGINS) if group.startswith("hydra") else groups().get(group, [])
-    listed = f" (there are {', '.join(options)})" if options else ""
-    return f"{place}{group or '--config-name'}={name}: there is no such option{listed}{did_you_mean(name, options)}"
+
+    options = groups().get(group, [])
+    if group.startswith("hydra"):
+        options = list(PLUGINS)
+    choices = ""
+    if options:
+        choices = f" (there are {', '.join(options)})"
+    # Without a group, it is the name of the whole configuration's file that Hydra did not find.
+    key = group or "--config-name"
+    return f"{place}{key}={name}: there is no such option{choices}{did_you_mean(name, options)}"
 
 
 def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -> str:
@@ -164,19 +183,25 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
         outer: Hydra's error around it, which may name the override.
     """
     key = error.full_key or ""
+    # OmegaConf has few classes of errors: its words say which one this is.
     first_line = _lines(error)[0]
     if isinstance(error, (ConfigAttributeError, ConfigKeyError)):
         if "is not in struct" in first_line:
             return f"{key}: there is no such entry; a new one is added with +{key}=VALUE"
         return _unknown_key(key, error, outer)
 
+    # Hydra names the words that were typed, OmegaConf the key alone.
+    place = key
     override = re.match(r"Error merging override \+*(.*)", str(outer))
-    place = override[1] if override else key
+    if override:
+        place = override[1]
     if "is not a subclass of" in first_line:
         return f"{place}: it is a section, whose keys are set one by one: python -m judgetrain keys {key}"
     if "is not a ListConfig" in first_line:
         return f"{place}: expected a list, as in {key}=[a,b]"
-    return f"{place}: {first_line}" if place else first_line
+    if not place:
+        return first_line
+    return f"{place}: {first_line}"
 
 
 def _unknown_key(key: str, error: OmegaConfBaseException, outer: BaseException | None) -> str:
@@ -185,9 +210,16 @@ def _unknown_key(key: str, error: OmegaConfBaseException, outer: BaseException |
     if near:
         hint = f"; did you mean {near}?"
     else:
+        # OmegaConf says in which object the key was looked for; a group's name may be meant as well.
+        names = []
         kind = error.object_type
-        names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+        if dataclasses.is_dataclass(kind):
+            names = [field.name for field in dataclasses.fields(kind)]
         hint = did_you_mean(key.rpartition(".")[2], [*names, *groups()])
+    message = f"{key}: there is no such key{hint}"
+
+    # Of an override with several keys, as a={b: 1}, Hydra names the whole.
     override = re.match(r"Could not override '(.*)'\.", str(outer))
-    within = f"{override[1]}: " if override and override[1] != key else ""
-    return f"{within}{key}: there is no such key{hint}"
+    if override and override[1] != key:
+        return f"{override[1]}: {message}"
+    return message

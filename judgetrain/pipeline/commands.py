@@ -39,7 +39,9 @@ def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str,
             key of the file.
     """
     parts = {target: _part_of_run(pipeline, target) for target in TARGETS}
-    messages = [] if lacking is None else lacking
+    messages: list[str] = []
+    if lacking is not None:
+        messages = lacking
     return [{"stage": name} | _row(pipeline, name, parts, messages) for name in STAGES]
 
 
@@ -65,6 +67,7 @@ def _part_of_run(pipeline: Pipeline, target: str) -> _Part:
     except ConfigError:
         # An input file is missing: the run would stop before its first stage.
         return _Part(needed, set())
+    # A stage that is neither missing nor finished stands before a finished one, which needs it no more.
     return _Part(missing | {name for name in needed if pipeline.plan(name).finished}, read)
 
 
@@ -78,6 +81,7 @@ def show(pipeline: Pipeline) -> None:
     table_rows = rows(pipeline, lacking)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in table_rows[0]:
+        # Only the last column may be folded, so that names and fingerprints can be copied.
         table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
     for row in table_rows:
         actions = {row[f"stage={target}"] for target in TARGETS}
@@ -126,6 +130,7 @@ def _state(pipeline: Pipeline, plan: Plan, refusal: DataError | None) -> tuple[s
         plan: of the stage.
         refusal: the error of a run that reads the artifact or goes on with it.
     """
+    # Large files only where a run would read them too: status then says what the run says.
     damage = pipeline.damage(plan.stage.name, large=refusal is not None)
     if damage:
         return "damaged", damage
@@ -180,7 +185,9 @@ def show_cost(pipeline: Pipeline) -> None:
     estimate = STAGES[stage].estimate
     if not estimate:
         models = ", ".join(dict.fromkeys(paid_models))
-        alternative = "" if stage == target else f"; or run stage={stage}, then this"
+        alternative = ""
+        if stage != target:
+            alternative = f"; or run stage={stage}, then this"
         raise ConfigError(
             f"dry_run=true: stage {stage} asks {models}, and has no estimate; "
             f"its max_requests and max_tokens limit what is sent{alternative}"
@@ -226,7 +233,9 @@ def clean(pipeline: Pipeline) -> None:
 
 def _described(directory: Path) -> str:
     """Return an artifact's state, size and date in one line."""
-    state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
+    state = "unfinished"
+    if (directory / MANIFEST).is_file():
+        state = "finished"
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
     megabytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
     return f"{directory}: {state}, {megabytes:,.1f} MB, changed {changed}"

@@ -103,6 +103,7 @@ def _sections_in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
     sections = rooms.sections()
     if arguments is None:
         return frozenset(sections)
+    # Whoever looks at the configuration or completes a key wants to see all sections.
     if any(argument.partition("=")[0] in SHOWN for argument in arguments):
         return frozenset(sections)
 
@@ -134,7 +135,8 @@ def _structured(kind: type[Any]) -> DictConfig:
     for key, _, default in variant_nodes(kind()):
         # A key that is null gets the default of the type that is chosen in the end.
         settings: dict[str, Any] = dict.fromkeys(engine_names)
-        settings["type"] = None if default is None else default.type
+        if default is not None:
+            settings["type"] = default.type
         OmegaConf.update(schema, key, _open(settings), merge=False)
     return schema
 
@@ -223,6 +225,7 @@ def _with_options(content: DictConfig, path: Path) -> DictConfig:
         if isinstance(entry, DictConfig):
             text, name = next((str(key), value) for key, value in entry.items())
         group = text.removeprefix("override /")
+        # An entry that chooses no option of conf/, as the recipe below it, is Hydra's to compose.
         if group == text or group not in groups():
             other_defaults.append(entry)
             continue
@@ -321,8 +324,10 @@ def _registered(recipe: str, directories: Sequence[Path]) -> str:
         path = Path(recipe)
         if not path.is_file():
             raise ConfigError(f"recipe={recipe}: no such file")
-        # A user's recipe may have a shipped one's name and build on it.
-        name = f"my_{path.stem}" if path.stem in shipped or directories else path.stem
+        name = path.stem
+        if name in shipped or directories:
+            # A user's recipe may have a shipped one's name and build on it.
+            name = f"my_{name}"
         _store_recipe(ConfigStore.instance(), name, partial(_load_recipe, path))
         # Its own keys alone, without those of the recipes that it builds on.
         _user_recipes[name] = dict(_leaves(_load_recipe(path)))
@@ -350,8 +355,11 @@ def _for_hydra(argument: str, options: Collection[str], keys: Mapping[str, str])
     is_plain_key = re.match(r"\w", key) and key not in options and is_key(dotted, keys)
     if not equals or not is_plain_key:
         return argument
+    # Any name fits below a key whose value is a mapping, so x stands for the user's own.
     may_add = value.startswith("{") or is_key(f"{dotted}.x", keys)
-    return f"++{dotted}={value}" if may_add else f"{dotted}={value}"
+    if may_add:
+        return f"++{dotted}={value}"
+    return f"{dotted}={value}"
 
 
 def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
@@ -370,6 +378,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     values = vars(run)
     layers = _layers(overrides)
     dialogues = values["dialogues"]
+    # Stage dialogues reads them as well: it takes the prompts of benchmarks out of the training data.
     dialogues.decontaminate = [_benchmark(benchmark) for benchmark in dialogues.decontaminate]
     if dialogues.world.rule is None:
         # Set here, as later stages read it without the seed.
@@ -383,7 +392,10 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     for name, section in rooms.sections().items():
         read = partial(_read, section, values.get(name), layers, rule)
         # What the user names is checked at once; other sections wait for a stage that reads them.
-        setattr(config, name, read() if section.core or name in named else Untyped(read))
+        value: Any = Untyped(read)
+        if section.core or name in named:
+            value = read()
+        setattr(config, name, value)
     _check_added(overrides)
     sources = config.dialogues.sources
     for place, source in enumerate(sources):
@@ -464,6 +476,7 @@ def _layers(overrides: Collection[str]) -> Layers:
     for override in parsed:
         key = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", override.key_or_group)
         values[key] = override.value()
+    # A mapping on the command line, as engine={type: vllm}, sets the keys in it, too.
     keys = set(values)
     for key, value in values.items():
         if isinstance(value, dict):

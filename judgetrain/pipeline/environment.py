@@ -53,6 +53,7 @@ def _variable(name: str, *default: Any, _node_: Any) -> Any:
     text = f"${{oc.env:{name}}}"
     _Reading.names.append(name)
     TEXTS[value] = text
+    # To compute with, the value is needed; its name takes its place only in what is shown.
     if not _Reading.gives_names:
         return value
     if isinstance(_node_, (IntegerNode, FloatNode, BooleanNode)):
@@ -134,6 +135,8 @@ def _taken(node: "DictConfig | ListConfig", parts: KeyParts) -> Iterator[tuple[K
     for name, child in _children(node):
         child_parts = (*parts, name)
         value: Any = child
+
+        # Reading the value shows which variables it depends on, also through other keys that it names.
         if child._is_interpolation():
             _Reading.names.clear()
             value = child._dereference_node()
@@ -171,5 +174,9 @@ def _digest(node: Any) -> str:
     """Return a few digits that differ for other values, and do not say which they are."""
     from omegaconf import OmegaConf
 
-    value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else str(node._value())
+    value: Any
+    if OmegaConf.is_config(node):
+        value = OmegaConf.to_container(node, resolve=True)
+    else:
+        value = str(node._value())
     return fingerprint({"value": value})[:8]

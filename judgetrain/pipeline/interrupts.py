@@ -39,6 +39,8 @@ def answered(console: Console) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
+    # A handler in Python would wait for the step under way. What C writes into a pipe, another thread reads at once.
     read_end, write_end = os.pipe()
     # Python refuses a wakeup descriptor that could block.
     os.set_blocking(write_end, False)
@@ -57,6 +59,7 @@ def answered(console: Console) -> Iterator[None]:
         for number in heard:
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(before)
+        # The listener ends with the pipe.
         os.close(write_end)
         listener.join(1.0)
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -66,11 +66,14 @@ class Outcome:
     @property
     def value(self) -> str | float:
         """The value for Hydra's sweepers: the objective, else the directory."""
-        return self.directory if self.objective is None else self.objective
+        if self.objective is None:
+            return self.directory
+        return self.objective
 
 
 def run(config: Config) -> Outcome | None:
     """Run the stage or command that ``config.stage`` names; return None for a command."""
+    # torchrun, accelerate and srun start this command once a process.
     if started_by_launcher():
         from judgetrain.pipeline.processes import one_of_several
 
@@ -146,7 +149,9 @@ def job(composed: DictConfig) -> Any:
             raise
         _report(error)
         return None
-    return None if outcome is None else outcome.value
+    if outcome is None:
+        return None
+    return outcome.value
 
 
 def _overrides() -> list[str]:
@@ -164,6 +169,7 @@ def _sweep_job(composed: DictConfig) -> Any:
     started = time.monotonic()
     directory = Path(settings.runtime.output_dir)
     overrides = _overrides()
+    # Written down whatever happens, so that the summary can say it of every job.
     result: dict[str, Any] = {}
     metric = composed.get("objective")
     if metric:
@@ -180,12 +186,15 @@ def _sweep_job(composed: DictConfig) -> Any:
         with unless_set(WANDB_RUN_GROUP=group, WANDB_TAGS=f"job-{settings.job.num}"):
             outcome = run(config)
     except Exception as error:
+        message = sentence(error)
         is_expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
+        if not is_expected:
+            # The text of an error of Python alone, as 'id' of a KeyError, says little.
+            message = f"{type(error).__name__}: {message}"
         # The sweep goes on and nobody else prints it.
         if _show_traceback or not is_expected:
             traceback.print_exc()
         _report(error)
-        message = sentence(error) if is_expected else f"{type(error).__name__}: {sentence(error)}"
         result |= {"state": "failed", "error": message, "seconds": time.monotonic() - started}
         write_job(directory, overrides, unresolved(result))
         return None
@@ -205,7 +214,9 @@ def hydra_jobs(words: Sequence[str]) -> None:
     # Of the processes that torchrun starts, the first speaks for all.
     is_helper = os.environ.get("RANK", "0") != "0"
     log = logging.getLogger("judgetrain")
-    log.handlers = [logging.NullHandler() if is_helper else LogLines()]
+    log.handlers = [LogLines()]
+    if is_helper:
+        log.handlers = [logging.NullHandler()]
     log.setLevel(logging.INFO)
     register(ConfigStore.instance(), words)
     with_stage = named_stage(list(words))
@@ -215,7 +226,10 @@ def hydra_jobs(words: Sequence[str]) -> None:
         sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
     # What is only shown need not be resolved to secrets.
     is_shown = not {"--resolve", *SHOWN}.isdisjoint(word.partition("=")[0] for word in words)
-    with by_name() if is_shown else nullcontext():
+    naming: AbstractContextManager[None] = nullcontext()
+    if is_shown:
+        naming = by_name()
+    with naming:
         job()
 
 

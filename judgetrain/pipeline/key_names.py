@@ -101,28 +101,46 @@ def _keys_of_record(
     """
     variants = field.metadata.get("variants")
     is_list = isinstance(value, list)
-    record_name = ENGINE if variants else record.__name__
+    record_name = record.__name__
+    if variants:
+        record_name = ENGINE
     if record_name in apart:
-        type_name = f"list of {record_name}" if is_list else record_name
-        yield Key(name=name, meaning=field.metadata["doc"], type=type_name)
+        yield Key(name=name, meaning=field.metadata["doc"], type=_type_of_record(record_name, is_list))
         return
 
     # Of a record that extends one with a table of its own, only what it adds follows.
     base = next((kind for kind in record.__mro__[1:] if kind.__name__ in apart), None)
-    type_name = base.__name__ if base else ""
-    if is_list:
-        type_name = f"list of {type_name}" if type_name else "list"
-    yield Key(name=name, meaning=field.metadata["doc"], type=type_name)
+    base_name = ""
+    if base is not None:
+        base_name = base.__name__
+    yield Key(name=name, meaning=field.metadata["doc"], type=_type_of_record(base_name, is_list))
 
-    inner = f"{name}[]." if is_list else f"{name}."
+    inner = f"{name}."
+    if is_list:
+        inner = f"{name}[]."
     if variants:
         yield from of_engines(variants, inner, apart)
         return
-    inherited = set(keys_of(base(), inner, apart)) if base else set()
-    defaults = record() if value is None or is_list else value
+
+    # A list may be empty and a record may be None by default: then the record's own defaults are shown.
+    defaults = value
+    if value is None or is_list:
+        defaults = record()
+    inherited: set[Key] = set()
+    if base is not None:
+        inherited = set(keys_of(base(), inner, apart))
     for key in keys_of(defaults, inner, apart):
         if key not in inherited:
             yield key
+
+
+def _type_of_record(name: str, is_list: bool) -> str:
+    """Return the type that is shown for a record, or for a list of records; its name is empty if it has no table."""
+    if not is_list:
+        return name
+    if not name:
+        return "list"
+    return f"list of {name}"
 
 
 def record_of(hint: Any, meta: Mapping[str, Any]) -> Any:
@@ -169,15 +187,23 @@ def records() -> dict[str, Any]:
             if record is None:
                 continue
             variants = field.metadata.get("variants")
-            base = record.__mro__[1]
             # Several records may extend one, which is then described once for all of them.
-            shared: Any = base if dataclasses.is_dataclass(base) else record
-            name = ENGINE if variants else shared.__name__
+            shared: Any = record
+            base = record.__mro__[1]
+            if dataclasses.is_dataclass(base):
+                shared = base
+            name = shared.__name__
+            if variants:
+                name = ENGINE
             places[name] += 1
             if name in kinds:
                 continue
+
             kinds[name] = variants or shared
-            for inner in variants.values() if variants else [record]:
+            inner_kinds = [record]
+            if variants:
+                inner_kinds = list(variants.values())
+            for inner in inner_kinds:
                 visit(inner)
 
     visit(RunConfig)
@@ -194,12 +220,16 @@ def every_key(named: Collection[str] | None = None, apart: Collection[str] = ())
         apart: the names of records whose keys are left out.
     """
     yield from keys_of(RunConfig(), apart=apart)
-    sections = None if named is None else {section_of(key) for key in named}
+    sections = None
+    if named is not None:
+        sections = {section_of(key) for key in named}
     for section in rooms.sections().values():
-        if sections is None or section.name in sections:
-            # A heading, without a type.
-            yield Key(name=section.name, meaning=section.doc)
-            yield from keys_of(section.default(), f"{section.name}.", apart)
+        if sections is not None and section.name not in sections:
+            continue
+        # A heading, without a type.
+        yield Key(name=section.name, meaning=section.doc)
+        # This imports the section's room.
+        yield from keys_of(section.default(), f"{section.name}.", apart)
 
 
 def section_of(key: str) -> str:
@@ -212,7 +242,9 @@ def nearest_key(wrong: str) -> str:
     # Keys in lists are known by an empty pair of brackets.
     pattern = re.sub(r"\[\d+\]", "[]", wrong)
     matches = get_close_matches(pattern, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
-    return matches[0] if matches else ""
+    if not matches:
+        return ""
+    return matches[0]
 
 
 def no_such_key(wrong: str, message: str = "") -> ConfigError:
@@ -222,8 +254,10 @@ def no_such_key(wrong: str, message: str = "") -> ConfigError:
         wrong: the unknown key.
         message: in the place of "there is no such key".
     """
+    hint = ""
     near = nearest_key(wrong)
-    hint = f"; did you mean {near}?" if near else ""
+    if near:
+        hint = f"; did you mean {near}?"
     if message:
         return ConfigError(f"{message}{hint}")
     return ConfigError(f"{wrong}: there is no such key{hint}")
@@ -241,6 +275,7 @@ def is_key(name: str, types: Mapping[str, str]) -> bool:
         name: places in lists stand between dots or in brackets without a number.
         types: of all keys (:func:`key_types`).
     """
+    # dialogues.sources.0.path and dialogues.sources[].path are one key.
     parts = re.sub(r"\.\d+(?=\.|$)", "[]", name).split(".")
     if ".".join(parts) in types:
         return True
@@ -251,6 +286,7 @@ def is_key(name: str, types: Mapping[str, str]) -> bool:
 
 def shown(value: Any) -> str:
     """Return a value as it is typed on the command line."""
+    # An empty text needs its quotation marks; others read better without.
     if isinstance(value, str) and value:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -292,12 +328,14 @@ def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) 
         sys.stdout.write(page())
         return
 
+    # Words with an equals sign choose the configuration whose values are shown, as recipe=NAME.
     overrides = [word for word in options.words if "=" in word]
     prefixes = [re.sub(r"\[\d*\]", "[]", word) for word in options.words if "=" not in word] or [""]
     # With a dot at the end, a whole name is a prefix, too.
     keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
     if not keys:
         raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
+
     # After the check of the prefix: composing takes a second.
     config = composed(overrides)
     # Piped into a file or a pager, the page is as wide as it may be.
@@ -313,6 +351,7 @@ def _in_force(config: Any, key: Key) -> str | None:
     """
     value = config
     for part in key.name.split("."):
+        # A list has no attribute models[], and an engine none of another type's: both give None.
         value = getattr(value, part, None)
     if not key.type or _has_records(value):
         return None
@@ -335,10 +374,13 @@ def _meaning(key: Key) -> str:
 
 def _lines(key: Key, value: str | None, width: int) -> Iterator[str]:
     """Yield the lines of a key: its name, value, type and range, and indented its meaning."""
+    # As in: train.dpo.beta=0.2  float; above 0; default 0.1
     facts = [f"{key.type} {key.unit}".strip(), key.allowed]
     if value is not None and value != key.default:
         facts.append(f"default {key.default}")
-    setting = key.name if value is None else f"{key.name}={value}"
+    setting = key.name
+    if value is not None:
+        setting = f"{key.name}={value}"
     first_line = f"{setting}  {'; '.join(filter(None, facts))}".rstrip()
     yield from textwrap.wrap(first_line, width, subsequent_indent="    ", break_on_hyphens=False)
     yield from textwrap.wrap(_meaning(key), width, initial_indent="    ", subsequent_indent="    ")
@@ -359,6 +401,7 @@ def page() -> str:
         elif key.type:
             keys_by_section[""].append(key)
         else:
+            # The heading of a section, or of a record at the top level (executor); it comes before its keys.
             keys_by_section[section] = []
             titles[section] = f"`{section}`: {key.meaning}"
 
@@ -383,12 +426,11 @@ def _table(keys: Iterable[Key], apart: Iterable[str]) -> str:
         if record in apart:
             type_name = type_name.replace(record, f"[{record}](#{record.lower()})")
         allowed = key.allowed.replace("at least ", "≥").replace("above ", ">").replace("at most ", "≤")
-        rows.append(
-            (
-                f"`{key.name}`",
-                f"`{default}`" if default else "",
-                ": ".join(filter(None, (type_name, allowed))),
-                _meaning(key).replace("|", "\\|"),
-            )
-        )
+        values = ": ".join(filter(None, (type_name, allowed)))
+        meaning = _meaning(key).replace("|", "\\|")
+        # A section has no default, and its cell stays empty.
+        shown_default = ""
+        if default:
+            shown_default = f"`{default}`"
+        rows.append((f"`{key.name}`", shown_default, values, meaning))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -163,8 +163,10 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             nproc_per_node=count,
             run_id=uuid.uuid4().hex,
             rdzv_backend="c10d",
+            # Port 0: the system chooses a free one, so that several runs fit on one machine.
             rdzv_endpoint="localhost:0",
             local_addr="localhost",
+            # The same command goes on from the last checkpoint; a restart here would repeat what made a worker fail.
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
             **ending,
@@ -238,7 +240,10 @@ def _failure(error: Any, stage: str) -> Exception:
             f"process {rank} of stage {stage} was killed (signal 9), most often for want of memory: "
             "lower per_device_train_batch_size, and run the same command again to go on"
         )
-    trace = "" if isinstance(first.message, str) else first.message["extraInfo"]["py_callstack"]
+    # A worker that was killed by a signal left no traceback, and the launcher's words are its message.
+    trace = ""
+    if not isinstance(first.message, str):
+        trace = first.message["extraInfo"]["py_callstack"]
     return RuntimeError(f"process {rank} of stage {stage} failed: {_message(first)}\n{trace}")
 
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -68,7 +68,9 @@ class Plan:
         for settings in (*(plan.lineage for plan in self.inputs.values()), self.shown):
             for key, value in settings.items():
                 # Two stages may read different keys of one section.
-                lineage[key] = {**lineage.get(key, {}), **value} if isinstance(value, dict) else value
+                if isinstance(value, dict):
+                    value = {**lineage.get(key, {}), **value}
+                lineage[key] = value
         return lineage
 
     @property
@@ -184,6 +186,7 @@ class Pipeline:
         content: dict[str, dict[str, str]] = {}
         missing: list[str] = []
 
+        # The fingerprint asks for each file's content here. What it got goes into the manifest, by key.
         def hashes(key: str, path: str) -> dict[str, str]:
             try:
                 content[key] = self._content(key, path)
@@ -290,7 +293,9 @@ class Pipeline:
         made_before = len(self.made)
         plan = self.plan(name)
         # A finished artifact is only read, also in a directory where nothing may be written.
-        at_work = nullcontext() if plan.finished else using(Path(self.config.output_dir))
+        at_work: AbstractContextManager[None] = nullcontext()
+        if not plan.finished:
+            at_work = using(Path(self.config.output_dir))
         with at_work:
             self.verify(name)
             loss = self._make_missing(name)
@@ -370,6 +375,7 @@ class Pipeline:
         """Return the seconds that a stage of this recipe took last, under any settings; 0 where it was never made."""
         last = 0.0
         manifests = self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")
+        # By time, so that the last one that counts is the newest.
         for path in sorted(manifests, key=os.path.getmtime):
             manifest = read_json(path)
             if not isinstance(manifest, dict) or manifest.get("recipe") != self.config.recipe_name:
@@ -394,6 +400,7 @@ class Pipeline:
         if not config:
             return False
         self.config = config
+        # Plans hold settings of the old configuration.
         self._plans = {}
         return True
 
@@ -434,6 +441,7 @@ class Pipeline:
         missing = list(self.missing(name))
         if not missing:
             return [name]
+        # Inputs first: an input that is damaged is reported before work that builds on it.
         inputs = [stage for unmade in missing for stage in self.plan(unmade).inputs]
         return list(dict.fromkeys([*inputs, *missing]))
 
@@ -540,8 +548,10 @@ class Pipeline:
             console=self.console,
             asked=name == self.config.stage,
         )
-        # Asking a judge for verdicts is no experiment, and nobody wants to wait for a tracker there.
-        track_config = self.config.track if plan.stage.tracked else TrackConfig("none")
+        track_config = self.config.track
+        if not plan.stage.tracked:
+            # Asking a judge for verdicts is no experiment, and nobody wants to wait for a tracker there.
+            track_config = TrackConfig("none")
         with out.timed(), tracked(track_config, facts) as track:
             out.track = track
             for input_name, directory in inputs.items():

@@ -89,6 +89,7 @@ def all_failed() -> bool:
 def summarise(console: Console) -> bool:
     """Print and write (``sweep.json``) the summary of every sweep begun, and return whether all jobs are done."""
     all_done = True
+    # Taken off the list, so that a second call has nothing to print again.
     while _started:
         directory = _started.pop()
         jobs = read_jobs(directory)
@@ -129,6 +130,7 @@ def best_of(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     The largest is best, unless a sweeper was told to minimise.
     """
     scored = [job for job in jobs if job.get("objective") is not None]
+    # By its end: the default of Optuna's sweeper is an enumeration, whose text is Direction.minimize.
     lowest = any("minimize" in job.get("direction", "").lower() for job in scored)
     if lowest:
         return min(scored, key=lambda job: job["objective"], default=None)
@@ -142,7 +144,9 @@ def _changes(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> list[
         return overrides
     # An unfinished job has written none.
     written = [set(other["overrides"]) for other in jobs if other["overrides"]]
-    shared = set.intersection(*written) if written else set()
+    shared: set[str] = set()
+    if written:
+        shared = set.intersection(*written)
     return [override for override in overrides if override not in shared]
 
 
@@ -159,6 +163,8 @@ def _line(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str:
         facts.append(duration(job["seconds"]))
     objective = job.get("objective")
     if objective is not None:
-        star = " *" if job is best_of(jobs) else ""
-        facts.append(f"{job['metric']} {objective:.4f}{star}")
+        fact = f"{job['metric']} {objective:.4f}"
+        if job is best_of(jobs):
+            fact = f"{fact} *"
+        facts.append(fact)
     return ", ".join(facts)

@@ -68,7 +68,10 @@ def put(config: Any, key: str, value: Any) -> None:
     """Set the value of a key, as ``engine`` or ``responses.models[0].engine``, in a configuration."""
     *parents, last = key.replace("]", "").replace("[", ".").split(".")
     for part in parents:
-        config = config[int(part)] if part.isdigit() else getattr(config, part)
+        if part.isdigit():
+            config = config[int(part)]
+        else:
+            config = getattr(config, part)
     setattr(config, last, value)
 
 
@@ -153,12 +156,16 @@ def _check_names(key: str, settings: Mapping[str, Any], type_name: str, schema: 
     names = [str(name) for name in schema]
     foreign = sorted(set(settings) - set(names))
     if foreign:
+        hint = ""
         near = nearest_key(f"{key}.{foreign[0]}")
         # A key of another type of engine looks like it as well, but would be refused next.
-        hint = f"; did you mean {near}?" if near.rpartition(".")[2] in names else ""
+        if near.rpartition(".")[2] in names:
+            hint = f"; did you mean {near}?"
         raise ConfigError(f"{key}.{foreign[0]}: type {type_name} has no such key; it has {', '.join(names)}{hint}")
     for name, setting in settings.items():
         if _fits(name, setting, schema):
             continue
-        example = f"{key}.{name}.path=PATH" if OmegaConf.is_config(schema[name]) else f"{key}.{name}=VALUE"
+        example = f"{key}.{name}=VALUE"
+        if OmegaConf.is_config(schema[name]):
+            example = f"{key}.{name}.path=PATH"
         raise ConfigError(f"{key}.{name}={setting!r}: does not fit type {type_name}; say {example}")
