@@ -88,6 +88,7 @@ def shared_out(config: TrainConfig, processes: int) -> tuple[int, int]:
 
     Where the micro-batches of a step are no multiple of the processes, each is split over some of them.
     """
+    # Of 4 micro-batches, 8 processes take half a one each, and 2 processes take two each, one after the other.
     shares = math.gcd(config.global_accumulation_steps, processes)
     batch = config.per_device_train_batch_size * shares // processes
     return batch, config.global_accumulation_steps // shares
@@ -111,6 +112,7 @@ def arguments_of(kind: type, training: Training, decided: dict[str, Any], **defa
     config = training.config
     names = {field.name for field in fields(kind)}
     settings = {name: getattr(config, name, None) for name in names}
+    # None: there is no setting of this name, or the device decides it (bf16).
     same_name = {name: value for name, value in settings.items() if value is not None}
     eval_strategy = "no"
     if training.evaluate:
@@ -130,6 +132,8 @@ def arguments_of(kind: type, training: Training, decided: dict[str, Any], **defa
         "seed": training.seed,
         "data_seed": training.seed,
     }
+
+    # Of two values for a name the later one holds, from the settings to what the stage decides.
     fixed = same_name | every_stage | device_arguments(config.bf16) | decided
 
     # TRL's classes of arguments do not all have the same ones.
@@ -173,6 +177,7 @@ def onto_whole(adapted: Any, start: ModelConfig) -> Any:
     """
     from peft import PeftModel
 
+    # By their files, which hold the adapters alone and not the base in 4 bits.
     with TemporaryDirectory(prefix="judgetrain-adapters-") as place:
         adapted.save_pretrained(place)
         base = load_model(replace(start, dtype="float32"), "cpu")
@@ -192,6 +197,7 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
     """Return the arguments that say on what device and in which precision to compute."""
     import torch
 
+    # A GPU that is there is used, or none: no setting asks for the CPU beside it.
     gpu = torch.cuda.is_available()
     # Ampere and newer GPUs have TF32; None leaves PyTorch's own setting as it is.
     tf32 = None
@@ -206,6 +212,7 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
         # The search costs a walk over the graph in each step; every weight that is trained has a gradient.
         "ddp_find_unused_parameters": False,
         "ddp_timeout": int(STEP_TIMEOUT.total_seconds()),
+        # The callbacks of this room print and log; what Transformers itself reports to is set when the trainer is made.
         "report_to": "none",
         "disable_tqdm": True,
     }
@@ -213,6 +220,7 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
 
 def _dpo(config: DpoConfig) -> dict[str, Any]:
     """Return the arguments that stage dpo decides: its losses and their weights, and how checkpoints are kept."""
+    # TRL takes several losses by name, with a weight each: the preference loss, and perhaps the supervised term.
     weights = {config.trainer.get("loss_type", "sigmoid"): 1.0}
     if config.sft_weight:
         weights["sft"] = config.sft_weight
@@ -264,6 +272,7 @@ def frozen_experts(model: PreTrainedModel) -> int:
     for name, parameter in model.named_parameters():
         # Under ZeRO-3 a parameter has its whole shape in ds_shape, and an empty one of its own.
         shape = getattr(parameter, "ds_shape", parameter.shape)
+        # Three dimensions: expert, output, input. PEFT calls a weight base_layer where it has put adapters beside it.
         if not parameter.requires_grad and len(shape) == 3 and ".base_layer." not in name:
             count += math.prod(shape)
     return count

@@ -130,6 +130,7 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
     from huggingface_hub import ModelCard
 
     if base.path == "world":
+        # The generated world's base is made by this package, under this package's licence.
         return {"license": "apache-2.0"}
     if base.path.startswith(PACKAGE):
         return {}
@@ -232,6 +233,7 @@ def add_results(directory: Path, method: str, measured: JudgeFigures, trained_on
         ) from error
     card.data.datasets = [*trained_on.data_sets] or None
     if judge_rows:
+        # An agreement says little without that of baselines which read nothing.
         floors = [row for name in FLOORS for row in own_rows(measured.rows, name)]
         paragraphs = _agreement(judge_rows, floors, measured.evaluation)
     else:
@@ -258,6 +260,7 @@ def _agreement(rows: Sequence[Row], floors: Sequence[Row], evaluation: str) -> l
     plan = "each response by itself, so in no order"
     if first.get("plan"):
         plan = f"{first['plan']} plan"
+
     how_asked = ""
     if first.get("asked"):
         how_asked = f"; asked {first['asked']}, {plan}"

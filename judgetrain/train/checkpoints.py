@@ -67,6 +67,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         numbers = _numbers(event)
+        # A row at a time, so that the log of a run that is killed ends at its last step.
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         tracked = {f"{self._out.stage}/{name}": value for name, value in numbers.items()}
@@ -144,6 +145,7 @@ class AtReference(TrainerCallback):  # type: ignore[misc]
         for side in ("chosen", "rejected"):
             reward = numbers.get(f"rewards/{side}")
             if reward is not None:
+                # A reward is a sum over tokens, and so is its rounding: by the token, one limit fits all lengths.
                 tokens = max(1.0, numbers[f"lengths/{side}"])
                 distances.append(abs(reward) / self._beta / tokens)
         if not distances:
@@ -240,6 +242,7 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
             yield
             return
         handlers = {number: signal.getsignal(number) for number in ENDING}
+        # Others' handlers stay, as submitit's, which has SLURM queue the job again.
         heard = [number for number, handler in handlers.items() if handler in ENDING[number]]
         for number in heard:
             signal.signal(number, self._note)
@@ -273,6 +276,7 @@ class KeptBest(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Log which step is kept; step 0 is the start, where it was evaluated and no step is better."""
+        # By step; a run that went on from a checkpoint finds the evaluations before it in the trainer's state, too.
         agreements = {row["step"]: row[self._agreement] for row in state.log_history if self._agreement in row}
         kept = state.best_global_step or 0
         if not state.is_world_process_zero or kept not in agreements:
@@ -306,6 +310,7 @@ def last_complete(directory: Path) -> str | None:
         shutil.rmtree(path, ignore_errors=True)
     if not checkpoints:
         return None
+
     newest = checkpoints[-1]
     written_under = read_json(newest / COMPLETE)["layout"]
     layout = current().layout
@@ -374,6 +379,7 @@ def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([row[:LONGEST]], device=next(model.parameters()).device)
+            # In float32, since a sum over a vocabulary in bfloat16 would be off by more than is allowed.
             scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
             means.append(float(scores.gather(1, ids[0, 1:, None]).mean()))
     model.train(was_training)
@@ -417,6 +423,7 @@ def check_saved(directory: Path, trained: Trained) -> str:
         attention = None
     config = replace(trained.start.at(directory), dtype="float32", attn_implementation=attention)
     _check_tokenizer(directory, config, trained)
+
     size = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # Float32 may take twice what is written, and training still holds its own.

@@ -23,6 +23,7 @@ def complete(directory: Path) -> list[tuple[int, Path]]:
         # A mark that cannot be read is None.
         mark = read_json(path)
         if isinstance(mark, dict) and mark.get("bytes") == sizes(checkpoint):
+            # checkpoint-50 is that of step 50.
             step = int(checkpoint.name.rsplit("-", 1)[1])
             checkpoints.append((step, checkpoint))
     return sorted(checkpoints)

@@ -302,6 +302,7 @@ def fitting(
     data = table(fitting_rows.columns(rows), place)
     dropped = fitting_rows.dropped
     if not fitting_rows.lengths:
+        # Rows may be lost for both reasons; a length is what a setting can change.
         if dropped["too_long"]:
             raise TrainingError(
                 f"all {dropped['too_long']} {what} are longer than max_length={max_length} tokens: raise "
@@ -340,6 +341,7 @@ class _FittingRows:
     def columns(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the columns of each row that fits."""
         for row in rows:
+            # As engines do with prompts: a text that spells a control token would otherwise become it.
             clean = neutral(row, self.renderer.tokenizer)
             tokens = _tokens(clean, self.renderer)
             # The loss is computed on what is left after the prompt.
@@ -354,6 +356,7 @@ class _FittingRows:
             self._check(clean, tokens, row.get("level", ""))
             # Only judgments of single responses say how far their response is ahead.
             if "ahead" in row:
+                # The names of a comparison's two judgments differ in the side alone, which is taken out here.
                 judged = both_sides(row["nodes"][0])
                 self._judgments.setdefault(judged, []).append((-row["ahead"], len(self.lengths)))
             self.lengths.append(tokens_read)
@@ -491,6 +494,7 @@ def _one_epoch(lengths: Sequence[int], batch: int, rng: random.Random) -> list[i
     full: list[list[int]] = []
     rest: list[int] = []
     for start in range(0, len(indices), batch * BUCKET):
+        # The bucket is drawn before it is sorted, so that other examples meet in a batch in every epoch.
         bucket = sorted(indices[start : start + batch * BUCKET], key=lengths.__getitem__)
         for place in range(0, len(bucket), batch):
             examples = bucket[place : place + batch]
@@ -555,6 +559,7 @@ def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
     rows = read_rows(reference, split)
     values: dict[str, list[float]] = {column: [] for column in REFERENCE_COLUMNS}
     for pair in examples.data.select_columns([PAIR]):
+        # On from the row of the pair before, since rows are read once.
         logps = next((row for row in rows if row["pair"] == pair[PAIR]), None)
         if logps is None:
             raise TrainingError(f"{reference} lacks a pair of the {split} split: remove that directory and run again")

@@ -90,6 +90,7 @@ class ProcessGroup:
         import torch
         import torch.distributed as dist
 
+        # The least of ones and zeros is 1 only if all are.
         agreed = torch.tensor(int(holds_here))
         dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.group)
         return bool(agreed)
@@ -241,6 +242,7 @@ def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, t
         if is_partitioned:
             import deepspeed
 
+            # Whole on every process for as long as the caller works with it; each then goes back to its own part.
             gathered.enter_context(deepspeed.zero.GatheredParameters(parameters))
         state = None
         if leads:

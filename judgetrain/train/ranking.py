@@ -41,6 +41,7 @@ def order_of_pairs(examples: Examples, batch: int, epochs: float, seed: int) -> 
     twos += zip(others[::2], others[1::2], strict=True)
     # A pair takes as many columns of a micro-batch as its longer side.
     widths = [max(lengths[first], lengths[second]) for first, second in twos]
+    # Two by two: half as many twos as examples fill a micro-batch.
     places = order(widths, batch // 2, epochs, seed)
     return [*itertools.chain.from_iterable(twos[place] for place in places)]
 
@@ -75,6 +76,7 @@ def ranked(examples: Examples, tokenizer: PreTrainedTokenizerBase, frame: str) -
     marks = [0] * len(examples)
     pairs = []
     for better, worse, is_tie in examples.pairs:
+        # Where the loss reads the expected scores, in both judgments or not at all.
         better_place = _score_place(examples.data[better], tokenizer, frame)
         worse_place = _score_place(examples.data[worse], tokenizer, frame)
         if better_place is None or worse_place is None:

@@ -66,6 +66,7 @@ def reference_logps(
     """
     group = current()
     tables = out.path(TABLES)
+    # The leader tokenises, and the other processes map its tables.
     splits = group.decide(lambda: _fitting_pairs(policy, settings.train.max_length, pairs, tables))
     with loaded_once(lambda: _Forward(settings, policy)) as forward:
         if group.leads:
@@ -73,6 +74,7 @@ def reference_logps(
             out.log(f"{out.stage}: {counts} pairs")
             for split, examples in splits.items():
                 _write_split(split, examples, forward, out)
+                # The pairs that fit are counted with their shards.
                 out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
             # The followers wait for the next shard until they are told that there is none.
             group.decide(lambda: None)
@@ -91,6 +93,7 @@ def _fitting_pairs(
     emptied(tables)
     tokenizer = load_tokenizer(policy)
     ends = end_token_ids(policy, tokenizer)
+    # As in training, so that there is a reference for every pair that training keeps.
     most_tokens = min(max_length, own_context(policy))
     splits: dict[str, Examples] = {}
     for split, rows in pairs.items():
@@ -115,6 +118,7 @@ def _write_split(split: str, examples: Examples, forward: Callable[[], _Forward]
             group.decide(lambda: (split, index))
         return ShardResult(forward()(items), len(items))
 
+    # Alone, the model is loaded before a shard's clock runs; together, once every process has been told of the shard.
     load_early = None
     if is_alone:
         load_early = forward
@@ -156,6 +160,7 @@ class _Forward:
         # A trainer takes weights in 4 bits with adapters alone; new ones change nothing.
         adapters = peft_config(TrainerConfig(lora=bool(settings.four_bit)))
         model = load_model(trainable(policy, bf16, settings.adapters), four_bit=bool(settings.four_bit))
+        # The trainer of stage dpo itself, so that the reference is computed as the policy will be.
         trainer = PreferenceTrainer(
             model=model,
             args=args,

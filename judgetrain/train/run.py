@@ -196,13 +196,10 @@ def complete(
         # Stage rl evaluates the start too. Where no step was better, the start is what is kept.
         start_is_best = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
         if not start_is_best:
-            # Adapters of a base in 4 bits are merged into the base as it was, which is another model by so much.
-            allowed = FOUR_BIT
-            if not job.config.four_bit:
-                allowed = rounding(trainer.args, trainer.model)
             # Before weights are gathered and merged: under ZeRO-3 every process has to run the model.
-            probed = logprobs(trainer.model_wrapped, job.probes)
-            trained = Trained(job.start, tokenizer, job.probes, probed, allowed)
+            trained = _probed(trainer, job, tokenizer)
+
+        # Every process enters, and the leader alone gets the weights and writes.
         with whole_model(trainer) as (model, state):
             if state is not None:
                 out.note("training", _facts(trainer))
@@ -214,16 +211,42 @@ def complete(
                 note_weights(temporary)
                 # Last, so that every file is on the disk before the directory gets its name.
                 settle(temporary)
+
+    # Before the judge is loaded again to be compared, which the leader does by itself.
     if group.deepspeed:
         forget_deepspeed()
     if group.leads:
-        if trained is not None and trained.rows:
-            not_compared = check_saved(out.path(TEMPORARY), trained)
-            if not_compared:
-                out.log(f"{out.stage}: {not_compared}")
-        # A rename is all or nothing: a model that stands there is whole, and was read back.
-        out.path(TEMPORARY).replace(out.path("model"))
+        _put_in_place(trained, out)
+        # Last: until the model stands in its place, a run goes on from them.
         shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _put_in_place(trained: Trained | None, out: StageRun) -> None:
+    """Give the written judge its place, once it was loaded again and compared with the one that was trained.
+
+    Args:
+        trained: the judge in memory; None: the written one is a copy of the judge that training started from.
+        out: the stage's directory.
+
+    Raises:
+        TrainingError: the written judge is another one.
+    """
+    if trained is not None and trained.rows:
+        not_compared = check_saved(out.path(TEMPORARY), trained)
+        if not_compared:
+            out.log(f"{out.stage}: {not_compared}")
+    # A rename is all or nothing: a model that stands there is whole, and was read back.
+    out.path(TEMPORARY).replace(out.path("model"))
+
+
+def _probed(trainer: Trainer, job: Job, tokenizer: PreTrainedTokenizerBase) -> Trained:
+    """Return what the trained judge says of the job's probes, for the judge that is written to be compared with."""
+    # Adapters of a base in 4 bits are merged into the base as it was, which is another model by so much.
+    allowed = FOUR_BIT
+    if not job.config.four_bit:
+        allowed = rounding(trainer.args, trainer.model)
+    probed = logprobs(trainer.model_wrapped, job.probes)
+    return Trained(job.start, tokenizer, job.probes, probed, allowed)
 
 
 def _train_to_the_end(trainer: Trainer, job: Job, checkpoints: Path, out: StageRun) -> None:
@@ -288,6 +311,7 @@ def make_trainer(
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")
+
     steps = math.ceil(len(rows) / (config.per_device_train_batch_size * config.global_accumulation_steps))
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
@@ -340,6 +364,7 @@ def policy_of(job: Job) -> PreTrainedModel:
 
 def watchers(out: StageRun) -> list[TrainerCallback]:
     """Return what watches every training: that checkpoints are whole, the log, and that figures are numbers."""
+    # A figure that is no number is written to the log before it ends the run.
     return [CheckpointMarks(out), Progress(out), FiniteFigures()]
 
 
@@ -376,6 +401,7 @@ def _save(
     """
     shutil.rmtree(directory, ignore_errors=True)
     if state is None:
+        # No step was better than the judge it started from, so that judge is what is kept, to the byte.
         shutil.copytree(job.start.path, directory)
     else:
         if job.config.lora:
@@ -424,6 +450,7 @@ def _kept_evaluation(trainer: Trainer) -> dict[str, Any]:
     """Return the log's row of the last evaluation, or of the best step's if that is kept; empty if there is none."""
     evaluations = [row for row in trainer.state.log_history if "eval_loss" in row]
     if trainer.args.load_best_model_at_end:
+        # Step 0 is the start, which stage rl evaluates.
         kept = trainer.state.best_global_step or 0
         evaluations = [row for row in evaluations if row["step"] == kept]
     if not evaluations:

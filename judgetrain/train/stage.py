@@ -142,9 +142,11 @@ def _labelled(label: Path, name: str, what: str) -> dict[str, Rows]:
     splits = {split: Rows(label, f"{name}-{split}") for split in ("train", "heldout")}
     if len(splits["train"]):
         return splits
+
     heldout = len(splits["heldout"])
     if heldout:
         raise NothingToLearnError(f"there are no {what} to train on: all {heldout} are held out; lower label.holdout")
+    # Stage label has written why it left pairs out, so that the error can say what to change.
     skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
     why = "raise tree.judgments or tree.criteria, grow more trees, or lower label.min_evidence"
     if any(skipped.values()):
@@ -160,6 +162,7 @@ def _describe(
     for artifact in lineage(*inputs.values()):
         # The nearest comes first, so of two artifacts of a stage that one is named.
         marks.setdefault(artifact.parent.name, artifact.name)
+    # Without what came from the environment, since a judge's directory is shared.
     arguments = out.written(dataclasses.asdict(settings.train), settings.key())
     arguments["seed"] = settings.seed
     write_json_atomic(directory / "training_args.json", arguments)

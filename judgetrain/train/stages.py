@@ -48,6 +48,7 @@ class TrainingSettings(StageSettings):
     @classmethod
     def key(cls) -> str:
         """Return the key at which the stage's own settings stand, as ``train.sft``."""
+        # Each stage says itself, by its field, which section its settings stand in.
         (field,) = (field for field in fields(cls) if field.name == "train")
         return str(field.metadata["key"])
 
@@ -325,6 +326,7 @@ def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], 
         options: further fields of :class:`Stage`.
     """
 
+    # Imported when it is called, since a configuration is composed without TRL or a model at hand.
     def check_here(values: JudgeTrainingSettings) -> None:
         from judgetrain.engines.model_check import check_trainable
 
@@ -359,6 +361,7 @@ REFERENCE = Stage(
     trains=True,
     settings=ReferenceSettings,
     inputs=needs("sft", "label"),
+    # 2: with rows for reminders. A reference without them would lack pairs that stage dpo trains on.
     format=2,
     check=_check_dpo,
 )

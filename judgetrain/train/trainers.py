@@ -61,6 +61,7 @@ class RowMeans(Trainer):  # type: ignore[misc]
         if self._row_sums is None:
             return super().compute_loss(model, inputs, *args, **kwargs)
 
+        # The model reads the whole batch once; below, TRL computes the loss of each row from the recorded outputs.
         outputs: list[Any] = []
 
         def recording(**arguments: Any) -> Any:
@@ -97,6 +98,7 @@ class RowMeans(Trainer):  # type: ignore[misc]
         self._row_sums = []
         try:
             output = super().evaluation_loop(*args, **kwargs)
+            # The first entry is the weights' sum, by which all figures are divided.
             total = torch.stack(self._row_sums).sum(dim=0)
         finally:
             self._row_sums = None
@@ -167,6 +169,8 @@ class PairLoss(TokenisedPairs, DPOTrainer):  # type: ignore[misc]
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         if self.model.training:
             self._average_over_unequal_pairs(inputs)
+
+        # Chosen sides are the first half of a batch, rejected ones the second.
         lengths = inputs["completion_mask"].sum(dim=1).float().chunk(2)
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())
