@@ -30,6 +30,7 @@ class GivenEngineConfig(EngineConfig):
 
     def check(self, key: str) -> None:
         """Check that it stands in the teacher's place: it knows the labels of the training comparisons alone."""
+        # Anywhere else it would be asked about comparisons whose labels it was not given.
         if key != "teacher.engine":
             raise ConfigError(f"{key}.type=given: writes evaluations of labelled training data as teacher.engine alone")
 

@@ -39,6 +39,7 @@ def correction_rows(
     def take(row: Any, number: int) -> list[dict[str, Any]]:
         """Return the example of a row, or none of a row that is left out."""
         dialogue = reader.dialogue(row, number)
+        # By stage correct's own name first, which a column called judgment replaces.
         texts = {"judgment": row.get("evaluation")}
         for name in COLUMNS:
             if name in row:
@@ -56,6 +57,7 @@ def correction_rows(
         for name, text in required.items():
             if not isinstance(text, str) or not text.strip():
                 raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
+        # The two texts stand where a comparison's responses do, since examples are made of comparisons.
         comparison = Comparison(dialogue.id, dialogue, texts["response"], corrected)
         prompt = list(prompts.render("correction", slots_of(comparison) | texts))
         return [sft_row(prompt, corrected, "correction", comparison, [])]

@@ -72,7 +72,9 @@ class Prompter:
         if node.order not in ORDERS and node.score_a is not None and node.score_b is not None:
             # Stage sft may rank the two responses by it (train.sft.ranking_weight).
             lead_of_a = node.score_a - node.score_b
-            row["ahead"] = lead_of_a if node.order == "A" else -lead_of_a
+            row["ahead"] = lead_of_a
+            if node.order == "B":
+                row["ahead"] = -lead_of_a
         return row
 
 
@@ -164,8 +166,9 @@ def independent(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
 
 def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
     """Return how judgments stand to a label A or B: ties are neither right nor wrong."""
+    # As counts, so that equal outcomes of many criteria share one posterior (better is cached).
     verdicts = Counter(judgment.verdict for judgment in independent(judgments))
-    other_side: Verdict = "B" if label == "A" else "A"
+    other_side = mirror(label)
     return Outcomes(verdicts[label], verdicts[other_side], verdicts["tie"] + verdicts[None])
 
 
@@ -188,6 +191,7 @@ def better(first: Outcomes, second: Outcomes) -> float:
     rng = np.random.default_rng(0)
     nets = []
     for outcomes in (first, second):
+        # For each draw the chances of right, wrong and neither [DRAWS, 3]; net success is the first less the second.
         chances = rng.dirichlet([count + PRIOR for count in outcomes], DRAWS)
         nets.append(chances[:, 0] - chances[:, 1])
     return float(np.mean(nets[0] > nets[1]))
@@ -226,6 +230,7 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
         return None
     verdict, count = total.most_common(1)[0]
     for verdicts in by_order.values():
+        # A verdict that only one order gives may be a leaning to a place, however frequent it is.
         if not verdicts[verdict] or verdicts[verdict] < max(verdicts.values()):
             return None
     has_majority = 2 * count > total.total()
@@ -329,6 +334,7 @@ def _surplus_of_level(
         opposite = tuple(None if side is None else not side for side in sides)
         for kind in kinds:
             here = cells.get((kind, sides), [])
+            # Only the larger of two opposite cells loses pairs: as many as it has more.
             more = len(here) - len(cells.get((kind, opposite), ()))
             if more > 0:
                 left_out.update(rng.sample(here, more))
@@ -402,6 +408,8 @@ def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
     for level, sides_of in sorted(by_level.items()):
         shares: dict[str, float | None] = {}
         for name, sides in sides_of.items():
-            shares[name] = round(sum(sides) / len(sides), 3) if sides else None
+            shares[name] = None
+            if sides:
+                shares[name] = round(sum(sides) / len(sides), 3)
         table[level] = shares
     return table

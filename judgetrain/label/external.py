@@ -79,6 +79,8 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
         # A budget is counted in this process, so its requests stay here.
         work = Work(process=process, load=engine, spread=budget is None)
         out.sharded("external", cases, SHARD, work, "comparisons")
+
+    # From the shards, so that a run that goes on reads what earlier ones have asked.
     replies = [_replies_of(row) for row in read_rows(out.directory, "external")]
     all_replies = []
     for questions in replies:
@@ -115,6 +117,7 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
     for row in read_rows(trees, "trees"):
         tree = EvaluationTree.from_row(row)
         ensemble = ensemble_label(tree, config)
+        # Neither would get a label or a pair by the answer, which is paid for.
         if ensemble.reason == "too_few_readable" or tree.comparison.alone:
             continue
         if dialect == "pairwise":
@@ -152,6 +155,7 @@ def _critique(judgment: JudgmentNode, slots: Mapping[str, str]) -> str:
 def _questions(conflict: Conflict) -> list[Question]:
     """Ask which critique is better, in both orders; answers are X or Y as the conflict names them."""
     slots = conflict.slots
+    # The reply to the exchanged question names the other letter, which is turned back before it is counted.
     exchanged = slots | {"judgment_x": slots["judgment_y"], "judgment_y": slots["judgment_x"]}
     return [Question("XY", slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
 
@@ -162,7 +166,10 @@ def ask(cases: Sequence[ExternalQuestion], asker: Asker, dialect: Dialect, seed:
     read: Read
     if dialect == "pairwise":
         step = "pairwise"
-        read = asker.prompts.reply_form.verdict if asker.prompts.reply_form else read_verdict
+        # A prompt set may say itself how its verdicts are written.
+        read = read_verdict
+        if asker.prompts.reply_form:
+            read = asker.prompts.reply_form.verdict
         questions = [[[*pairwise_questions(case.comparison)]] for case in cases]
     else:
         step = "preference"
@@ -224,12 +231,16 @@ def label_of_verdicts(replies: Sequence[Reply]) -> External:
     votes = [*first, *second, *unreadable]
     _, share, counts = vote(votes)
     reason = None
+    verdict = order_ab
     if order_ab is None or order_ba is None:
         reason = "external_unreadable"
+        verdict = None
     elif order_ab != order_ba:
+        # A verdict that follows the order says nothing of the responses.
         reason = "external_orders_disagree"
+        verdict = None
     label = Label(
-        verdict=None if reason else order_ab,
+        verdict=verdict,
         share=share,
         votes=counts,
         readable=1 - counts["unreadable"] / len(votes),
@@ -249,13 +260,18 @@ def preferences(conflicts: Sequence[Conflict], replies: Sequence[Sequence[Reply]
         orders.append((first, second))
         if first and first == second:
             # The preferred one stands first.
-            nodes.append(conflict.nodes if first == "X" else conflict.nodes[::-1])
+            x, y = conflict.nodes
+            if first == "X":
+                nodes.append((x, y))
+            else:
+                nodes.append((y, x))
     failures = failures_of(list(chain.from_iterable(replies)))
     return External(orders=tuple(orders), failures=dict(failures), nodes=tuple(nodes))
 
 
 def _answer(replies: Sequence[Reply], shown: str) -> str | None:
     """Return the last readable answer to a question as it was shown."""
+    # An unreadable reply was asked for again: the last one that can be read is the answer.
     for reply in reversed(replies):
         if reply.shown == shown and reply.answer is not None:
             return str(reply.answer)
@@ -296,7 +312,9 @@ def _rate(answers: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
         if first is not None and second is not None:
             compared += 1
             disagree += first != second
-    rate = round(disagree / compared, 6) if compared else None
+    rate = None
+    if compared:
+        rate = round(disagree / compared, 6)
     return {"compared": compared, "disagree": disagree, "rate": rate}
 
 

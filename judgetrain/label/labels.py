@@ -37,9 +37,13 @@ def vote(verdicts: Iterable[Verdict | None]) -> Vote:
     winner, _, counts = plurality(verdicts)
     if winner is None:
         return None, 0.0, counts
+    # Also where both are 0: all that could be read say tie.
     if counts["A"] == counts["B"]:
         return "tie", 0.5, counts
-    winner = "A" if counts["A"] > counts["B"] else "B"
+
+    winner = "B"
+    if counts["A"] > counts["B"]:
+        winner = "A"
     deciding = counts["A"] + counts["B"]
     return winner, counts[winner] / deciding, counts
 
@@ -53,7 +57,9 @@ def plurality(verdicts: Iterable[Verdict | None]) -> Vote:
         return None, 0.0, counts
     most = max(counts[verdict] for verdict in VERDICTS)
     leading = [verdict for verdict in VERDICTS if counts[verdict] == most]
-    winner = leading[0] if len(leading) == 1 else "tie"
+    winner: Verdict = "tie"
+    if len(leading) == 1:
+        winner = leading[0]
     return winner, counts[winner] / readable, counts
 
 
@@ -139,8 +145,12 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     if tree.comparison.alone and config.source != "given":
         verdict = None
         reason = "rated_alone"
+
     # The label is one vote, of which a tie decides nothing.
-    _, _, counts = vote([] if verdict is None else [verdict])
+    votes = []
+    if verdict is not None:
+        votes.append(verdict)
+    _, _, counts = vote(votes)
     shares = {None: 0.0, "tie": 0.5, "A": 1.0, "B": 1.0}
     return Label(
         verdict=verdict, share=shares[verdict], votes=counts, readable=ensemble.readable, reason=reason, source="given"
@@ -149,7 +159,10 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     """Return the label of a tree by ``label.rule``, or an abstention: ``too_few_readable`` branches."""
-    count = plurality if config.rule == "paper" else vote
+    count = vote
+    if config.rule == "paper":
+        # By its letter a tie is a vote like the others.
+        count = plurality
     verdict, share, votes = count(judgment.verdict for _, _, judgment in tree.judgments())
     readable = 1 - votes["unreadable"] / max(1, sum(votes.values()))
     if readable < MIN_READABLE or verdict is None:
@@ -196,6 +209,7 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
     rating = tree.comparison.rating_a
     if not tree.comparison.alone or rating is None:
         return tree
+    # An end of the scale may be a pass or a fail, which is half of it; a rating between the ends is its level.
     is_end_of_scale = rating.score in (0.0, 1.0)
     within = WITHIN[is_end_of_scale]
     level = level_of(rating)
@@ -204,9 +218,12 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
         """Return the judgment with its distance from the rating as score, and the allowed one as the other's."""
         if judgment.score_a is None:
             return judgment
-        # By a criterion that says what should not be, a good response has a low level.
-        due = LOWEST + HIGHEST - level if judgment.inverted else level
+        due = level
+        if judgment.inverted:
+            # By a criterion that says what should not be, a good response has a low level.
+            due = LOWEST + HIGHEST - level
         distance = abs(judgment.score_a - due)
+        # The nearer has the higher score: A is ahead where the distance is less than what is allowed.
         return replace(judgment, score_a=-distance, score_b=-within, inverted=False)
 
     criteria = []
@@ -216,6 +233,7 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
             judgments = tuple(map(placed, guideline.judgments))
             guidelines.append(replace(guideline, judgments=judgments))
         criteria.append(replace(criterion, guidelines=tuple(guidelines)))
+    # What is right is called A: whoever makes labels and pairs then needs no rule of its own for ratings.
     return replace(tree, comparison=replace(tree.comparison, label="A"), criteria=tuple(criteria))
 
 
@@ -275,13 +293,17 @@ class KnownLabels:
         scores_of: dict[ShownTexts, list[int]] = {}
         for comparison in comparisons:
             ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
+            # AB and BA show both responses, A and B one of them by itself.
             for order in (*ORDERS, *RESPONSES):
                 shown = _shown(judgment_slots(comparison, order, "", ""))
                 rating = ratings.get(order)
                 if rating:
                     self._texts.setdefault(shown, rated(rating))
                 elif comparison.label is not None:
-                    label = comparison.label if order in ("AB", "A") else mirror(comparison.label)
+                    # The label as it stands to what is shown: in BA, and of B alone, the sides change places.
+                    label = comparison.label
+                    if order in ("BA", "B"):
+                        label = mirror(label)
                     if order in ORDERS:
                         self._texts.setdefault(shown, judgment(label))
                     else:
@@ -312,6 +334,7 @@ class KnownLabels:
         """Return what is written at a request's step; None where no label is known."""
         slots = request.slots
         if request.step == "criteria":
+            # As many as the prompt asks for, so that the judge learns to name so many.
             aspects = suited(slots["query"])[: int(slots["count"])]
             return render_criteria([f"{aspect.name}: {aspect.asks}" for aspect in aspects])
         if request.step == "guideline":
@@ -321,6 +344,7 @@ class KnownLabels:
 
 def _shown(slots: Mapping[str, str]) -> ShownTexts:
     """Return the texts by which a judgment is known, whatever the criterion and the prompt's words."""
+    # A prompt that shows one response has a slot of that name alone.
     first = slots.get("response_a", slots.get("response", ""))
     second = slots.get("response_b", "")
     return slots["context"], slots["query"], first, second
@@ -332,7 +356,9 @@ def suited(query: str) -> list[Aspect]:
     def rank(aspect: Aspect) -> int:
         if not aspect.when:
             return 1
-        return 0 if re.search(aspect.when, query.casefold()) else 2
+        if re.search(aspect.when, query.casefold()):
+            return 0
+        return 2
 
     return sorted(ASPECTS, key=rank)
 
@@ -354,5 +380,7 @@ def judgment(label: Verdict) -> str:
     sooner than which of two digits to give the first one (docs/real_text.md).
     """
     score_a, score_b = SCORES[label]
-    outcome = "both are equal" if label == "tie" else f"{label} is better"
+    outcome = f"{label} is better"
+    if label == "tie":
+        outcome = "both are equal"
     return f"Comparison: {outcome}.\nResponse A Score: {score_a}\nResponse B Score: {score_b}"

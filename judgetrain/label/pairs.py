@@ -67,6 +67,7 @@ class PairBuilder:
         verdict = label.verdict
         assert verdict is not None
         limit = self.config.max_pairs_per_level
+        # Without worth, and by evidence, a tie says nothing of which criteria lead, as both sides are as good.
         by_level = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie" or self.by_label:
             by_level["guideline"] = list(self.guideline_pairs(tree, verdict))
@@ -89,6 +90,7 @@ class PairBuilder:
         if weighed is None:
             self.skipped[f"{pair.level}:low_margin"] += 1
             return None
+        # Kept in the row: how sure the label is may explain a pair to whoever reads it.
         weighed.reward[label.source] = label.share
         return weighed
 
@@ -183,6 +185,7 @@ class PairBuilder:
                 continue
             for guideline in criterion.guidelines:
                 right = [judgment for judgment in guideline.judgments if judgment.verdict == agreed]
+                # A judgment that cannot be read says nothing wrong, and is on neither side.
                 wrong = [judgment for judgment in guideline.judgments if judgment.verdict not in (agreed, None)]
                 for chosen, rejected in of_one_order(right, wrong, agreed):
                     yield criterion, guideline, chosen, rejected
@@ -205,6 +208,7 @@ class PairBuilder:
                 judged.append(guideline)
                 outcomes[guideline.id] = against_consensus(guideline.judgments, agreed)
         for pair in itertools.combinations(judged, 2):
+            # In either order of the two: the better one is chosen.
             rejected, chosen = sorted(pair, key=lambda guideline: outcomes[guideline.id].net)
             more = outcomes[chosen.id]
             less = outcomes[rejected.id]
@@ -257,6 +261,7 @@ class PairBuilder:
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[int]:
         """Return indices of the pairs of all trees without repeats, balanced by the traits of ``config.balance``."""
         traits = sorted(set(self.config.balance))
+        # By the traits, too, so that another balance is another draw.
         rng = random.Random(derive_seed(seed, "balance", *traits))
         repeated = repeats(pairs)
         for index in repeated:
@@ -299,7 +304,9 @@ def _further(one: JudgmentNode, other: JudgmentNode, verdict: Verdict | None) ->
 
 def _score_of_shown(judgment: JudgmentNode) -> float | None:
     """Return the score of the one response that a judgment was shown."""
-    return judgment.score_a if judgment.order == "A" else judgment.score_b
+    if judgment.order == "A":
+        return judgment.score_a
+    return judgment.score_b
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
@@ -319,6 +326,7 @@ def orderings(
     leads = rng.sample(good, len(good))
     trails = rng.sample(bad, len(bad))
     for turn in range(min(number, max(len(good), len(bad)))):
+        # Within a group no order is better, so that each turn draws one.
         for group in (good, bad, middle):
             rng.shuffle(group)
         lead = leads[turn % len(good)]
@@ -364,11 +372,29 @@ def _text_of(nodes: Sequence[Node], level: str) -> str:
 
 def _verdict_of(node: Node) -> Verdict | None:
     """Return the verdict of a judgment, None of any other node."""
-    return node.verdict if isinstance(node, JudgmentNode) else None
+    if not isinstance(node, JudgmentNode):
+        return None
+    return node.verdict
 
 
 Preferences = Sequence[tuple[str, str]]
 """Of one tree: the ids of the preferred judgment and of the other one, pair by pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known of trees besides their own verdicts.
+
+    Args:
+        rewards: the branches' scores.
+        preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
+        worth: what criteria are worth over all trees, where that was learned.
+    """
+
+    rewards: Rewards = field(default_factory=Rewards)
+    preferred: Mapping[str, Preferences] | None = None
+    worth: Worth | None = None
+
 
 HIGH_SUCCESS = 0.75
 """Criteria lead a chosen list if at least this share of their judgments is right: the paper gives no threshold."""
@@ -454,6 +480,7 @@ class PreferredPairBuilder(LabelPairBuilder):
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
         """Yield the judgments that the external judge decided alike in both orders."""
+        # The external judge's preferences name nodes alone.
         paths = {path[-1].id: path for path in tree.judgments()}
         for chosen_id, rejected_id in self.preferred.get(tree.comparison.id, ()):
             criterion, guideline, chosen = paths[chosen_id]
@@ -479,6 +506,7 @@ class PreferredPairBuilder(LabelPairBuilder):
             verdicts = {judgment.id: judgment.verdict for judgment in guideline.judgments}
             balance: Counter[Verdict | None] = Counter()
             for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
+                # A preference is between critiques by one guideline, so that both are in it or neither.
                 if chosen in verdicts:
                     balance[verdicts[chosen]] += 1
                     balance[verdicts[rejected]] -= 1
@@ -488,16 +516,11 @@ class PreferredPairBuilder(LabelPairBuilder):
         return is_right
 
 
-def pair_builder(
-    prompter: Prompter,
-    config: LabelConfig,
-    rewards: Rewards,
-    preferred: Mapping[str, Preferences] | None = None,
-    worth: Worth | None = None,
-) -> PairBuilder:
+def pair_builder(prompter: Prompter, config: LabelConfig, evidence: Evidence) -> PairBuilder:
     """Return what makes the pairs that ``label.rule`` asks for, of an external judge's preferences where it has any."""
-    if preferred is not None:
-        return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
+    rewards = evidence.rewards
+    if evidence.preferred is not None:
+        return PreferredPairBuilder(prompter, config, rewards, preferred=evidence.preferred)
     if config.rule == "paper":
         return LabelPairBuilder(prompter, config, rewards)
-    return PairBuilder(prompter, config, rewards, worth=worth)
+    return PairBuilder(prompter, config, rewards, worth=evidence.worth)

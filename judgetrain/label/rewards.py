@@ -73,11 +73,13 @@ class Rewards:
         """
         if not self.scores:
             return pair
+        # A judgment or guideline has a score of its own; a criterion has those of the judgments by it.
         judgments_of = {criterion.id: [judgment.id for judgment in criterion.judgments] for criterion in tree.criteria}
         chosen_node = pair.chosen_nodes[0]
         rejected_node = pair.rejected_nodes[0]
         chosen = self._means(judgments_of.get(chosen_node, [chosen_node]))
         rejected = self._means(judgments_of.get(rejected_node, [rejected_node]))
+        # A signal that scored one side alone says nothing of the pair.
         differences = {signal: chosen[signal] - rejected[signal] for signal in chosen if signal in rejected}
         margin = fmean([pair.margin, *differences.values()])
         if margin < 0:
@@ -98,6 +100,7 @@ class Rewards:
             means = self._means([judgment.id])
             if judgment.verdict in scores_of_side and means:
                 scores_of_side[judgment.verdict].append(fmean(means.values()))
+        # A side without a score cannot be compared with the other.
         if not all(scores_of_side.values()):
             return label
         verdict = verdict_of(fmean(scores_of_side["A"]) - fmean(scores_of_side["B"]), EQUAL)
@@ -226,6 +229,7 @@ def _percentiles(rows: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> d
             scores = {}
             for name in parts(signal):
                 values = [value_of(row[name]) for row in of_level]
+                # A signal may be combined of several scores, each of which says whether more of it is better.
                 scores[name] = Scores(name, values, better(name))
             oriented = assemble(scores, signal).oriented
             nodes = [row["node"] for row in of_level]

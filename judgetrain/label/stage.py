@@ -22,9 +22,10 @@ from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import External, external_labels
 from judgetrain.label.labels import Label, by_rating, given_label
+from judgetrain.label.pairs import Evidence, Preferences
 from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings, load_external_prompts
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.training_data import Drawing, TrainingData
 from judgetrain.label.worth import Worth, learn
 
 VIEWED = 20
@@ -49,12 +50,9 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     rewards = branch_rewards(settings, inputs, prompter, out)
 
     external: dict[str, External] = {}
-    preferred = None
     if config.source == "external":
         external = external_labels(config, inputs["tree"], settings.seed, out)
-        _, dialect = load_external_prompts(config.external)
-        if dialect == "preference":
-            preferred = {comparison_id: answer.nodes for comparison_id, answer in external.items()}
+    preferred = _preferred(config, external)
     given = _given(settings, inputs["tree"], external)
 
     worth = None
@@ -62,16 +60,11 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.rule == "evidence" and preferred is None:
         worth = _learn_worth(inputs["tree"], given)
 
-    data = TrainingData(
-        prompter,
-        config,
-        rewards,
-        out.seed,
-        preferred=preferred,
-        place=out.directory,
-        worth=worth,
-        ranked=bool(settings.ranking),
-    )
+    evidence = Evidence(rewards=rewards, preferred=preferred, worth=worth)
+    drawing = Drawing(out.seed, ranked=bool(settings.ranking))
+    data = TrainingData(prompter, config, evidence, drawing, out.directory)
+
+    # A second pass over the trees: what criteria are worth had to be known of all before the first is labelled.
     viewed: list[EvaluationTree] = []
     # The ids alone, as the trees of millions of comparisons do not fit into memory.
     held_out: set[str] = set()
@@ -84,16 +77,31 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         if len(viewed) < VIEWED:
             viewed.append(tree)
         out.count(in_=1)
+
+    # Repeats and the balance of pairs show only when all trees are there.
     data.select_pairs()
     if not data.sft:
         raise NothingToLearnError(data.nothing_left())
-    corrections = _corrections(settings, out) if config.corrections.path else []
+
+    corrections: list[Row] = []
+    if config.corrections.path:
+        corrections = _corrections(settings, out)
     for example in corrections:
         if is_example_held_out(settings.seed, example["comparison_id"], config.holdout):
             held_out.add(example["comparison_id"])
     _write(data, corrections, held_out, out)
     _write_pages(data, viewed, out)
     _report(data, corrections, out)
+
+
+def _preferred(config: LabelConfig, external: Mapping[str, External]) -> dict[str, Preferences] | None:
+    """Return the critiques that the external judge prefers, by comparison; None where it compares none."""
+    if config.source != "external":
+        return None
+    _, dialect = load_external_prompts(config.external)
+    if dialect != "preference":
+        return None
+    return {comparison_id: answer.nodes for comparison_id, answer in external.items()}
 
 
 def _trees(directory: Path) -> Iterator[EvaluationTree]:
@@ -131,10 +139,12 @@ def _draw_labelled(trees: Path, config: LabelConfig, seed: int) -> set[str]:
         return set()
     labelled = []
     for tree in _trees(trees):
+        # Of those without a label none could be used, and a draw among them would give too few.
         if tree.comparison.label is not None:
             labelled.append(tree.comparison.id)
     if len(labelled) < config.given:
         raise ConfigError(f"label.given={config.given}: only {len(labelled)} of the comparisons in trees have a label")
+    # The whole list is shuffled and its beginning taken: sample() would draw others for another number.
     random.Random(derive_seed(seed, "given")).shuffle(labelled)
     return set(labelled[: config.given])
 
@@ -144,7 +154,9 @@ def _learn_worth(trees: Path, given: GivenLabel) -> Worth | None:
 
     def verdict_of(tree: EvaluationTree) -> Any:
         label = given(tree)
-        return None if label is None else label.verdict
+        if label is None:
+            return None
+        return label.verdict
 
     # On matrices of this size two threads take three times the time of one.
     with threadpool_limits(1):

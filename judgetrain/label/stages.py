@@ -125,6 +125,7 @@ def _of_examples(settings: LabelSettings) -> LabelSettings:
     """
     label = settings.label
     defaults = LabelConfig()
+    # With the same values for all runs, so that runs which differ in pairs alone have one fingerprint here.
     changes = {name: getattr(defaults, name) for name in OF_PAIRS}
     if label.source == "external":
         _, dialect = load_external_prompts(label.external)
@@ -144,8 +145,10 @@ def check_teacher(settings: TeacherSettings) -> None:
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
+    # Nobody is asked then, so that no engine has to be there.
     if teacher.evaluations:
         return
+    # The default engine names no model: nobody has chosen a teacher yet.
     if isinstance(teacher.engine, LocalEngineConfig) and not teacher.engine.model.path:
         raise ConfigError(f"there is no teacher; {TEACHERS}")
     teacher.engine.check("teacher.engine")
@@ -159,7 +162,10 @@ def _check_tree(settings: TreeSettings) -> None:
     """Refuse (ConfigError) prompts and an engine that cannot grow the trees."""
     tree = settings.tree
     check_reads(load_prompt_set(settings.prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
-    check_asking(settings.engine, "tree.constrained=true" if tree.constrained else "")
+    needs_constraint = ""
+    if tree.constrained:
+        needs_constraint = "tree.constrained=true"
+    check_asking(settings.engine, needs_constraint)
 
 
 def _check_label(settings: LabelSettings) -> None:
@@ -185,6 +191,7 @@ def _check_label(settings: LabelSettings) -> None:
 
         check_labelled(settings.sources, settings.responses)
     if labels.signals:
+        # Imported for the few runs that use scores.
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
         check_scorers(labels.signals, OF_RESPONSES, "label.signals")

@@ -92,12 +92,14 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
             return EvaluationTree.from_row(dict(row))
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
+    # Evaluations say themselves which response is better, so that no column of labels is read.
     comparison = reader.comparison(row, number, labelled=False)
     criteria = []
     for rank, value in enumerate(_list(row, "criteria", f"comparison {comparison.id!r}")):
         criteria.append(_criterion_node(value, rank, f"{comparison.id}/c{rank}"))
     if not criteria:
         raise RowError("missing_field", "criteria is empty; expected at least one criterion")
+    # Counted here, as nobody has grown this tree and counted on the way.
     failures: Counter[str] = Counter()
     for criterion in criteria:
         for judgment in criterion.judgments:
@@ -134,6 +136,7 @@ def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
     judgments: list[JudgmentNode] = []
     for number, judgment in enumerate(_list(item, "judgments", place, required=False)):
         node = _judgment(judgment, f"{place}.judgments[{number}]")
+        # As AB0, AB1, BA0: the number is counted within an order.
         earlier = sum(other.order == node.order for other in judgments)
         judgments.append(replace(node, id=f"{identifier}/{node.order}{earlier}"))
     return GuidelineNode(id=identifier, text=text, judgments=tuple(judgments), **NOT_SAMPLED)
@@ -200,6 +203,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         out.log(f"teacher: it annotates all {len(taught)} comparisons; trees grow over the same (less: teacher.share)")
     out.write_rows("remaining", (comparison.to_row() for comparison in remaining or comparisons))
     if not settings.teacher.evaluations:
+        # Before the teacher is asked, which may cost money.
         warning = too_long(settings, taught[:LOOKED_AT])
         if warning:
             out.log(f"teacher: {warning}")
@@ -314,6 +318,7 @@ def divided(
     taught, a query that is taught is in no tree.
     """
     shuffled = list(comparisons)
+    # Rows of a file are often sorted, by topic or by source.
     random.Random(seed).shuffle(shuffled)
     by_query: dict[tuple[str, ...], list[Comparison]] = {}
     for comparison in shuffled:
@@ -366,7 +371,9 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
     # A few are lost among many that teach. Where most are lost, the teacher would be paid for nothing.
     if 2 * number > len(comparisons):
         raise DataError(f"the teacher was not asked: {warning}")
-    return warning if number else ""
+    if not number:
+        return ""
+    return warning
 
 
 def orders_of(teacher: TeacherConfig, reads: str) -> tuple[Order, ...]:
@@ -391,6 +398,7 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
         write_guidelines=settings.write_guidelines,
     )
     sample = sample_criteria(derive_seed(seed, "criteria"), teacher.branches)
+    # Without a limit (None), the slice holds all of them.
     to_judge = {comparison.id for comparison in comparisons[: teacher.judged]}
 
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
@@ -469,6 +477,7 @@ def estimate(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> Co
     A teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
     """
     probe = CostProbe()
+    # The same code as a run, with an engine that counts requests and answers nothing.
     writer(settings, comparisons, 0)(comparisons, CostEstimator(probe), 0)
     return probe.costs
 

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,23 @@ from judgetrain.judges.trees.schema import (
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter, leanings
 from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
-from judgetrain.label.pairs import Preferences, pair_builder
-from judgetrain.label.rewards import Rewards
-from judgetrain.label.worth import Worth
+from judgetrain.label.pairs import Evidence, pair_builder
 
 Row = dict[str, Any]
 BranchPath = tuple[CriterionNode, GuidelineNode, JudgmentNode]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How examples are drawn from the branches of a tree.
+
+    Args:
+        seed: what is drawn for a tree depends on it and on the comparison's id.
+        ranked: judgments of the two responses, one by one, are taken together or not at all.
+    """
+
+    seed: int = 0
+    ranked: bool = False
 
 
 class TrainingData:
@@ -35,32 +47,26 @@ class TrainingData:
     Args:
         prompter: renders the judge's prompts.
         config: how trees are labelled, and how much is taken from each.
-        rewards: the branches' scores.
-        seed: what is drawn for a tree depends on it and on the comparison's id.
-        preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
+        evidence: what is known of trees besides their own verdicts; by default, nothing.
+        drawing: how examples are drawn.
         place: the directory of the temporary files that hold examples and pairs.
-        worth: what criteria are worth over all trees, where that was learned.
-        ranked: judgments of the two responses, one by one, are taken together or not at all.
     """
 
     def __init__(
         self,
         prompter: Prompter,
         config: LabelConfig | None = None,
-        rewards: Rewards | None = None,
-        seed: int = 0,
-        preferred: Mapping[str, Preferences] | None = None,
+        evidence: Evidence | None = None,
+        drawing: Drawing = Drawing(),
         place: Path | None = None,
-        worth: Worth | None = None,
-        ranked: bool = False,
     ) -> None:
         self.prompter = prompter
         self.config = config or LabelConfig()
-        self.rewards = rewards or Rewards()
-        self.seed = seed
-        self.worth = worth
-        self.ranked = ranked
-        self.pair_builder = pair_builder(prompter, self.config, self.rewards, preferred, worth)
+        self.evidence = evidence or Evidence()
+        self.drawing = drawing
+        self.pair_builder = pair_builder(prompter, self.config, self.evidence)
+
+        # On disk, as the examples of millions of comparisons do not fit into memory.
         self.sft: DiskList[Row] = DiskList(dict, dict, place)
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[Row] = []
@@ -80,6 +86,7 @@ class TrainingData:
         """
         branches = prune(tree)
         ensemble = ensemble_label(tree, self.config)
+        # The branches' label is counted beside a given one: it says how far they could be trusted without.
         label = given or self._own_label(tree, ensemble)
         self._failures.update(tree.failures)
         self.labels.append(self._label_row(tree, label, ensemble))
@@ -89,7 +96,8 @@ class TrainingData:
         if label.verdict is None:
             return label
         self._compare_with_truth(tree, label, ensemble)
-        rng = random.Random(derive_seed(self.seed, tree.comparison.id))
+        # A draw of its own for each comparison, so that other trees before it change nothing.
+        rng = random.Random(derive_seed(self.drawing.seed, tree.comparison.id))
         self.sft.extend(self.sft_examples(tree, branches, label, rng))
         self.pairs.extend(self.pair_builder.pairs(tree, label, rng))
         return label
@@ -97,9 +105,9 @@ class TrainingData:
     def _own_label(self, tree: EvaluationTree, ensemble: Label) -> Label:
         """Return the label that the tree's branches give: by worth, where that was learned, else by their vote."""
         label = ensemble
-        if self.worth:
-            label = self.worth.label(tree, ensemble)
-        return self.rewards.break_tie(tree, label)
+        if self.evidence.worth:
+            label = self.evidence.worth.label(tree, ensemble)
+        return self.evidence.rewards.break_tie(tree, label)
 
     def _label_row(self, tree: EvaluationTree, label: Label, ensemble: Label) -> Row:
         """Return the row of ``labels.jsonl`` for one comparison."""
@@ -122,7 +130,10 @@ class TrainingData:
         is_one_of_few = label.source == "given" and self.config.source != "given"
         if truth is None or is_one_of_few:
             return
-        verdict = ensemble.verdict if label.source == "given" else label.verdict
+        verdict = label.verdict
+        if label.source == "given":
+            # The label is the comparison's own: what is compared with it is what the branches would have said.
+            verdict = ensemble.verdict
         if verdict is None:
             self._truth["no_label"] += 1
         elif verdict == truth:
@@ -156,6 +167,7 @@ class TrainingData:
             return []
         drawn = self._drawn(kept, rng)
         rows = []
+        # Several drawn judgments may share a guideline, which is then one example.
         guidelines = {}
         for criterion, guideline, judgment in drawn:
             guidelines[guideline.id] = (criterion, guideline)
@@ -178,8 +190,12 @@ class TrainingData:
         limit = self.config.max_sft_per_tree
         names = []
         for _, _, judgment in kept:
-            # Both judgments of a pair have one name then.
-            names.append(both_sides(judgment.id) if self.ranked else judgment.id)
+            name = judgment.id
+            if self.drawing.ranked:
+                # Both judgments of a pair have one name then.
+                name = both_sides(name)
+            names.append(name)
+        # One by one in a random order, as taking a pair whole may go beyond the limit.
         drawn: set[str] = set()
         for place in rng.sample(range(len(kept)), min(len(kept), limit)):
             with_this = drawn | {names[place]}
@@ -194,8 +210,8 @@ class TrainingData:
 
         What is worth most stands first; without worth, what gives the label; by the paper's letter, as sampled.
         """
-        if self.worth:
-            return self.worth.ranked(tree)
+        if self.evidence.worth:
+            return self.evidence.worth.ranked(tree)
         good: set[str] = set()
         if self.config.rule == "evidence":
             good = {criterion.id for criterion, _, judgment in kept if judgment.verdict == label.verdict}
@@ -210,13 +226,14 @@ class TrainingData:
         """
         if self.config.sft_share is not None:
             self._divide(self.config.sft_share)
-        self.pairs = self.pairs.only(self.pair_builder.selected(self.pairs, self.seed))
+        self.pairs = self.pairs.only(self.pair_builder.selected(self.pairs, self.drawing.seed))
 
     def _divide(self, share: float) -> None:
         """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
         ids = [row["comparison_id"] for row in self.labels]
+        # At least one comparison gives examples, however small the share.
         number = min(max(1, round(share * len(ids))), len(ids))
-        rng = random.Random(derive_seed(self.seed, "sft_share"))
+        rng = random.Random(derive_seed(self.drawing.seed, "sft_share"))
         taught = set(rng.sample(ids, number))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
         examples = [index for index, row in enumerate(self.sft) if row["comparison_id"] in taught]
@@ -226,7 +243,9 @@ class TrainingData:
 
     def table(self) -> dict[str, Row]:
         """Return what was kept and dropped, by rule; ``branches`` are counted by the first rule that they break."""
-        truth = "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth"
+        truth = "label_vs_truth"
+        if self.config.source == "given":
+            truth = "ensemble_vs_given"
         table: dict[str, Row] = {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
@@ -238,8 +257,8 @@ class TrainingData:
         }
         if self.divided:
             table["comparisons_for"] = self.divided
-        if self.worth:
-            table["criteria_worth"] = {"explained": round(self.worth.explained, 3)}
+        if self.evidence.worth:
+            table["criteria_worth"] = {"explained": round(self.evidence.worth.explained, 3)}
         return table
 
     def nothing_left(self) -> str:

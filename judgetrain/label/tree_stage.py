@@ -21,7 +21,9 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
     config = settings.tree
     model = inputs["initial"] / "model"
     remaining = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
+    # Stage teacher has put them in a random order, unless its evaluations are from a file.
     comparisons = remaining[: config.max_comparisons]
+    # Every criterion of the list is judged, unlike by the teacher; a list that came out short is asked for again.
     shape = Shape(
         count=config.criteria,
         criteria=config.criteria,
@@ -30,6 +32,7 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         orders=TREE_READS[config.reads],
         top_up=True,
     )
+    # The prompts that the judge was trained with, whatever the configuration says now.
     prompts = load_prompt_set(model / "prompts.yaml")
     name = model.parent.parent.name
     with loaded_once(lambda: make_engine(settings.engine, model_path=str(model), name=name)) as engine:
@@ -38,6 +41,7 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
             seed = out.shard_seed(index)
             return shard_of(grow(shard, engine(), prompts, shape, config, seed, steer=each_in(shape.orders)))
 
+        # What a paid model takes is counted in this process, so its requests stay here.
         spread = not settings.engine.paid
         work = Work(process=process, load=engine, spread=spread)
         out.sharded("trees", comparisons, config.shard_size, work, "comparisons")

@@ -144,6 +144,8 @@ def learn(
     judgments = _collect(trees, label_of)
     if len(judgments.trees) < FEWEST:
         return None
+
+    # From here on, a tree is a row, and a type of criteria is a column.
     types = _types(judgments.texts)
     margins = _by_type(judgments, types)
     seen = ~np.isnan(margins)
@@ -158,6 +160,8 @@ def learn(
         held_out = folds == fold
         if held_out.any():
             worth[held_out] = _worth(columns, seen_columns, kinds, held_out)
+
+    # Worth that foresees nothing of other queries is noise, by which labels would be worse than by a vote.
     explained = _explained(columns[:, :-1], seen, judgments.labels, worth)
     if explained < LEAST:
         return None
@@ -178,17 +182,23 @@ def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree
         label = label_of(tree)
         names.append(tree.comparison.id)
         queries.append(tree.comparison.dialogue.query)
-        labels.append(np.nan if label is None else signs[label])
+        sign = np.nan
+        if label is not None:
+            sign = signs[label]
+        labels.append(sign)
         for criterion in tree.criteria:
             readable = []
             for judgment in criterion.judgments:
                 margin = margin_of(criterion, judgment)
                 if margin is not None:
                     readable.append(margin)
+            mean_margin = np.nan
+            if readable:
+                mean_margin = fmean(readable) / (HIGHEST - LOWEST)
             ids.append(criterion.id)
             texts.append(criterion.text)
             places.append(place)
-            margins.append(fmean(readable) / (HIGHEST - LOWEST) if readable else np.nan)
+            margins.append(mean_margin)
     return _Judgments(names, queries, np.array(labels), ids, texts, np.array(places), np.array(margins))
 
 
@@ -199,6 +209,7 @@ def _types(texts: Texts) -> Integers:
     """
     from sklearn.cluster import AgglomerativeClustering, KMeans
 
+    # As in "Accuracy: is it right".
     names = [text.partition(":")[0].strip().casefold() or text for text in texts]
     different = list(dict.fromkeys(names))
     if len(different) <= CRITERION_SIZE:
@@ -211,6 +222,7 @@ def _types(texts: Texts) -> Integers:
         clustering = AgglomerativeClustering(None, linkage="average", distance_threshold=distance)
         types = clustering.fit_predict(_words(different, CRITERION_SIZE))
     else:
+        # Of very many names, those that are alike would still be many types: their number is set instead.
         types = KMeans(MOST_TYPES, n_init=4, random_state=0).fit_predict(_words(different, CRITERION_SIZE))
     type_of = dict(zip(different, types, strict=True))
     return np.array([type_of[name] for name in names])
@@ -241,6 +253,7 @@ def _lists(judgments: _Judgments) -> list[str]:
 
 def _folds(queries: Texts) -> Integers:
     """Return the part that each query is in; equal queries are in one."""
+    # A query that is in two parts would be learned from where it is held out.
     numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
     return np.array([numbers[query] % FOLDS for query in queries])
 
@@ -262,10 +275,14 @@ def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], 
     spread[:-1] = np.maximum(spread[:-1], SPREAD)
     # Labels are 1, 0 and -1 already.
     spread[-1] = 1.0
+
+    # A tree with a label counts as several without: its side is known, not inferred from other criteria.
     products = _mean_products(columns / spread, seen, kinds, rest)
     labelled = LABELLED * seen[rest, -1].sum()
     unlabelled = (~seen[rest, -1]).sum()
     share = labelled / max(labelled + unlabelled, 1.0)
+
+    # The last column is the label's: its products with a type's margins say how far the type goes with labels.
     worth_by_kind = []
     for of_kind in products:
         agreement = of_kind[:-1, :-1]
@@ -290,9 +307,11 @@ def _mean_products(
         chance = np.zeros(finer.shape)
         for number in range(len(finer)):
             inside = np.flatnonzero((kind == number) & rest)
+            # A kind's trees may lie in several coarser kinds, each of which counts by how many lie in it.
             expected = coarser[coarser_kind[kind == number]].mean(axis=0)
             total = columns[inside].T @ columns[inside]
             count = seen[inside].T.astype(float) @ seen[inside]
+            # As if so many more trees had said what the coarser kind says.
             mean = (total + TOWARDS_COARSER * expected) / (count + TOWARDS_COARSER)
             finer[number] = mean
             chance[number] = CHANCE / np.sqrt(count + TOWARDS_COARSER)
@@ -330,8 +349,10 @@ def _explained(margins: Floats, seen: NDArray[np.bool_], labels: Floats, worth: 
 
     The side is a tree's label or, where it has none, what its other margins say, weighed by worth.
     """
+    # Types that go against the side speak for nothing here, as in a verdict.
     weights = np.maximum(worth, 0.0)
     total = (weights * margins).sum(axis=1, keepdims=True)
+    # Without the type itself, which would foresee its own judgments.
     others = total - weights * margins
     labelled = ~np.isnan(labels)
     unexplained = 0.0
@@ -369,6 +390,7 @@ def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained
 
 def _sides(margin: Floats, worth: Floats) -> tuple[float, float]:
     """Return how far criteria speak for A and for B: each that is worth something counts a third of the one before."""
+    # As a verdict is made: the criteria that are worth something, in the order of their worth.
     useful = np.flatnonzero((worth > 0) & ~np.isnan(margin))
     order = useful[np.argsort(-worth[useful], kind="stable")]
     weights = DISCOUNT ** np.arange(len(order))
@@ -384,6 +406,7 @@ def _words(texts: Texts, size: int) -> Floats:
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
     from sklearn.preprocessing import normalize
 
+    # Hashed into 65,536 places, so that no vocabulary of words, pairs and triples is held.
     counts = HashingVectorizer(n_features=2**16, ngram_range=(1, 3), alternate_sign=False, norm=None).transform(texts)
     words = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
     return np.asarray(normalize(TruncatedSVD(size, random_state=0).fit_transform(words)))
@@ -399,6 +422,7 @@ def _kinds(queries: Texts, lists: Texts) -> list[Integers]:
         if len(set(texts)) <= QUERY_SIZE:
             continue
         words = _words(texts, QUERY_SIZE)
+        # What all queries have in common tells none apart.
         words = words - words.mean(axis=0)
         blocks.append(words / np.maximum(np.linalg.norm(words, axis=1, keepdims=True), 1e-9))
     kinds = [np.zeros(len(queries), dtype=np.int64)]

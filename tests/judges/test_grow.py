@@ -20,6 +20,7 @@ from judgetrain.judges.trees.grow import Shape, grow, sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
+from judgetrain.label.pairs import Evidence
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.training_data import TrainingData
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
@@ -209,7 +210,8 @@ def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
 
 
 def learned(tree: EvaluationTree, rewards: Rewards) -> TrainingData:
-    data = TrainingData(Prompter(wording.load_prompt_set("compact"), len(tree.criteria)), CONFIG, rewards)
+    prompter = Prompter(wording.load_prompt_set("compact"), len(tree.criteria))
+    data = TrainingData(prompter, CONFIG, Evidence(rewards=rewards))
     data.add(tree)
     return data
 

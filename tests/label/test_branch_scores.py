@@ -22,7 +22,7 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.pairs import Evidence, PairBuilder
 from judgetrain.label.rewards import Rewards, branch_rewards, nodes_of, read_scores
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
@@ -167,7 +167,7 @@ def test_a_tied_vote_goes_to_the_side_with_the_better_scores(
     broken = scored(tree, **raised).break_tie(tree, label)
     assert (broken.verdict, broken.source) == (verdict, source)
     assert Rewards().break_tie(tree, label) is label, "no scores"
-    data = TrainingData(PROMPTER, LabelConfig(), scored(tree, **raised))
+    data = TrainingData(PROMPTER, LabelConfig(), Evidence(rewards=scored(tree, **raised)))
     data.add(tree)
     assert data.table()["trees"] == {f"label_{verdict}": 1} and data.labels[0]["ensemble_verdict"] == "tie"
 
@@ -381,7 +381,8 @@ def test_what_could_not_be_read_is_ranked_by_what_others_say_of_its_like() -> No
 def test_lists_by_worth_are_taught_against_random_ones() -> None:
     trees, _, _ = world(120, 6)
     criteria_worth = learned(trees)
-    data = TrainingData(Prompter(load_prompt_set("compact"), 6), LabelConfig(levels=["criteria"]), worth=criteria_worth)
+    config = LabelConfig(levels=["criteria"])
+    data = TrainingData(Prompter(load_prompt_set("compact"), 6), config, Evidence(worth=criteria_worth))
     for tree in trees:
         data.add(tree)
     listed = {t.comparison.id: [f"{i}. {c.text}" for i, c in enumerate(criteria_worth.ranked(t), 1)] for t in trees}

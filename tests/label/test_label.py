@@ -26,7 +26,7 @@ from judgetrain.label.examples import Prompter, against_label, consensus
 from judgetrain.label.labels import KnownLabels, ensemble_label
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.training_data import Drawing, TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Message
 from tests.builders.data import write_lines
@@ -289,7 +289,7 @@ def test_no_judgment_that_is_ranked_is_taken_without_the_other_response_s(ranked
     alone = []
     drawn_ids = set()
     for most, seed in itertools.product((1, 3, 4), range(5)):
-        data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=most), seed=seed, ranked=ranked)
+        data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=most), drawing=Drawing(seed, ranked))
         data.add(tree((*ORDERS, *RESPONSES), 6))
         shown = {row["nodes"][0] for row in data.sft if row["level"] == "judgment"}
         other = {node.translate(str.maketrans("AB", "BA")) for node in shown if not re.search("AB|BA", node)}

@@ -20,9 +20,8 @@ from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label import examples
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
-from judgetrain.label.rewards import Rewards
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.pairs import Evidence, LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
+from judgetrain.label.training_data import Drawing, TrainingData
 from judgetrain.pipeline import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage, configured
@@ -378,7 +377,7 @@ def trees(number: int) -> list[EvaluationTree]:
 
 def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     def data(**changes: Any) -> TrainingData:
-        training_data = TrainingData(PROMPTER, replace(LETTER, balance=[], **changes), seed=5)
+        training_data = TrainingData(PROMPTER, replace(LETTER, balance=[], **changes), drawing=Drawing(seed=5))
         for tree in trees(40):
             training_data.add(tree)
         training_data.select_pairs()
@@ -403,7 +402,7 @@ def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
     """Under the first guideline B is preferred to A, against the label; under the second criterion A is."""
     tree = tree_of(("ABAA", "BBAA"), ("AAAB",), ("tttt",))
     preferred = {tree.comparison.id: [("d0/c0/g0/1", "d0/c0/g0/0"), ("d0/c1/g0/2", "d0/c1/g0/3")]}
-    builder = pair_builder(PROMPTER, LabelConfig(), Rewards(), preferred)
+    builder = pair_builder(PROMPTER, LabelConfig(), Evidence(preferred=preferred))
     assert isinstance(builder, PreferredPairBuilder)
     label = ensemble_label(tree, LabelConfig())
     assert label.verdict == "A"
