@@ -35,6 +35,7 @@ def check_mergeable(path: str, base: PretrainedConfig) -> None:
     from peft import PeftConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
+    # Before a model is made, which takes seconds.
     settings = PeftConfig.from_pretrained(path)
     check_method(path, settings)
     if getattr(base, "quantization_config", None) is not None:
@@ -86,6 +87,7 @@ def check_shared(path: str, adapted: nn.Module) -> None:
     from peft.tuners.trainable_tokens.layer import TrainableTokensLayer
     from peft.tuners.tuners_utils import BaseTunerLayer
 
+    # By identity: tied weights are one parameter in two modules.
     owners: defaultdict[int, int] = defaultdict(int)
     for module in adapted.modules():
         for parameter in module._parameters.values():

@@ -79,9 +79,11 @@ def spending(
         key: the section of the configuration that holds the limits, for messages.
         out: the stage's run.
     """
+    # Models that cost nothing need no limits, and then other processes may share the work.
     if not any(engine and engine.paid for engine in engines):
         yield None
         return
+    # In the artifact's directory, so that a run that goes on counts from what the last one spent.
     budget = Budget(out.path(".spent.jsonl"), limits.max_requests, limits.max_tokens, key)
     try:
         yield budget
@@ -138,6 +140,7 @@ class AnswerStore:
             if further:
                 content["parameters"] = dict(further)
 
+            # Equal requests of one call are told apart by how often each has come before.
             digest = _digest(content)
             seed_parts: list[object] = [self._seed, digest, repetitions[digest]]
 
@@ -174,7 +177,12 @@ class AnswerStore:
             JudgetrainError: the disk is full.
         """
         # The file's name, not this content, is what an answer is found by.
-        named = {name: part if name == "messages" else unresolved(part) for name, part in content.items()}
+        named = {}
+        for name, part in content.items():
+            # Messages are the user's texts, in which nothing is replaced.
+            if name != "messages":
+                part = unresolved(part)
+            named[name] = part
         stored = {"request": named, "completion": asdict(completion)}
         # json.dumps writes ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
         text = json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1)
@@ -182,6 +190,7 @@ class AnswerStore:
 
     def given_up(self, content: Mapping[str, Any]) -> int:
         """Note that a run gave up on a request of this content, and return how many runs have done so."""
+        # Beside the place of the answer, so that runs of any stage count together.
         path = self._path(content).with_suffix(".failed")
         path.parent.mkdir(parents=True, exist_ok=True)
         # The file has one byte for every run.
@@ -196,6 +205,7 @@ class AnswerStore:
         The operating system ends the claim of a process that dies. A claim is one of a few files, each of which stands
         for many answers; so a process now and then waits for another without need.
         """
+        # Three hex digits: 4,096 files at most, where one for each answer would be millions.
         place = self._directory / ".claims" / _digest(content)[:3]
         place.mkdir(parents=True, exist_ok=True)
         with held_if_free(place) as free:
@@ -282,6 +292,7 @@ class Budget:
         """Return whether a request has to wait for others, which may take fewer tokens than they hold."""
         if self._max_tokens is None or self._counts["held"] <= 0:
             return False
+        # It fits beside what is spent, but not beside what requests under way may still take.
         needed = self._tokens + self._hold(request)
         return needed <= self._max_tokens < needed + self._counts["held"]
 
@@ -298,8 +309,10 @@ class Budget:
                 f"run the same command again, and it goes on where it stopped"
             )
         if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
+            note = ""
             unreported = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
-            note = f" ({unreported} of them by estimate, since the server reported none)" if unreported else ""
+            if unreported:
+                note = f" ({unreported} of them by estimate, since the server reported none)"
             raise EngineError(
                 f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{note}, and the next request may "
                 f"take {held}; every answer is kept: raise it and run the same command again, and it goes on where it "
@@ -323,6 +336,7 @@ class Budget:
             amounts["generated_tokens"] = completion.generated_tokens
             if completion.estimated:
                 amounts["estimated_tokens"] = completion.prompt_tokens + completion.generated_tokens
+        # Nobody knows how many tokens the server counted: all that the request could have taken are taken for spent.
         elif charged:
             amounts["unknown_tokens"] = held
         self._add(**amounts)

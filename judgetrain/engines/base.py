@@ -160,6 +160,7 @@ def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion
     for row, completion in zip(rows, completions, strict=True):
         reason = completion.finish_reason
         completed_rows.append({**row, "text": completion.text, "finish_reason": reason, "error": completion.error})
+        # They stay among the rows, with their reason, so that rows and items correspond.
         if reason in UNANSWERED:
             dropped[reason] += 1
     return ShardResult(completed_rows, len(completed_rows), dropped, **tokens_of(completions))
@@ -167,6 +168,7 @@ def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
     """Return the text before the earliest stop string; None where the text holds none."""
+    # The earliest in the text, whatever the order in which stop strings are given.
     positions = [text.find(stop) for stop in stops if stop and stop in text]
     if not positions:
         return None
@@ -206,6 +208,7 @@ def choices_of(
     # Places are found in bytes, as a token may hold a part of a character.
     all_tokens = [*tokens]
     text_bytes = text.encode("utf-8", "replace")
+    # From the end, since a model may have quoted its answer while it reasoned.
     text_start = max(0, b"".join(token for token, _ in all_tokens).rfind(text_bytes))
 
     choices: list[Choice] = []
@@ -237,6 +240,8 @@ def _relative_probabilities(ranked: RankedTokens, candidates: Sequence[str]) -> 
     for candidate in candidates:
         # A candidate may be several tokens, which differ in the blanks around it.
         masses.append(math.fsum(math.exp(logprob) for token, logprob in ranked if token.strip() == candidate))
+
+    # Only the candidates count: what the model would have written instead of any of them is left out.
     total = math.fsum(masses)
     if total <= 0:
         return ()
@@ -245,7 +250,13 @@ def _relative_probabilities(ranked: RankedTokens, candidates: Sequence[str]) -> 
 
 def places(requests: Sequence[Request]) -> list[int]:
     """Return the place of each request: the one that it names, else its index."""
-    return [index if request.place is None else request.place for index, request in enumerate(requests)]
+    chosen_places = []
+    for index, request in enumerate(requests):
+        place = request.place
+        if place is None:
+            place = index
+        chosen_places.append(place)
+    return chosen_places
 
 
 class Engine(Protocol):

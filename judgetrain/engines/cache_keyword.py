@@ -27,10 +27,12 @@ def cache_keyword(model: Any) -> str:
     ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
     for keyword in KEYWORDS:
         cache = DynamicCache(config=model.config)
+        # Layers with a window hold tensors before anything is read, so that growth tells, not presence.
         empty = _tensors(cache)
         try:
             model(input_ids=ids, use_cache=True, **{keyword: cache})
         except TypeError as error:
+            # Any other TypeError is the model's own.
             if f"argument '{keyword}'" not in str(error):
                 raise
             continue
@@ -47,6 +49,8 @@ def _tensors(cache: DynamicCache) -> int:
     count = 0
     for layer in cache.layers:
         for value in vars(layer).values():
-            parts = value.values() if isinstance(value, dict) else (value,)
+            parts = [value]
+            if isinstance(value, dict):
+                parts = list(value.values())
             count += sum(isinstance(part, torch.Tensor) for part in parts)
     return count

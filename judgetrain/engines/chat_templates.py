@@ -62,8 +62,10 @@ def default_template(tokenizer: PreTrainedTokenizerBase, config: ModelConfig, pa
                 f"{config.path} has several chat templates ({names}): judges are prompted with the one named default"
             )
     beside = _templates_beside(config, path)
-    # A tokenizer takes the file of its own first.
-    taken_from = "tokenizer_config.json" if template == beside.get("tokenizer_config.json") else "chat_template.jinja"
+    # The file that the tokenizer's template is from, for messages: chat_template.jinja goes before the others.
+    taken_from = "chat_template.jinja"
+    if template == beside.get("tokenizer_config.json"):
+        taken_from = "tokenizer_config.json"
     for name, other in beside.items():
         if not template:
             template = other
@@ -100,7 +102,9 @@ def _templates_beside(config: ModelConfig, path: str) -> dict[str, str]:
         if file is None:
             continue
         content = read_json(Path(file))
-        template = content.get("chat_template") if isinstance(content, dict) else None
+        if not isinstance(content, dict):
+            continue
+        template = content.get("chat_template")
         # Several are a list of names and templates in a tokenizer's file, and a mapping in a processor's.
         if isinstance(template, list):
             template = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
@@ -119,8 +123,10 @@ def _write_the_same(tokenizer: PreTrainedTokenizerBase, template: str, other: st
     Raises:
         EngineError: the other one takes too much time or memory.
     """
+    # Most often the files hold the same text, and trying templates takes seconds.
     if _as_jinja_reads(template) == _as_jinja_reads(other):
         return True
+    # Both come from elsewhere, and are about to be run here.
     for text in (template, other):
         check_template(text, tokenizer.special_tokens_map, path)
     return all(_written(tokenizer, template, messages) == _written(tokenizer, other, messages) for messages in PROBES)

@@ -56,6 +56,7 @@ def model_content(path: str, owner: object = None) -> str | list[str] | None:
 
     ``owner`` is the configuration object that holds the path, and the revision if there is one.
     """
+    # The commit, not the files: it names their content, and the files need not be fetched to plan a run.
     commit = model_commit(path, getattr(owner, "revision", None))
     if commit:
         return ["commit", commit]
@@ -267,7 +268,9 @@ class VllmEngineConfig(LocalEngineConfig):
         check_package("vllm", f"{key}.type=vllm")
         for name in self.OWN:
             if name in self.vllm:
-                place = f"{key}.{name}" if name == "tensor_parallel_size" else f"{key}.model"
+                place = f"{key}.model"
+                if name == "tensor_parallel_size":
+                    place = f"{key}.{name}"
                 raise ConfigError(f"{key}.vllm.{name}: is not given here; see {place}")
         if self.model.gpus > 1:
             raise ConfigError(f"{key}.model.gpus={self.model.gpus}: with vLLM set {key}.tensor_parallel_size")
@@ -333,6 +336,7 @@ class OpenAIEngineConfig(EngineConfig):
         """Return the price of some tokens by :attr:`price`; None where it or a number is unknown."""
         if not self.price or prompt_tokens is None or generated_tokens is None:
             return None
+        # Prices are of a million tokens.
         prompt_price, generated_price = self.price
         return (prompt_price * prompt_tokens + generated_price * generated_tokens) / 1e6
 
@@ -347,6 +351,7 @@ class OpenAIEngineConfig(EngineConfig):
         """Raise ConfigError where the model has no name, the server no address, or another key has a wrong value."""
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
+        # Any other parameter may be set there, as it is part of the fingerprint.
         for name in ("messages", "model", "stream"):
             if name in self.extra_body:
                 raise ConfigError(f"{key}.extra_body.{name}: is not given here; every request brings its own")

@@ -75,6 +75,7 @@ class Folded:
 
 def fold(text: str) -> Folded:
     """Return the text as it looks, with the places of its characters in the original."""
+    # Most texts hold nothing odd, and are passed through at the speed of one search.
     if not _ODD.search(text):
         return Folded(text, range(len(text) + 1))
 
@@ -123,5 +124,7 @@ def _plain(char: str) -> str:
     for part in unicodedata.normalize("NFKD", char):
         if unicodedata.category(part) != "Mn":
             without_accents += part
-    plain = without_accents if len(without_accents) == 1 else unicodedata.normalize("NFKC", char)
+    plain = without_accents
+    if len(without_accents) != 1:
+        plain = unicodedata.normalize("NFKC", char)
     return "".join(_LIKE.get(ord(part), part) for part in plain)

@@ -36,6 +36,7 @@ def check_weights(directory: Path) -> None:
                 f"{directory / DIGESTS} does not name {file.name}, so that nobody knows whether it is what training "
                 f"wrote: copy the judge again (or remove {DIGESTS}, if you changed the weights)"
             )
+
     for name, digest in digests.items():
         file = directory / name
         if not file.is_file() or digest_of(file) != digest:

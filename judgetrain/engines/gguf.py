@@ -69,6 +69,7 @@ def unpacked(
     if not gguf_file:
         return path, None
     file = Path(path, gguf_file)
+    # Unpacked, it would take a disk's room without being asked for.
     if file.stat().st_size > KEPT:
         return path, gguf_file
 

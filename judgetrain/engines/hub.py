@@ -54,6 +54,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:
+        # Anything but a text: the file is not in the cache, or the cache knows that the repository has none.
         cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
         if constants.is_offline_mode():
             if not cached:
@@ -95,11 +96,13 @@ def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     if looks_local(path):
         raise EngineError(f"{path}: there is no such directory; give a model's, or its id on the Hub (OWNER/NAME)")
     name, tag = hub_id(path)
+    # The commit first, so that what is loaded is what fingerprints hold.
     revision = revision or commit_of(path) or tag
     try:
         names = check_on_hub(name, revision, file)
         if names is not None and file not in names:
             raise EngineError(f"the repository on the Hugging Face Hub holds no {file}")
+        # Where the list of files could not be had, the files cannot be, either.
         offline = names is None or constants.is_offline_mode()
         return Path(snapshot_download(name, revision=revision, local_files_only=offline))
     except EngineError as error:

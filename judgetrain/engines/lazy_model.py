@@ -38,7 +38,11 @@ def make_engine(
         config = replace(config, name=name)
 
     engine_class = resolve_name(config.makes)
-    engine: Engine = engine_class(config, answers, budget) if config.paid else engine_class(config)
+    engine: Engine
+    if config.paid:
+        engine = engine_class(config, answers, budget)
+    else:
+        engine = engine_class(config)
     return engine
 
 
@@ -97,6 +101,7 @@ def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
     """Return the function that was sent under a name; it is made the first time, so that its model is loaded once."""
     if name not in _SENT:
         _SENT[name] = Loaded(load, name)
+        # The executor closes it before the worker is ended, so that a GPU or a vLLM process is given back.
         HELD.append(_SENT[name].close)
     return cast(Loaded[C], _SENT[name])
 

@@ -68,6 +68,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
         file = _assemble(path.removeprefix(PACKAGE))
         return str(file.parent), file.name
 
+    # A path that exists is local, also one that looks like a Hub id.
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".gguf":
         return str(local.parent), local.name
@@ -108,6 +109,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     path, gguf_file = resolve_path(config)
+    # Of a small GGUF file, the directory of its unpacked tokenizer, which loads in a fraction of the time.
     path, gguf_file = unpacked(config, path, gguf_file, "tokenizer", AutoTokenizer.from_pretrained)
     stamps: Stamps = frozenset()
     # A tokenizer with code of its own may read other files, so that these would not tell of a change.
@@ -147,6 +149,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         )
 
     if stamps:
+        # One is enough: a stage loads the same tokenizer for its model, its checks and its training.
         _TOKENIZERS.clear()
         _TOKENIZERS[stamps] = (_copied(tokenizer), len(tokenizer))
     return tokenizer
@@ -192,6 +195,7 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Return a copy whose settings can be changed; the backend is shared, since copying it is as slow as loading."""
     duplicate = copy(tokenizer)
     for name, value in list(vars(duplicate).items()):
+        # Settings in mappings and lists would otherwise be changed in the original, too.
         if isinstance(value, (dict, list)):
             vars(duplicate)[name] = copy(value)
     return duplicate
@@ -261,6 +265,7 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
         # Files that cannot be read are reported when the model is loaded.
         with suppress(OSError, ValueError, KeyError, EngineError):
             try:
+                # It lists ends of turns, which the tokenizer's one end token often is not.
                 ids.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
                 ids += config_ends(load_config(config, path))
@@ -307,7 +312,6 @@ def load_model(
         EngineError: the model cannot be loaded; names the path and the remedy.
     """
     import torch
-    from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     # The console shows a progress bar of its own.
@@ -319,14 +323,13 @@ def load_model(
 
     path, gguf_file = resolve_path(config)
     base = adapted(config)
-    if four_bit and gguf_file:
-        raise EngineError(f"{config.path} holds GGUF weights, which are not rounded to 4 bits: leave out four_bit")
-    if four_bit and base is not None:
-        raise EngineError(f"{config.path} holds adapters, which are not rounded to 4 bits: leave out four_bit")
+    if four_bit:
+        _check_four_bit(config, gguf_file, base)
     if base is not None:
         return _merged(load_model(base, device), config, path)
     if gguf_file:
         path, gguf_file = unpacked(config, path, gguf_file, "weights", dequantized)
+    # Before the files are loaded, which takes longer than their digests.
     check_weights(Path(path))
 
     is_split = config.gpus > 1 and str(device).startswith("cuda")
@@ -335,20 +338,42 @@ def load_model(
         options |= _split(config)
     if four_bit:
         options |= _four_bit(options["dtype"])
+    model = _read(config, path, gguf_file, options).train(False)
+
+    # A model that is shared out, or in 4 bits, was loaded to where it stays.
+    if device is None or is_split or four_bit:
+        return model
+    return model.to(device)  # type: ignore[arg-type]
+
+
+def _check_four_bit(config: ModelConfig, gguf_file: str | None, base: ModelConfig | None) -> None:
+    """Raise EngineError where a model is not rounded to 4 bits: GGUF weights, and adapters (``base``: of theirs)."""
+    if gguf_file:
+        raise EngineError(f"{config.path} holds GGUF weights, which are not rounded to 4 bits: leave out four_bit")
+    if base is not None:
+        raise EngineError(f"{config.path} holds adapters, which are not rounded to 4 bits: leave out four_bit")
+
+
+def _read(config: ModelConfig, path: str, gguf_file: str | None, options: dict[str, Any]) -> PreTrainedModel:
+    """Return the model in a directory, on the Hub or in a GGUF file, whose layers all have their weights.
+
+    Args:
+        config: the model.
+        path: its directory or Hub id.
+        gguf_file: the name of its GGUF file, or None.
+        options: of ``from_pretrained``.
+    """
+    from transformers import AutoModelForCausalLM
 
     model: PreTrainedModel
     if gguf_file:
         model = from_pretrained(dequantized, config, path, gguf_file, **options)
-    else:
-        # Only safetensors are read, since a pickle runs code.
-        options |= {"output_loading_info": True, "use_safetensors": True}
-        model, loading_info = from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
-        _check_layers(config, model, loading_info)
-
-    model = model.train(False)
-    if device is None or is_split or four_bit:
         return model
-    return model.to(device)  # type: ignore[arg-type]
+    # Only safetensors are read, since a pickle runs code.
+    options = options | {"output_loading_info": True, "use_safetensors": True}
+    model, loading_info = from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
+    _check_layers(config, model, loading_info)
+    return model
 
 
 def _precision(config: ModelConfig, gguf_file: str | None) -> dict[str, Any]:
@@ -372,6 +397,7 @@ def _split(config: ModelConfig) -> dict[str, Any]:
     gpus_here = torch.cuda.device_count()
     if gpus_here < config.gpus:
         raise EngineError(f"model.gpus={config.gpus}: {config.path} needs so many GPUs, and there are {gpus_here} here")
+    # Only so many GPUs: without limits Transformers would use all that are there.
     free_bytes = {index: torch.cuda.mem_get_info(index)[0] for index in range(config.gpus)}
     return {"device_map": "balanced", "max_memory": free_bytes}
 
@@ -387,7 +413,9 @@ def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
     quantization = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
     )
-    device: int | str = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+    device: int | str = "cpu"
+    if torch.cuda.is_available():
+        device = torch.cuda.current_device()
     return {"quantization_config": quantization, "device_map": {"": device}}
 
 
@@ -435,6 +463,7 @@ def _check_layers(config: ModelConfig, model: PreTrainedModel, loading_info: Map
             f"file is missing"
         )
     unexpected = sorted(loading_info["unexpected_keys"])
+    # A text model may be read from the files of one with pictures, whose tower of layers it has no use for.
     own_stacks = {_stack_of(name) for name in model.state_dict()}
     in_layers = []
     for name in unexpected:
@@ -452,7 +481,9 @@ def _check_layers(config: ModelConfig, model: PreTrainedModel, loading_info: Map
 def _stack_of(name: str) -> str | None:
     """Return the stack of layers that a weight belongs to, as ``model.layers``; None for one that is in none."""
     layer = _LAYER.match(name)
-    return None if layer is None else layer["stack"]
+    if layer is None:
+        return None
+    return layer["stack"]
 
 
 def best_device() -> str:
@@ -467,8 +498,9 @@ def resolve_dtype(name: str) -> torch.dtype:
     import torch
 
     if name == "auto":
-        has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        name = "bfloat16" if has_bfloat16 else "float32"
+        name = "float32"
+        if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+            name = "bfloat16"
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 

@@ -55,6 +55,7 @@ def _check(config: ModelConfig) -> None:
         with (directory / gguf).open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise EngineError(f"{directory / gguf} is no GGUF file")
+        # Tokenizer and configuration are inside the file, and are read when it is unpacked.
         check_package("gguf", "GGUF weights")
         return
     base = adapted(config)
@@ -252,7 +253,9 @@ def _config_of(config: ModelConfig, named: str) -> Any:
     try:
         root = _root_of(config)
         path, gguf = resolve_path(root)
-        return None if gguf else load_config(root, path)
+        if gguf:
+            return None
+        return load_config(root, path)
     except EngineError as error:
         raise ConfigError(f"{named}: {error}") from error
 
@@ -276,8 +279,11 @@ def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
     brings_code = "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {})
     if not is_shipped and not brings_code:
         raise EngineError(f"a model of type {kind!r} is no causal language model")
+    # They make their positions of a mask [rows, columns], where decoding here may hand over another form of it.
     if kind == "bloom" or getattr(model_config, "alibi", False):
         raise EngineError(f"models of type {kind!r} with ALiBi cannot be decoded here; take another base")
+
+    # A token without an embedding is an index beyond the table, which on a GPU ends the process.
     embeddings = getattr(model_config.get_text_config(), "vocab_size", None)
     if embeddings and last_token >= embeddings:
         raise EngineError(

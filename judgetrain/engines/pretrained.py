@@ -41,6 +41,7 @@ def explained(config: ModelConfig, path: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise EngineError(_explain(error, config, path)) from error
+    # Libraries raise errors of many classes for broken files; whatever says neither of both is raised as it is.
     except Exception as error:
         message = " ".join(str(error).split())[:200]
         if _says_damaged(error):

@@ -62,18 +62,22 @@ class ControlText:
         self._tokenizer = tokenizer
         steering = _steering_tokens(tokenizer)
         literals = {token.content for token in steering.values()}
+        # A special token of one character would have every text broken that holds the character.
         literals |= {token for token in tokenizer.all_special_tokens if len(token) > 1}
         literals |= set(_role_markers(tokenizer, literals))
         self._literals = frozenset(literals)
         self._lengths = sorted({len(literal) for literal in literals})
 
         # Only places that begin like a literal are compared with the literals.
+        self._first: re.Pattern[str] | None = None
         first_characters = "".join(sorted({re.escape(literal[0]) for literal in literals}))
-        self._first = re.compile(f"[{first_characters}]") if first_characters else None
+        if first_characters:
+            self._first = re.compile(f"[{first_characters}]")
 
         # The unknown token stands for unknown words, too, and opens no turn.
         self._ids = {token_id for token_id in steering if token_id != tokenizer.unk_token_id}
         backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        # Without a normaliser a token is matched by its own characters alone, which the literals find.
         has_normalizer = backend is not None and backend.normalizer is not None
         self._normalises = has_normalizer and any(token.normalized for token in steering.values())
 
@@ -125,6 +129,7 @@ def _steering_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, AddedToken
     for token_id, token in tokenizer.added_tokens_decoder.items():
         text = token.content
         is_markup = _MARKUP.fullmatch(text) is not None
+        # A tag of HTML is content, unless the template itself writes it.
         is_content = _HTML.fullmatch(text) is not None and text not in template
         if len(text) > 1 and (token.special or (is_markup and not is_content)):
             steering[token_id] = token
@@ -147,6 +152,7 @@ def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Itera
 
     Lines without a letter or without punctuation are left out: broken everywhere, they would disfigure text.
     """
+    # What is left of the template's output without contents and control tokens is plain text that marks turns.
     frame = frame_of_chat(tokenizer)
     for token in sorted(tokens, key=len, reverse=True):
         frame = frame.replace(token, "\n")
@@ -161,6 +167,7 @@ def frame_of_chat(tokenizer: PreTrainedTokenizerBase, content: str = "\n") -> st
     """Return a conversation as the chat template renders it, with ``content`` in place of the messages' contents."""
     if not tokenizer.chat_template:
         return ""
+    # All roles, so that the markers of each are seen; a template may take fewer.
     turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
     without_system = turns[1:]
     one_question = turns[1:2]
@@ -202,6 +209,7 @@ def neutralise_known(text: str) -> str:
     It is for servers, whose tokenizer is not known here. Text that only looks like structure, such as full-width
     letters, is broken too: some tokenizers make it plain.
     """
+    # Places are found in the text as it looks, and breaks are put into the text as it is.
     folded = fold(text)
     starts = []
     for match in _KNOWN.finditer(folded.text):
@@ -270,6 +278,7 @@ def encode(
     keys = [tuple((message["role"], message["content"]) for message in request.messages) for request in requests]
     texts: dict[Any, str] = {}
     refusals: dict[Any, EngineError] = {}
+    # Judges ask much about few texts: equal prompts are rendered once.
     for key in dict.fromkeys(keys):
         messages = [{"role": role, "content": content} for role, content in key]
         try:
@@ -303,6 +312,7 @@ def encode(
             else:
                 checked.add((request.begins, candidates))
             prompt += _beginning(tokenizer, texts[key], prompt, request.begins, candidates)
+        # Nothing is cut: a judgment of a cut response would be one of another response.
         if len(prompt) + request.sampling.max_new_tokens > max_context:
             completions[index] = Completion(prompt_tokens=len(prompt), finish_reason="too_long")
         else:

@@ -58,6 +58,7 @@ def check_template(template: str, special_tokens: Mapping[str, str], path: str) 
 @cache
 def _fault(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
     """Return what is wrong with a template, as the rest of a sentence; empty if nothing is."""
+    # By standard input: a template may be longer than a command line can be.
     request = json.dumps({"template": template, "special_tokens": dict(special_tokens)})
     command = [sys.executable, "-m", "judgetrain.engines.template_check"]
     try:
@@ -79,6 +80,7 @@ def _try_template(template: str, special_tokens: Mapping[str, str]) -> str:
 
     # After the imports: what they take is no part of the template's.
     _limit_this_process()
+    # Some templates take a single question alone, and would be seen to refuse only.
     for messages in (CONVERSATION, CONVERSATION[:1]):
         conversation = [dict(message) for message in messages]
         try:

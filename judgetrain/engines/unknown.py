@@ -62,9 +62,11 @@ def unknown_pieces(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[
         text: the text.
         ids: its token ids, by which most texts need not be tokenised again.
     """
+    # What is left out has no token, so that no id tells of it.
     pieces = _left_out(tokenizer, text)
     if ids is not None and tokenizer.unk_token_id not in ids:
         return pieces
+    # Only tokenizers in Rust tell where in the text a token is from.
     if not tokenizer.is_fast:
         return pieces + _unknown_words(tokenizer, text)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -103,6 +105,7 @@ def _left_out(tokenizer: PreTrainedTokenizerBase, text: str) -> list[str]:
 def _is_kept(tokenizer: PreTrainedTokenizerBase, character: str, is_kept: dict[str, bool]) -> bool:
     """Return whether a character changes what a tokenizer makes of a text; what was tried stands in ``is_kept``."""
     if character not in is_kept:
+        # Between two letters, where no tokenizer strips it as it may at the ends of a text.
         ids = tokenizer(f"a{character}a", add_special_tokens=False)["input_ids"]
         ids_without = tokenizer("aa", add_special_tokens=False)["input_ids"]
         # The unknown token stands for it, and is seen by itself.

@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.engines import loading
-from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
+from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig, model_commit
 from judgetrain.engines.digests import check_weights
 from judgetrain.engines.prompting import encode
@@ -41,10 +41,13 @@ class VllmEngine:
         self.tokenizer = loading.load_tokenizer(config.model)
         if (Path(path) / ADAPTERS).is_file():
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
+        # A GGUF file is no judge that training wrote, and has no digests beside it.
         if not gguf_file:
             check_weights(Path(path))
 
-        weights = str(Path(path) / gguf_file) if gguf_file else path
+        weights = path
+        if gguf_file:
+            weights = str(Path(path) / gguf_file)
         arguments = _arguments(config, path, gguf_file) | config.vllm
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **arguments)
@@ -55,6 +58,7 @@ class VllmEngine:
                 f"smaller engine.vllm.gpu_memory_utilization)"
             ) from error
         model_config = self._llm.llm_engine.model_config.hf_config
+        # vLLM may be told to allow less than the model does, to fit into memory.
         self.max_context = loading.context_length(model_config, config.vllm.get("max_model_len"))
         self._ends = sorted(loading.end_token_ids(config.model, self.tokenizer))
 
@@ -70,13 +74,17 @@ class VllmEngine:
             place_of = places(requests)
             outputs = self._outputs(requests, prompts, place_of, seed)
             for index, output in zip(prompts, outputs, strict=True):
+                # One sample is asked for.
                 best = output.outputs[0]
                 self.record(seed, place_of[index], prompts[index], best.token_ids)
+                reason: FinishReason = "stop"
+                if best.finish_reason == "length":
+                    reason = "length"
                 completions[index] = Completion(
                     text=best.text,
                     prompt_tokens=len(prompts[index]),
                     generated_tokens=len(best.token_ids),
-                    finish_reason="length" if best.finish_reason == "length" else "stop",
+                    finish_reason=reason,
                     choices=_choices(best, requests[index].sampling.candidates),
                 )
         return [completions[index] for index in range(len(requests))]

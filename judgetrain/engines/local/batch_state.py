@@ -83,6 +83,7 @@ class StopWatch:
                 for token_id, piece in enumerate(self._decoded()):
                     if not piece or last_characters.intersection(piece):
                         table[token_id] = MAY_STOP
+            # Last: a token that ends a text ends it, whatever its own text holds.
             table[self._ends] = ENDS
             self._tables[stops] = table
         return self._tables[stops]
@@ -101,7 +102,9 @@ class StopWatch:
             for text, token in zip(texts, tokens, strict=True):
                 # The decoder drops a leading space, which the token's marker stands for. Where it stands is no matter.
                 has_space = bool(token) and token[0] in "▁Ġ"
-                self._pieces.append(f"{text} " if has_space and text else text)
+                if has_space and text:
+                    text = f"{text} "
+                self._pieces.append(text)
         return self._pieces
 
 
@@ -142,7 +145,10 @@ class Sampler:
             return logits.argmax(dim=-1)
         # In float32: a sum over the vocabulary in half precision would stop growing long before 1.
         probs = torch.softmax(logits.float() / self._divisor, dim=-1)
-        drawn = self._draw_ranked(probs, noise) if self._needs_ranks else _invert(probs, noise)
+        if self._needs_ranks:
+            drawn = self._draw_ranked(probs, noise)
+        else:
+            drawn = _invert(probs, noise)
         if not self._any_greedy:
             return drawn
         return torch.where(self._greedy, logits.argmax(dim=-1), drawn)
@@ -192,6 +198,7 @@ class Generated:
         self._device = device
         self._limits = np.array([row.sampling.max_new_tokens for row in rows])
         longest = int(self._limits.max())
+        # Drawn for the whole text at once, so that a row's numbers do not depend on when others end.
         self._noise = np.zeros((len(rows), longest), dtype=np.float32)
         for place, row in enumerate(rows):
             if row.sampling.temperature > 0:
@@ -261,6 +268,7 @@ class Generated:
 
         marks = self._tables[self._table_of[live], tokens[live]]
         closed = (marks == ENDS) | (self._limits[live] <= self._count[live])
+        # Only these rows are decoded to text, which takes longer than all the rest of a step.
         for index in np.flatnonzero((marks == MAY_STOP) & ~closed):
             place = live[index]
             closed[index] = watch(self.rows[place], self._result(place))
@@ -274,6 +282,7 @@ class Generated:
     def drop_closed(self) -> torch.Tensor:
         """Drop closed rows, moving the last open ones into the gaps, and return the old place of each new place."""
         count = int(self.open.sum())
+        # Rows that stay where they are need no copy, and the cache moves as few as there are gaps.
         order = np.arange(count)
         order[~self.open[:count]] = count + np.flatnonzero(self.open[count:])
         self.rows = [self.rows[place] for place in order]

@@ -61,6 +61,7 @@ class Constraints:
         """
         import xgrammar
 
+        # Compiled once: a judge has few patterns, and each is for all of its rows.
         if pattern not in self._compiled:
             try:
                 self._compiled[pattern] = self._compiler.compile_regex(pattern)

@@ -120,6 +120,7 @@ class BatchDecoder:
         Returns:
             The next tokens' logits ``[rows, vocabulary]``, and the filled cache.
         """
+        # Rows that sample the same prompt several times, as for votes, share one reading of it.
         distinct = _by_length({row.prompt for row in rows})
         model_cache = DynamicCache(config=self._model.config)
         if not only_attention(model_cache, self._model.config):
@@ -131,11 +132,15 @@ class BatchDecoder:
 
         # Windows shorter than the text are kept by the model's own cache.
         keeps_rows = sees_all(model_cache, columns)
-        room = columns if keeps_rows else width
+        room = width
+        if keeps_rows:
+            # For the tokens that are generated as well.
+            room = columns
         cache: RowCache | None = None
         all_logits: torch.Tensor | None = None
         for prompts, logits, filled in self._reads(distinct):
             if cache is None or all_logits is None:
+                # Made with the first part that is read, which shows the layers' shapes.
                 cache = RowCache.like(filled, len(rows), room, width)
                 all_logits = logits.new_empty(len(rows), logits.shape[1])
             places = self._places(rows, prompts)
@@ -172,6 +177,7 @@ class BatchDecoder:
                 logits, cache = self._read_on(prompts, start_cache, start_rows, shared_lengths)
                 yield prompts, logits, cache
 
+        # Prompts that begin like no other are read from their beginning.
         alone = [prompt for prompt in distinct if prompt not in beginnings]
         for prompts in self._chunks(_by_length(alone), {}):
             logits, cache = self._read(prompts)
@@ -252,8 +258,9 @@ class BatchDecoder:
         # Closed rows go on until they are dropped: their positions must not leave the model's table.
         positions = running.mask.lengths.clamp(max=self._last_position)[:, None]
         running.mask.advance()
-        takes_additive = self._own_mask and isinstance(running.cache, RowCache)
-        mask = running.mask.additive() if takes_additive else running.mask.binary()
+        mask = running.mask.binary()
+        if self._own_mask and isinstance(running.cache, RowCache):
+            mask = running.mask.additive()
         return self._forward(running.tokens[:, None], mask, positions, running.cache)
 
     @cached_property
@@ -295,6 +302,7 @@ class BatchDecoder:
 
         It is the largest difference in the log-probabilities of the five likeliest tokens, over the first greedy steps.
         """
+        # Together, as generation would read them: of different lengths, and two with one beginning.
         running, _ = self._start(rows, lambda *_: False, 0)
         tokens_by_step = []
         logprobs_by_step = []
@@ -304,7 +312,9 @@ class BatchDecoder:
             logprobs_by_step.append(logprobs)
             running.tokens = logprobs.argmax(-1)
 
-        options = {"logits_to_keep": steps} if self._keeps_logits else {}
+        options = {}
+        if self._keeps_logits:
+            options["logits_to_keep"] = steps
         largest = 0.0
         for index, row in enumerate(rows):
             text = tuple(tokens[index] for tokens in tokens_by_step)

@@ -43,6 +43,7 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         start = self.length
         self.length += key_states.shape[2]
         assert self.keys is not None and self.values is not None
+        # In place: a longer tensor would be a copy of all columns in every layer and step.
         self.keys[:, :, start : self.length] = key_states
         self.values[:, :, start : self.length] = value_states
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
@@ -83,6 +84,7 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 def sees_all(cache: DynamicCache, columns: int) -> bool:
     """Return whether every layer of attention sees ``columns`` tokens, so that no window is as short."""
+    # A layer without a window sees everything.
     return all(getattr(layer, "sliding_window", columns + 1) > columns for layer in cache.layers)
 
 

@@ -72,6 +72,8 @@ class TransformersEngine:
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         # The token ids that write each candidate, by the candidates of a request.
         self._spellings: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+
+        # Any of the three may name ends of turns that the others leave out.
         generation: Any = self.model.generation_config
         ends = [generation.eos_token_id, self.tokenizer.eos_token_id, *config_ends(self.model.config)]
         self._ends = flat_ids(ends)
@@ -152,7 +154,9 @@ class TransformersEngine:
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
         """Return a request as the decoder needs it."""
-        matcher = self._constraints.matcher(sampling.pattern) if sampling.pattern else None
+        matcher = None
+        if sampling.pattern:
+            matcher = self._constraints.matcher(sampling.pattern)
         return Row(
             prompt=prompt,
             sampling=sampling,
@@ -180,6 +184,7 @@ class TransformersEngine:
 
     def close(self) -> None:
         """Drop the model; the engine cannot be used afterwards."""
+        # Popped, not set to None, so that generate can tell a closed engine.
         self.__dict__.pop("model", None)
         self.__dict__.pop("_decoder", None)
         if torch.cuda.is_available():
@@ -215,6 +220,7 @@ class TransformersEngine:
     def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
         """Yield the row's choices with their places in its text; those behind a stop string are left out."""
         for place, probabilities in row.choices:
+            # Decoded together, since a token's own text may lack the blank that stands before it.
             text_up_to_choice = self._text(ids[: place + 1]).rstrip()
             candidate = self._text(ids[place : place + 1]).strip()
             at = len(text_up_to_choice) - len(candidate)

@@ -99,6 +99,7 @@ class OpenAIEngine:
         self._clock = Clock()
         # Reading the certificates takes longer than a request.
         self._tls = httpx2.create_ssl_context()
+        # The form begins as OpenAI's older one, which most servers take, and changes with what this one refuses.
         self._form = BodyForm(limit_key="max_tokens", neutral=own_host(urlsplit(config.base_url).hostname or ""))
         # Reasons for missing answers that were logged.
         self._logged: set[str] = set()
@@ -125,6 +126,7 @@ class OpenAIEngine:
             return []
         # A conversation's last message is the user's: few servers go on with one of the assistant's.
         refuse_beginnings(requests, self.name)
+        # A loop for each call: callers are not asynchronous, and all of a call's requests are under way together.
         return asyncio.run(self._generate(requests, seed))
 
     def close(self) -> None:
@@ -188,7 +190,9 @@ class OpenAIEngine:
         try:
             while not gate.ended.is_set():
                 # In each round: another process may have got the answer meanwhile.
-                completion = self._answers.get(pending.content) if self._answers else None
+                completion = None
+                if self._answers:
+                    completion = self._answers.get(pending.content)
                 if completion:
                     self._has_served = True
                     return completion
@@ -255,6 +259,7 @@ class OpenAIEngine:
         create: Any = client.chat.completions.with_raw_response.create
         body = chat_body(self._config.model, request, pending.content["seed"], form.limit_key, form.neutral)
         if "top_logprobs" in body:
+            # As many as the server takes: an earlier refusal may have named the largest number.
             body["top_logprobs"] = min(body["top_logprobs"], form.top_logprobs)
         body = with_parameters(body, dict.fromkeys(form.left_out) | self._parameters(request))
         # The client would read these from variables of the environment, or send "none" as a key.
@@ -343,8 +348,10 @@ class OpenAIEngine:
         Raises:
             EngineError: the refusal holds for all requests: the account is empty, or the key, model or endpoint wrong.
         """
+        message = ""
         words = reading.words_of(text, self._key)
-        message = f": {words}" if words else ""
+        if words:
+            message = f": {words}"
         if reading.is_empty_account(status, text, pending.prompt):
             raise EngineError(
                 f"{self._address} answered {status}{message}; the account has nothing left to pay with: every answer "
@@ -360,6 +367,7 @@ class OpenAIEngine:
         if status == 400 and ("context_length" in lowered or "context length" in lowered):
             return Completion(finish_reason="too_long", error=f"HTTP 400{message}")
 
+        # The server says what it takes: the request is sent again in that form, and later ones from the start.
         wants_newer_name = status == 400 and "max_completion_tokens" in lowered and form.limit_key == "max_tokens"
         if wants_newer_name:
             self._form = replace(self._form, limit_key="max_completion_tokens")
@@ -370,6 +378,7 @@ class OpenAIEngine:
         if not has_other_form:
             has_other_form = self._without_refused(status, text, words, pending, form)
 
+        # A time-out, a conflict, a rate limit, and whatever is the server's own fault.
         may_pass = status >= 500 or status in (408, 409, 429)
         return Failure(reason=f"HTTP {status}{message}", passing=may_pass, other_form=has_other_form)
 
@@ -455,6 +464,7 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str, says_all:
     sampling = request.sampling
     messages = []
     for message in request.messages:
+        # The server's tokenizer is not known, so that the markers of all common families are broken.
         content = writable(neutralise_known(message["content"]))
         messages.append({**message, "content": content})
     body: dict[str, Any] = {

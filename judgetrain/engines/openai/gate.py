@@ -94,6 +94,7 @@ class Pending:
         self.claim.close()
         if self._answers is None:
             return True
+        # Claimed before the answer is looked for again: in between, another process could ask for it.
         free = self.claim.enter_context(self._answers.claimed(self.content))
         return free and self._answers.get(self.content) is None
 
@@ -153,6 +154,7 @@ class GatedClient(httpx2.AsyncClient):
         pending = ASKED.get()
         while True:
             async with self._slots, self._passing() as sent:
+                # Looked at again, as the request may have waited for minutes.
                 if self.ended.is_set() or not pending.may_be_sent():
                     raise NotSentError
                 response = await self._try(request, pending, options)
@@ -171,12 +173,15 @@ class GatedClient(httpx2.AsyncClient):
         The tokens of a completion are settled where it is read; those of other outcomes, here. The server may charge
         for a try that was cut or took too long.
         """
+        # Requests under way hold the most that they may take, and give back what they did not.
         while self._budget and self._budget.waits(pending.request) and not self.ended.is_set():
             await asyncio.sleep(SOON)
         if self.ended.is_set():
             raise NotSentError
 
-        pending.held = self._budget.send(pending.request) if self._budget else 0
+        pending.held = 0
+        if self._budget:
+            pending.held = self._budget.send(pending.request)
         is_completion = False
         may_be_charged = True
         try:
@@ -222,6 +227,7 @@ class GatedClient(httpx2.AsyncClient):
             status: the answer's HTTP status.
         """
         self._since = None
+        # By the time of sending: requests that went out together may be answered in any order.
         if status == 200:
             self._let_through = max(self._let_through, sent)
         # A request that was sent before the gate closed does not open it.
@@ -240,6 +246,7 @@ class GatedClient(httpx2.AsyncClient):
             EngineError: the server wants a longer wait than :data:`MAX_WAIT`, or has been waited for that long.
         """
         now = self.clock.now()
+        # The clock of MAX_WAIT runs from the first refusal that no answer has followed.
         if self._since is None:
             self._since = now
 
@@ -249,6 +256,7 @@ class GatedClient(httpx2.AsyncClient):
             self._closed = now
             # The exponent is limited, since a float overflows.
             doubled = FIRST_PAUSE * 2.0 ** min(self._refusals - 1, 16)
+            # Drawn, so that several runs that were refused together do not come back together.
             pause = min(doubled, LONGEST_PAUSE) * random.uniform(0.75, 1.0)
             self._opens = now + max(pause, after or 0.0)
         # It may still know better how long to wait.
@@ -259,7 +267,9 @@ class GatedClient(httpx2.AsyncClient):
             behaviour = "lets no request through"
             if after is not None and after > MAX_WAIT:
                 behaviour = f"wants to be left alone for {duration(after)}"
-            message = f": {words}" if words else ""
+            message = ""
+            if words:
+                message = f": {words}"
             raise EngineError(
                 f"{self._address} limits the rate of requests and {behaviour} (HTTP 429{message}); "
                 f"{duration(MAX_WAIT)} without an answer are waited for; every answer is kept: run the same command "

@@ -39,14 +39,19 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     """
     choices = answer["choices"]
     # Filters leave the list empty, or the message out (Gemini, Azure).
-    choice = choices[0] if choices or not isinstance(choices, list) else {}
+    choice: Any = {}
+    if choices != []:
+        choice = choices[0]
     finish = choice.get("finish_reason")
     message = choice.get("message")
     if message is None:
         message = {}
     content = _text(message.get("content"))
+    # Counted whatever the answer holds, since it is charged.
     counts = _counts(answer.get("usage"), request, _all_text(message, content), finish == "length")
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
+
+    # Before the text is looked at: an answer to half of a prompt is about another comparison.
     kept = _kept_of_cut_prompt(answer.get("usage"), request)
     if kept is not None:
         return base.Completion(
@@ -63,7 +68,9 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
 
     sampling = request.sampling
     text = writable(content)
-    reason: base.FinishReason = "stop" if finish in ENDED else "length"
+    reason: base.FinishReason = "length"
+    if finish in ENDED:
+        reason = "stop"
     longest = CHARACTERS * sampling.max_new_tokens
     if len(text) > longest:
         # The server ignores the limit.
@@ -86,6 +93,7 @@ def is_other_model(answering: str, requested: str) -> bool:
         answering: the name in the answer; empty where the server gives none.
         requested: the name in the request.
     """
+    # Either may be the fuller name, so that one has to stand in the other.
     shorter, longer = sorted((answering.strip().lower(), requested.strip().lower()), key=len)
     if not shorter:
         # Many servers name no model.
@@ -141,10 +149,12 @@ def _kept_of_cut_prompt(usage: Any, request: base.Request) -> int | None:
     words = _words(request)
     if reported is None or words < LONG_PROMPT or reported >= words / 2:
         return None
-    details = usage.get("prompt_tokens_details")
     # Some servers count what stood in their cache by itself.
-    cached = _count(details.get("cached_tokens"), 0, 10**9) if isinstance(details, Mapping) else None
-    if reported + (cached or 0) >= words / 2:
+    cached = 0
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, Mapping):
+        cached = _count(details.get("cached_tokens"), 0, 10**9) or 0
+    if reported + cached >= words / 2:
         return None
     return reported
 
@@ -176,13 +186,18 @@ def _counts(usage: Any, request: base.Request, text: str, is_cut: bool) -> dict[
         text: everything that the model generated, as far as the server shows it.
         is_cut: the answer reached ``max_new_tokens``.
     """
-    reported = usage if isinstance(usage, Mapping) else {}
+    reported: Mapping[str, Any] = {}
+    if isinstance(usage, Mapping):
+        reported = usage
     sampling = request.sampling
 
     # A character is four tokens at most, one for each of its bytes: a larger count cannot be right.
     prompt_characters = sum(len(message["content"]) for message in request.messages)
     prompt = _count(reported.get("prompt_tokens"), 1, 4 * prompt_characters + FRAME)
-    least = 1 if text.strip() else 0
+    # Who generated a text generated a token.
+    least = 0
+    if text.strip():
+        least = 1
     most = 4 * max(len(text), sampling.max_new_tokens) + FRAME
     generated = _generated(reported, least, most)
 
@@ -190,7 +205,11 @@ def _counts(usage: Any, request: base.Request, text: str, is_cut: bool) -> dict[
     if prompt is None:
         prompt = prompt_tokens(request)
     if generated is None:
-        generated = max(counted_tokens(text), sampling.max_new_tokens if is_cut else 1)
+        # An answer that was cut took all the tokens that it was allowed, of which the text may show few.
+        at_least = 1
+        if is_cut:
+            at_least = sampling.max_new_tokens
+        generated = max(counted_tokens(text), at_least)
     return {"prompt_tokens": prompt, "generated_tokens": generated, "estimated": estimated}
 
 
@@ -204,6 +223,7 @@ def _generated(reported: Mapping[str, Any], least: int, most: int) -> int | None
         least: a smaller number is not believed.
         most: a larger number is not believed.
     """
+    # Three ways in which services report the same; the largest that can be right is what they charge.
     numbers = [_count(reported.get("completion_tokens"), least, most)]
     total = _count(reported.get("total_tokens"), 0, 2 * most)
     prompt = _count(reported.get("prompt_tokens"), 0, 2 * most)
@@ -284,7 +304,9 @@ def error_of(content: bytes) -> int | None:
     if not error:
         return None
 
-    status = error.get("code") if isinstance(error, Mapping) else None
+    status = None
+    if isinstance(error, Mapping):
+        status = error.get("code")
     if isinstance(status, str) and status.isdigit():
         status = int(status)
 
@@ -367,6 +389,7 @@ def refused_parameters(status: int, text: str, sent: Sequence[str], prompt: str)
     """
     if status not in (400, 422) or not _REFUSES.search(text):
         return []
+    # Whole words: top_p does not stand in top_priority.
     named = set(re.findall(r"[a-z_]+", text)) - set(re.findall(r"[a-z_]+", prompt))
     return [name for name in sent if name in named]
 
@@ -393,9 +416,17 @@ def response_format(form: base.Form, step: base.Step) -> dict[str, Any]:
 
 def _schema(line: base.FormLine) -> dict[str, Any]:
     """Return the JSON schema of one line's value."""
-    values = [int(value) if value.isdigit() else value for value in line.values]
-    is_integer = bool(values) and isinstance(values[0], int)
-    schema: dict[str, Any] = {"type": "integer" if is_integer else "string"}
+    # Scores are numbers in JSON, and letters are texts.
+    values: list[int | str] = []
+    for value in line.values:
+        if value.isdigit():
+            values.append(int(value))
+        else:
+            values.append(value)
+
+    schema: dict[str, Any] = {"type": "string"}
+    if values and isinstance(values[0], int):
+        schema["type"] = "integer"
     if values:
         schema["enum"] = values
     return schema
