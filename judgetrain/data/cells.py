@@ -79,12 +79,15 @@ def majority(votes: Iterable[T]) -> T | None:
 
 def list_in(cell: Any) -> list[Any] | None:
     """Return the list that a cell holds, also as text of JSON or as Python writes it; None for anything else."""
+    # CSV has no lists, so that they stand in cells as text.
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             cell = json.loads(cell)
         except (ValueError, RecursionError):
             return _python_list(cell)
-    return cell if isinstance(cell, list) else None
+    if isinstance(cell, list):
+        return cell
+    return None
 
 
 def _python_list(text: str) -> list[Any] | None:
@@ -141,6 +144,7 @@ def number_scale(numbers: Collection[float]) -> NumberScale:
     lowest = min(numbers)
     highest = max(numbers)
     if set(numbers) <= {0.0, 1.0}:
+        # A column of 1 alone is refused: who guesses wrong takes the best answers for the worst.
         if lowest == 1:
             return NumberScale(meaning="its only number, 1, may be the worst of 1 to 5 or the better of 0 and 1")
         return NumberScale({"0": 0.0, "1": 1.0}, "0, 1")
@@ -163,6 +167,7 @@ def score_of(label: Any, scale: Mapping[str, float], numbers: NumberScale | None
         RowError: the label is not on the scale.
     """
     numbers = numbers or NumberScale()
+    # A scale that the source gives stands alone: words beside it would mean what its author did not say.
     scores = {text.casefold(): score for text, score in (scale or {**WORDS, **numbers.scores}).items()}
     # As it is written first: a scale may well tell "true" from "1".
     for text in (str(label), label_text(label)):
@@ -170,6 +175,7 @@ def score_of(label: Any, scale: Mapping[str, float], numbers: NumberScale | None
         if score is not None:
             return score
 
+    # Not a label of the scale itself: a number between two numbers of it counts by its place.
     points = []
     for text, score in scores.items():
         number = number_in(text)
@@ -177,6 +183,7 @@ def score_of(label: Any, scale: Mapping[str, float], numbers: NumberScale | None
             points.append((number, score))
     value = number_in(label)
     if value is not None:
+        # Between neighbours, since a scale need not be even: labels={1: 0, 2: 0.5, 10: 1}.
         for (low, score_of_low), (high, score_of_high) in pairwise(sorted(points)):
             if low <= value <= high:
                 return score_of_low + (score_of_high - score_of_low) * (value - low) / (high - low)
@@ -207,7 +214,9 @@ def number_in(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return number
 
 
 class Pairing:
@@ -244,6 +253,7 @@ class Pairing:
     def left(self, most: int = 0) -> Iterator[Comparison]:
         """Yield responses that stay alone, the prompts in their order, until ``most`` wait at most."""
         while self._number_waiting > most:
+            # The prompt that has waited longest: its other responses would stand near it in most files.
             first_prompt = next(iter(self._waiting))
             responses = self._waiting.pop(first_prompt)
             self._number_waiting -= len(responses)
@@ -253,7 +263,9 @@ class Pairing:
         """Return a comparison whose id ends in ``#`` and a number if the id came before."""
         self._times_seen[comparison.id] += 1
         times = self._times_seen[comparison.id]
-        own_id = f"{comparison.id}#{times}" if times > 1 else comparison.id
+        own_id = comparison.id
+        if times > 1:
+            own_id = f"{comparison.id}#{times}"
         return replace(comparison, id=own_id, dialogue=replace(comparison.dialogue, id=own_id))
 
 
@@ -266,7 +278,9 @@ def _pair(one: Comparison, other: Comparison) -> Comparison | None:
     # People may rate one text twice, and differently.
     if one.response_a.strip() == other.response_a.strip():
         return None
-    label: Verdict = "A" if rating_a.score > rating_b.score else "B"
+    label: Verdict = "B"
+    if rating_a.score > rating_b.score:
+        label = "A"
     return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=rating_b)
 
 
@@ -287,6 +301,7 @@ def preference(row: Any) -> Any:
     if prompt is None and isinstance(chosen, list):
         # TRL's implicit prompt: all messages before the last.
         prompt = chosen[:-1]
+    # Texts, or conversations that end in one.
     texts = [replied(chosen), replied(rejected)]
     if not all(isinstance(text, str) for text in texts):
         return row

@@ -68,6 +68,7 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     write_rows_atomic(out.path("clusters.jsonl"), clusters)
 
     chosen = sample_uniform(labels, config.sample, out.seed)
+    # A second pass over the rows picks the sample, in the order of the file.
     is_chosen = np.zeros(count, dtype=bool)
     is_chosen[chosen] = True
     out.write_rows("sample", compress(rows(), is_chosen))
@@ -118,6 +119,7 @@ def quotas(sizes: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarra
     quota = np.zeros_like(sizes)
     missing = total
     while missing > 0:
+        # Each round ends with a cluster that is used up, or with the last rows drawn by lot.
         with_rows = np.flatnonzero(quota < sizes)
         # Whole shares first; the rest goes to clusters by lot, one row each.
         share = missing // len(with_rows)
@@ -146,10 +148,13 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
         raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
     backend = config.backend
     if backend == "auto":
-        has_cuml = importlib.util.find_spec("cuml") is not None and device().startswith("cuda")
+        backend = "sklearn"
         # cuML may be installed on a machine whose GPU this process cannot use.
-        backend = "cuml" if has_cuml else "sklearn"
-    fit = _cuml if backend == "cuml" else _sklearn
+        if importlib.util.find_spec("cuml") is not None and device().startswith("cuda"):
+            backend = "cuml"
+    fit = _sklearn
+    if backend == "cuml":
+        fit = _cuml
     labels, inertia = fit(embeddings, config, seed)
     return np.asarray(labels, dtype=np.int64), float(inertia), backend
 
@@ -182,6 +187,7 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
 
     options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": MAX_ITER, "random_state": seed}
     free, _ = cupy.cuda.runtime.memGetInfo()
+    # In single precision, to which rows are brought on the GPU.
     bytes_of_row = 4 * embeddings.shape[1]
     is_resident = len(embeddings) * bytes_of_row <= RESIDENT * free
     if not is_resident:
@@ -195,7 +201,10 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
         options |= {"device_buffer_samples": block, "init_size": min(block, SEEDED_BY * config.n_clusters)}
     model = KMeans(init="scalable-k-means++", output_type="numpy", **options)
     try:
-        rows = _on_device(embeddings) if is_resident else single_precision(embeddings)
+        if is_resident:
+            rows = _on_device(embeddings)
+        else:
+            rows = single_precision(embeddings)
         return model.fit_predict(rows), model.inertia_
     except MemoryError as error:
         # cupy's own error for a full GPU is a MemoryError.
@@ -256,6 +265,7 @@ def check_encoder(name: str, key: str) -> None:
     Raises:
         ConfigError: there is no such model, or files of it are missing.
     """
+    # Its files are those of a language model, which has checks of its own.
     if name.startswith(STATIC):
         check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
         return
@@ -273,9 +283,13 @@ def _encoder_files(name: str) -> Sequence[str]:
     Raises:
         EngineError: it is no model of sentence-transformers, or not there.
     """
-    directory = packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name).expanduser()
+    directory = Path(name).expanduser()
+    if name.startswith(PACKAGE):
+        directory = packaged(name.removeprefix(PACKAGE))
     if directory.exists() or looks_local(name):
-        files = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        files: list[str] = []
+        if directory.is_dir():
+            files = [path.name for path in directory.iterdir()]
         if not set(MARKS) & set(files):
             raise EngineError(f"no sentence-transformers model lies there ({' or '.join(MARKS)})")
         return files
@@ -303,8 +317,9 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
         return _static(name.removeprefix(STATIC), where)
     if name.startswith(PACKAGE):
         name = str(packaged(name.removeprefix(PACKAGE)))
-    has_bfloat16 = where.startswith("cuda") and torch.cuda.is_bf16_supported()
-    dtype = "bfloat16" if has_bfloat16 else "float32"
+    dtype = "float32"
+    if where.startswith("cuda") and torch.cuda.is_bf16_supported():
+        dtype = "bfloat16"
     try:
         return SentenceTransformer(
             name, revision=model_commit(name), device=where, trust_remote_code=False, model_kwargs={"dtype": dtype}
@@ -373,7 +388,9 @@ class Encoder:
     def __init__(self, config: ClusterConfig) -> None:
         self._name = config.encoder
         self._model = load_encoder(config)
-        self._batch_size = BATCH_GPU if device().startswith("cuda") else BATCH
+        self._batch_size = BATCH
+        if device().startswith("cuda"):
+            self._batch_size = BATCH_GPU
 
     def encoded(self, texts: list[str]) -> Encoded:
         """Return the embeddings of texts, and how many of these were cut."""
@@ -430,6 +447,7 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         config: the encoder.
         out: the stage's run.
     """
+    # Where it stands, an earlier run has embedded everything and was stopped later in the stage.
     joined = out.path("embeddings.npy")
     total = -(-count // SHARD)
     paths = [out.path(f"embeddings-{number:05d}-of-{total:05d}.npy") for number in range(total)]

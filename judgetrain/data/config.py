@@ -36,7 +36,9 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
     if not name:
         return None
     file = rooms.adapters().get(name)
-    return name if file is None else str(file)
+    if file is None:
+        return name
+    return str(file)
 
 
 @dataclass
@@ -86,9 +88,10 @@ class SourceConfig:
         for label in list(self.labels):
             if isinstance(label, str):
                 continue
+            text = str(label)
             # True and 1 are one label, as are 1 and 1.0: rows are compared by label_text.
-            is_whole = isinstance(label, bool) or label == int(label)
-            text = str(int(label)) if is_whole else str(label)
+            if isinstance(label, bool) or label == int(label):
+                text = str(int(label))
             self.labels[text] = self.labels.pop(label)
 
     @property
@@ -247,7 +250,10 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
         names = ", ".join(catalogue())
         raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {names}")
 
-    format_ = data_set.get("format", "auto") if source.format == "auto" else source.format
+    format_ = source.format
+    if format_ == "auto":
+        format_ = data_set.get("format", "auto")
+    # What the user says of columns goes before what the catalogue does.
     shaped = replace(source, format=format_, fields={**data_set["fields"], **source.fields})
     if source.path:
         return shaped

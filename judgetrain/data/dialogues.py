@@ -5,7 +5,7 @@ Also checks that the sources bring labels, where a later stage learns from them.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice, pairwise
@@ -61,32 +61,15 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             keep=files.enter_context(out.rows_writer("dialogues")),
             keep_comparison=files.enter_context(out.rows_writer("comparisons")),
             keep_contaminated=files.enter_context(out.rows_writer("contaminated")),
+            rejects=Rejects(config.strict, keep=files.enter_context(out.rows_writer("rejects"))),
         )
-        rejects = Rejects(config.strict, keep=files.enter_context(out.rows_writer("rejects")))
         for index, source in enumerate(config.sources):
-            # The rejects of all sources are counted together; a source's own are what it adds.
-            rejected_before = Counter(rejects.counts)
-            counts: Counter[str] = Counter()
-            rows = 0
-            for items in _rows(source, index, settings, rejects, out.log):
-                rows += 1
-                for item in items:
-                    # A pair of two rated responses is one item of two rows.
-                    rows += _is_pair_of_rated(item)
-                    counts[outputs.add(item)] += 1
+            read_counts, outcomes = _write_source(source, index, settings, outputs, out.log)
+            facts[source.name] = read_counts
+            facts[source.name].update(outcomes)
+            total.update(outcomes)
 
-            rejected = rejects.counts - rejected_before
-            facts[source.name] = Counter(read=rows + rejected.total())
-            # Then a row gives several dialogues, and the counts of both are told apart.
-            if source.turns == "every":
-                facts[source.name]["dialogues"] = counts.total()
-            for reason, count in rejected.items():
-                counts[f"{REJECTED}{reason}"] += count
-            facts[source.name].update(counts)
-            total.update(counts)
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-            out.log(f"dialogues: {source.name}: {outcomes}")
-
+    # Only now is it known how all rows on a pair of responses label it.
     _settle_labels(sieve.votes, out)
     out.note("sources", facts)
     if sieve.benchmarks:
@@ -104,6 +87,46 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
 
 
+def _write_source(
+    source: DialogueSourceConfig,
+    index: int,
+    settings: DialoguesSettings,
+    outputs: "_Outputs",
+    say: Callable[[str], object],
+) -> tuple[Counter[str], Counter[str]]:
+    """Write the dialogues of one source, and return what was read, and the number of dialogues and rows by outcome.
+
+    Args:
+        source: the rows.
+        index: its place in ``dialogues.sources``.
+        settings: of the stage.
+        outputs: the stage's files.
+        say: prints a line.
+    """
+    # The rejects of all sources are counted together; a source's own are what it adds.
+    rejects = outputs.rejects
+    rejected_before = Counter(rejects.counts)
+    outcomes: Counter[str] = Counter()
+    rows = 0
+    for items in _rows(source, index, settings, rejects, say):
+        rows += 1
+        for item in items:
+            # A pair of two rated responses is one item of two rows.
+            rows += _is_pair_of_rated(item)
+            outcomes[outputs.add(item)] += 1
+
+    rejected = rejects.counts - rejected_before
+    read_counts = Counter(read=rows + rejected.total())
+    # Then a row gives several dialogues, and the counts of both are told apart.
+    if source.turns == "every":
+        read_counts["dialogues"] = outcomes.total()
+    for reason, count in rejected.items():
+        outcomes[f"{REJECTED}{reason}"] += count
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
+    say(f"dialogues: {source.name}: {counts}")
+    return read_counts, outcomes
+
+
 class Sieve:
     """Decides for dialogues, in their order, which to keep."""
 
@@ -111,13 +134,16 @@ class Sieve:
         self._settings = settings
         self._texts = Seen()
         self._ids = Seen()
-        self._near = NearIndex() if settings.near_dedup else None
+        self._near: NearIndex | None = None
+        if settings.near_dedup:
+            self._near = NearIndex()
         self.benchmarks = named_queries(settings)
         self.votes = PairVotes()
 
     def __call__(self, item: Item) -> tuple[str, Match | None]:
         """Return ``kept`` or the first reason why not, and for ``contaminated`` the benchmark's query."""
         dialogue, comparison = item
+        # The cheapest check first: what is too long is not normalised or hashed.
         characters = sum(len(message.content) for message in dialogue.messages)
         if characters > self._settings.max_query_chars:
             return "too_long", None
@@ -143,7 +169,9 @@ class Sieve:
             if vote is not None:
                 self.votes.add(text, vote)
             return "duplicate", None
-        matches = self.benchmarks.matches(dialogue) if self.benchmarks else []
+        matches: list[Match] = []
+        if self.benchmarks:
+            matches = self.benchmarks.matches(dialogue)
         if matches:
             return "contaminated", matches[0]
         if self._near is not None and not self._near.add(dialogue.query, dialogue.context, *responses):
@@ -187,6 +215,7 @@ class PairVotes:
     def add(self, text: str, vote: PairVote) -> None:
         """Remember the label of another row on the pair; nothing where the first one was not kept."""
         pair = digest_of(text)
+        # The first row may have been dropped, as contaminated; then there is no label to settle.
         first = self._first.get(pair)
         if first is None:
             return
@@ -232,12 +261,14 @@ class _Outputs:
         keep: writes a dialogue.
         keep_comparison: writes the comparison of a kept dialogue.
         keep_contaminated: writes a dialogue that holds a benchmark's query, with that query.
+        rejects: counts and writes rows that cannot be read.
     """
 
     sieve: Sieve
     keep: Callable[[Mapping[str, Any]], None]
     keep_comparison: Callable[[Mapping[str, Any]], None]
     keep_contaminated: Callable[[Mapping[str, Any]], None]
+    rejects: Rejects
     examples: dict[str, Dialogue] = field(default_factory=dict)
     """The first dialogue that each reason dropped."""
 
@@ -250,6 +281,7 @@ class _Outputs:
             if comparison is not None:
                 self.keep_comparison(comparison.to_row())
             return outcome
+        # One example of each reason is enough to see whether the loss is meant.
         self.examples.setdefault(outcome, dialogue)
         if match is not None:
             self.keep_contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
@@ -309,6 +341,7 @@ def _rows(
         rows = _adapted_items(source, key, rejects)
     else:
         rows = _read(source, key, rejects, say)
+    # A part before a sample: the sample is then drawn from the part alone.
     if source.part:
         rows = _of_part(rows, source, say)
     if source.sample is None:
@@ -341,7 +374,9 @@ def _adapted_items(source: DialogueSourceConfig, key: str, rejects: Rejects) -> 
     for comparisons in adapted(source, key, rejects):
         items: list[Item] = []
         for comparison in comparisons:
-            pairs = pairing.add(comparison) if comparison.alone else [comparison]
+            pairs: Iterable[Comparison] = [comparison]
+            if comparison.alone:
+                pairs = pairing.add(comparison)
             items.extend((pair.dialogue, pair) for pair in pairs)
         if items:
             yield items
@@ -398,7 +433,9 @@ def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
         if message.role != "user":
             continue
         number += 1
-        answer = following.content if following.role == "assistant" else None
+        answer = None
+        if following.role == "assistant":
+            answer = following.content
         messages = dialogue.messages[: place + 1]
         yield replace(dialogue, id=f"{dialogue.id}#{number}", messages=messages, reference=answer)
     yield dialogue
@@ -443,6 +480,7 @@ def check_labelled(
         )
 
     unknown_labels: Counter[str] = Counter()
+    # Rows of the Hub would have to be downloaded for a check: they count as labelled.
     for index, source in enumerate(sources):
         if source.type == "hub":
             return

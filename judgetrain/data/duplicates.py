@@ -104,14 +104,21 @@ class NearIndex:
             query: its last question.
             others: its other parts, in the same order each time; empty where it has none.
         """
-        # Most dialogues have nothing but a query, so no signature is kept of what is empty.
-        parts = [signature(text) if text else None for text in (query, *others)]
+        parts: list[Any] = []
+        for text in (query, *others):
+            # Most dialogues have nothing but a query, so no signature is kept of what is empty.
+            part = None
+            if text:
+                part = signature(text)
+            parts.append(part)
+        # The hashes find candidates by their queries; the other parts decide.
         for number in self._by_query.query(signature(query)):
             if all(map(_alike, parts, self._kept[number])):
                 return False
         self._by_query.insert(self._added, signature(query))
         self._kept[self._added] = parts
         self._added += 1
+        # The oldest makes room, so that memory stays the same however many dialogues follow.
         if self._added > NEAR_WINDOW:
             oldest = self._added - 1 - NEAR_WINDOW
             self._by_query.remove(oldest)
@@ -234,7 +241,9 @@ def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
     pairs = []
     for name, queries in benchmark_queries(settings.decontaminate).items():
         pairs += [(name, query) for query in queries]
-    return BenchmarkQueries(pairs) if pairs else None
+    if not pairs:
+        return None
+    return BenchmarkQueries(pairs)
 
 
 def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
@@ -242,12 +251,15 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
 
     It is a hash of the queries, or the place on the Hub. Labels, responses and the place of a file are no part of it.
     """
+    # Files are read for it: their content counts, wherever they lie.
     local = benchmark_queries([benchmark for benchmark in benchmarks if benchmark.source.local])
     identity: dict[str, Any] = {name: fingerprint({"queries": queries}) for name, queries in local.items()}
     for benchmark in benchmarks:
         if benchmark.source.type == "hub":
             source = source_of(benchmark)
-            adapter = asdict(adapter_of(source)) if source.adapter else None
+            adapter = None
+            if source.adapter:
+                adapter = asdict(adapter_of(source))
             # A fingerprint must not need the network, so the place stands for the content.
             identity[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
             # Without a part the fingerprint is what it was before there were parts.

@@ -50,7 +50,9 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: C
         ValueError: not one cluster an item.
     """
     resampled = resampled_means(values, clusters, Resampling(resamples, seed))
-    return None if resampled is None else resampled.interval
+    if resampled is None:
+        return None
+    return resampled.interval
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def resampled_means(
     sums = by_cluster(np.column_stack([array, np.ones_like(array)]), clusters)
     cluster_means = sums[:, 0] / sums[:, 1]
     number = len(cluster_means)
+    # Items that are all alike have an exact interval, however few their clusters are.
     if number == 0 or (number < FEWEST and np.ptp(array) > 0):
         return None
     if np.ptp(cluster_means) == 0:
@@ -151,6 +154,7 @@ def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | 
         return None
     share = float(array.mean())
     trials = _effective(array, clusters)
+    # Wilson's formula: the values of p at which the share is just z standard errors away.
     z = Z
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
@@ -170,6 +174,7 @@ def _effective(values: Floats, clusters: Clusters) -> float:
     # Without variance, or with one cluster, there is nothing to measure the effect by.
     if number == 1 or share in (0.0, 1.0):
         return float(number)
+    # The linearised variance of a ratio: sums over clusters less what their sizes explain.
     deviations = np.bincount(index, weights=values) - share * sizes
     variance_by_clusters = float(deviations @ deviations) * number / (number - 1) / n**2
     variance_by_items = share * (1 - share) / n

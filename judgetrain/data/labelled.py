@@ -56,6 +56,7 @@ class Scale:
         if not votes:
             return None
         mean = without_rounding(fmean(votes))
+        # Two of four say pass: the mean is no label of this scale, while 2.5 between 2 and 3 tells something.
         if self.has_two_levels and abs(mean - fmean(self.scores)) <= EQUAL:
             return None
         return mean
@@ -124,15 +125,20 @@ def cells_by_name(cell: Any) -> dict[str, list[Any]]:
 
 def _labels_in(cell: Any) -> Iterator[tuple[str, Any]]:
     """Yield the labels in a cell, each with its criterion's name."""
-    entries = cell if isinstance(cell, list) else [cell]
-    for entry in entries:
+    for entry in _as_list(cell):
         if not isinstance(entry, Mapping):
             yield OVERALL, entry
             continue
         for name, labels in entry.items():
-            decoded = _decoded(labels)
-            for label in decoded if isinstance(decoded, list) else [decoded]:
+            for label in _as_list(_decoded(labels)):
                 yield str(name), label
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value as the only one of a list."""
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _decoded(cell: Any) -> Any:
@@ -146,7 +152,9 @@ def _decoded(cell: Any) -> Any:
         value = json.loads(cell)
     except (ValueError, RecursionError):
         return cell
-    return value if isinstance(value, Mapping) else cell
+    if not isinstance(value, Mapping):
+        return cell
+    return value
 
 
 def scale_of(meanings: Mapping[str, float], numbers: NumberScale, seen: Mapping[float, str]) -> Scale:
@@ -166,6 +174,8 @@ def scale_of(meanings: Mapping[str, float], numbers: NumberScale, seen: Mapping[
         number = number_in(text)
         if number is not None:
             points.append((number, score))
+
+    # A scale of 1 to 5 that names its ends has 2, 3 and 4 as well.
     for (low, score_of_low), (high, score_of_high) in pairwise(sorted(points)):
         if not low.is_integer() or not high.is_integer() or high - low > MOST_BETWEEN:
             continue

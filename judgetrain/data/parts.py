@@ -27,6 +27,7 @@ def place_of(dialogue: Dialogue) -> float:
     """Return where between 0 and 1 a dialogue's prompt stands, by a hash of the user's first message."""
     first = next(iter(dialogue.user_texts), dialogue.query)
     digest = hashlib.sha256(normalised(first).encode("utf-8", "surrogatepass")).digest()
+    # The first 64 bits as a share of all that there are.
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
@@ -34,5 +35,6 @@ def in_part(dialogue: Dialogue, part: Sequence[float]) -> bool:
     """Return whether a dialogue's prompt stands in a part, its beginning included; an empty part is everything."""
     if not part:
         return True
+    # Without its end: of two parts that meet, a prompt stands in one alone.
     begin, end = part
     return begin <= place_of(dialogue) < end

@@ -29,7 +29,10 @@ def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey |
         row: a mapping from columns to cells.
         column: the only column to look at; without it, ids, messages and texts are tried in this order.
     """
-    id_columns = (column,) if column else IDS
+    id_columns: Sequence[str] = IDS
+    if column:
+        id_columns = (column,)
+    # An id goes before the texts: its authors know better which rows are about one prompt.
     prompt_id = first_cell(row, id_columns)
     if prompt_id is not None:
         return (id_text(prompt_id),)
@@ -45,7 +48,9 @@ def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey |
         # A conversation in which no user speaks is told from others by all its messages.
         return tuple(texts) or (json.dumps(messages),)
     text = first_cell(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
-    return None if text in EMPTY else (str(text),)
+    if text in EMPTY:
+        return None
+    return (str(text),)
 
 
 def is_held_out(seed: int, dialogue: Dialogue, share: float) -> bool:
@@ -60,6 +65,7 @@ def is_held_out(seed: int, dialogue: Dialogue, share: float) -> bool:
         dialogue: of the comparison.
         share: how much is held out, from 0 to 1 (``label.holdout``).
     """
+    # The user's turns alone: comparisons of one conversation may differ in what models answered between them.
     name = "\0".join(map(normalised, dialogue.user_texts))
     return stage_run.is_held_out(seed, name, share)
 
@@ -73,6 +79,7 @@ def conversation_starts(prompts: Sequence[PromptKey]) -> list[PromptKey]:
     Args:
         prompts: the prompt of each row.
     """
+    # As ("a",) and ("a", "b"): the second is a later turn of the first.
     known_prompts = set(prompts)
     starts = []
     for prompt in prompts:

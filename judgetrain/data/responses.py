@@ -52,14 +52,19 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     dropped: Counter[str] = Counter()
     models = settings.responses.models
-    answers = _answers(sample, settings, out) if models else {}
+    answers: dict[str, dict[str, str]] = {}
+    if models:
+        answers = _answers(sample, settings, out)
     constructed_pairs = _constructed(settings.responses.contrast, sample, answers, inputs, out)
+    # Whoever has a constructed pair needs no drawn one.
     remaining = [dialogue for dialogue in sample if dialogue.id not in constructed_pairs]
 
     if models:
         # A check before the run makes sure that all sources of the world have one rule.
         rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
-        rule = rules[0] if rules else settings.seed
+        rule = settings.seed
+        if rules:
+            rule = rules[0]
         world = load_world(rule)
         drawn_pairs = {
             comparison.id: with_truth(world, comparison) for comparison in pair(remaining, answers, out.seed, dropped)
@@ -71,6 +76,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         ids = {dialogue.id for dialogue in remaining}
         comparisons = [*constructed_pairs.values(), *_existing(inputs["dialogues"], ids, dropped)]
 
+    # After pairs are made: what is too long for a judge is a prompt with both responses.
     limit = settings.responses.max_chars
     if limit:
         fitting = [comparison for comparison in comparisons if comparison.characters <= limit]
@@ -103,7 +109,9 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
     with spending([model.engine for model in models], settings.responses, "responses", out) as budget:
         for name, engine in engines.items():
             # Only what costs money is counted.
-            budget_of_writer = budget if engine.paid else None
+            budget_of_writer = None
+            if engine.paid:
+                budget_of_writer = budget
             writer = _Writer(name, engine, settings, budget_of_writer)
             writer.answer(sample, out)
             rows = list(read_rows(out.directory, f"responses-{name}"))
@@ -180,7 +188,9 @@ def _constructed(
     if not answers:
         by_people, labelled = _good_answers(sample, inputs["dialogues"])
         good_answers = {"reference": by_people}
-    neighbours = Neighbours(inputs["cluster"], sample) if "nearby" in kinds else None
+    neighbours = None
+    if "nearby" in kinds:
+        neighbours = Neighbours(inputs["cluster"], sample)
     contrasts = Contrasts(good_answers, neighbours)
     # Those with a label get no pair; their answers still serve other queries.
     unlabelled = [dialogue for dialogue in sample if dialogue.id not in labelled]
@@ -239,6 +249,7 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Co
         model_a, model_b = rng.sample(models, 2)
         response_a = responses[model_a][dialogue.id].strip()
         response_b = responses[model_b][dialogue.id].strip()
+        # Nothing is to be learned from a choice between equals.
         if response_a == response_b:
             dropped["identical_responses"] += 1
             continue
@@ -262,6 +273,7 @@ def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iter
         sampled: ids of dialogues.
         dropped: counts the others by reason.
     """
+    # What is left in it at the end are dialogues that no row has responses to.
     without_responses = set(sampled)
     for comparison in map(Comparison.from_row, read_rows(directory, "comparisons")):
         if comparison.dialogue.id not in sampled:
@@ -305,6 +317,7 @@ class Neighbours:
     """
 
     def __init__(self, directory: Path, dialogues: Sequence[Dialogue]) -> None:
+        # Embeddings stand in the order of all dialogues, of which the sample is a part.
         row_of = {row["id"]: number for number, row in enumerate(read_rows(directory, "clusters"))}
         rows = [row_of[dialogue.id] for dialogue in dialogues]
         self._dialogues = dialogues
@@ -319,6 +332,7 @@ class Neighbours:
         Those of the same category are left out, too: a good answer to a query of the same kind may be as good here
         (docs/training.md has the counts).
         """
+        # Embeddings have length 1, so that their products are cosines.
         cosine = self._embeddings @ self._embeddings[self._place_of[dialogue.id]]
         for place in np.argsort(-cosine, kind="stable"):
             other = self._dialogues[place]
@@ -360,10 +374,13 @@ class Contrasts:
             rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
             for kind in rng.sample(kinds, len(kinds)):
                 comparison = self.pair(dialogue, kind, rng)
-                if comparison is not None:
-                    # Where A were always better, a judge would learn to say A.
-                    pairs[dialogue.id] = comparison if rng.random() < 0.5 else comparison.swapped()
-                    break
+                if comparison is None:
+                    continue
+                # Where A were always better, a judge would learn to say A.
+                if rng.random() >= 0.5:
+                    comparison = comparison.swapped()
+                pairs[dialogue.id] = comparison
+                break
 
         # Length must not tell which side is better, so a user sees how often it does.
         self.counts["better_is_longer"] = 0
@@ -443,21 +460,26 @@ def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
     """
     places = [place for place in NUMBER.finditer(text) if not _counts_an_item(text, place)]
     changes: list[str] = []
+    # A few at most, so that the worse answer is still one that a writer could have given.
     drawn = rng.sample(places, min(len(places), MOST_ERRORS))
     # From the end of the text to its beginning: earlier places stay where they are.
     for place in sorted(drawn, key=lambda place: -place.start()):
         wrong = wrong_number(place[0], rng)
         text = text[: place.start()] + wrong + text[place.end() :]
         changes.insert(0, f"{wrong} for {place[0]}")
-    return (text, ", ".join(changes)) if changes else None
+    if not changes:
+        return None
+    return text, ", ".join(changes)
 
 
 def wrong_number(digits: str, rng: random.Random) -> str:
     """Return another whole number of as many digits: larger as often as smaller, where there are both."""
     right = int(digits)
-    go_up = rng.choice((True, False))
     # The other side is for numbers at the end of their range, as 10 or 99.
-    for sign in (1, -1) if go_up else (-1, 1):
+    signs = (-1, 1)
+    if rng.choice((True, False)):
+        signs = (1, -1)
+    for sign in signs:
         near = [right + sign * step for step in STEPS]
         fitting = [number for number in near if number >= 0 and len(str(number)) == len(str(right))]
         if fitting:

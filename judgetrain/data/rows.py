@@ -91,6 +91,8 @@ class RowReader:
         self._key = key
         self._find_numbers: Callable[[], Mapping[str, NumberScale]] | None = numbers
         self._numbers_found: Mapping[str, NumberScale] = {}
+
+        # A misspelt field would otherwise be a column that is never looked for.
         unknown_fields = sorted(set(source.fields) - set(DEFAULT_FIELDS))
         if unknown_fields:
             known_fields = ", ".join(DEFAULT_FIELDS)
@@ -105,6 +107,7 @@ class RowReader:
 
         self._verdicts: dict[str, str] = {}
         self._scores: dict[str, float] = {}
+        # One setting serves both: A, B and tie are of two responses, numbers of one.
         for label, meaning in source.labels.items():
             if meaning in VERDICTS:
                 self._verdicts[label] = meaning
@@ -132,15 +135,20 @@ class RowReader:
         if not isinstance(row, Mapping):
             return
         fields = self._source.fields
+        # All that are missing, so that a user mends the settings once.
         missing: dict[str, list[str]] = {}
         needed = ["query", "response_a", "response_b"]
         if labelled:
             needed.append("label")
         for field in needed:
-            columns = _columns_in(fields[field]) if field in fields else list(DEFAULT_FIELDS[field])
-            if field == "query" and field not in fields:
+            columns = list(DEFAULT_FIELDS[field])
+            if field in fields:
+                columns = _columns_in(fields[field])
+            elif field == "query" and "messages" in fields:
                 # A list of messages ends with the query.
-                columns += [fields["messages"]] if "messages" in fields else DEFAULT_FIELDS["messages"]
+                columns.append(fields["messages"])
+            elif field == "query":
+                columns += DEFAULT_FIELDS["messages"]
             if not any(_has_column(row, column) for column in columns):
                 missing[field] = columns
         if not missing:
@@ -220,7 +228,9 @@ class RowReader:
         model_a = name_text(self._value(row, "model_a"))
         model_b = name_text(self._value(row, "model_b"))
         group = name_text(self._value(row, "group")) or None
-        label = self._label(row) if labelled else None
+        label = None
+        if labelled:
+            label = self._label(row)
         return Comparison(
             id=dialogue.id,
             dialogue=dialogue,
@@ -270,6 +280,7 @@ class RowReader:
                 f"label {self._rating(row)!r} of one response says nothing of it as a whole: name the column of such a "
                 f"label, as in {self._key}.fields={{label: COLUMN}}",
             )
+        # Rounded where sums of floats differ in their last digits, so that equal ratings are equal.
         score = without_rounding(fmean(votes))
         return Comparison(
             id=dialogue.id,
@@ -291,6 +302,7 @@ class RowReader:
             scores: list[float] = []
             for label in labels:
                 score = without_rounding(score_of(label, self._scores, numbers.get(name)))
+                # The scale of a column is of all labels that rows hold, as they are written.
                 self._seen_labels.setdefault(name, {}).setdefault(score, label_text(label))
                 scores.append(score)
             votes[name] = tuple(scores)
@@ -351,6 +363,7 @@ class RowReader:
 
     def rated_numbers(self, row: Any) -> dict[str, list[float]]:
         """Return the numbers that rate a row's response, by criterion, where ``labels`` does not say what they mean."""
+        # With a scale of the source's own, numbers mean what it says.
         if self._scores or not self.is_rated(row):
             return {}
         named: dict[str, list[float]] = {}
@@ -397,8 +410,11 @@ class RowReader:
         if self.unknown_votes:
             say(f"{name}: the labels of {len(self.unknown_votes)} responses are not used: {self.unknown_votes[0]}")
         for criterion, numbers in self._numbers_found.items():
+            # A column whose highest number is 3 may be of a scale of 1 to 3, and would be read as one of 1 to 5.
             if numbers.scores and 0 < numbers.highest < 5:
-                of_criterion = f" of {criterion}" if criterion else ""
+                of_criterion = ""
+                if criterion:
+                    of_criterion = f" of {criterion}"
                 say(
                     f"{name}: the highest rating{of_criterion} is {numbers.highest:g}, and ratings are read as "
                     f"{numbers.meaning}; if it is the best, say '{self._key}.labels={{1: 0, {numbers.highest:g}: 1}}'"
@@ -447,7 +463,9 @@ class RowReader:
     def _optional_text(self, row: Mapping[str, Any], field: str) -> str | None:
         """Return the cell of a field as text (:func:`scalar_text`), or None."""
         value = scalar_text(self._value(row, field))
-        return None if value is None else str(value)
+        if value is None:
+            return None
+        return str(value)
 
     def _text(self, row: Mapping[str, Any], field: str) -> str:
         """Return the text of a field that every row must have."""
@@ -465,7 +483,9 @@ class RowReader:
             return reply
         # Whoever was asked and gave nothing loses as with an empty text; only a column that is missing is a fault.
         column = self._source.fields.get(field)
-        columns = [column] if column else list(DEFAULT_FIELDS[field])
+        columns = list(DEFAULT_FIELDS[field])
+        if column:
+            columns = [column]
         if reply is None and any(_has_column(row, name) for name in columns):
             return ""
         return self._text(row, field)
@@ -496,7 +516,9 @@ class RowReader:
             RowError: it has other turns of the user or, before its reply, of the assistant. It would be judged as an
                 answer to what it does not answer.
         """
-        turns = list_in(response) if in_text else response
+        turns = response
+        if in_text:
+            turns = list_in(response)
         if not isinstance(turns, list) or not turns or not are_messages(turns):
             return
         with _refused("wrong_message", f"field {field}: "):
@@ -508,6 +530,7 @@ class RowReader:
         # Of a reply alone there is nothing to compare, and a conversation without one is no response.
         if not before or len(before) == len(spoken):
             return
+        # Blanks make no other turn. Rows are counted by reason, so that each role has one.
         for role, reason in (("user", "other_prompt"), ("assistant", "other_turns")):
             own_turns = [" ".join(text.split()) for speaker, text in before if speaker == role]
             turns_of_row = [" ".join(turn.content.split()) for turn in dialogue.messages if turn.role == role]
@@ -524,7 +547,9 @@ class RowReader:
         ``output`` or ``answer`` beside two responses is often one of them.
         """
         dialogue = self.dialogue(row, number)
-        reference = dialogue.reference if self._names_references(row) else None
+        reference = None
+        if self._names_references(row):
+            reference = dialogue.reference
         return replace(dialogue, rubric=None, reference=reference), dialogue.rubric
 
     def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -535,8 +560,10 @@ class RowReader:
         lists: dict[str, list[Any]] = {}
         for field in ("query", "response_a", "response_b"):
             column = self._source.fields.get(field) or _first_column(row, field)
-            texts = list_in(row.get(column)) if column else None
-            if column is None or texts is None:
+            if column is None:
+                return row
+            texts = list_in(row.get(column))
+            if texts is None:
                 return row
             # A response may be a conversation, of which the last reply is judged.
             if field != "query" and texts and are_messages(texts):
@@ -557,7 +584,9 @@ class RowReader:
     def _rating(self, row: Mapping[str, Any]) -> Any:
         """Return the label of a row's only response, or its score where it has no label."""
         label = self._value(row, "label")
-        return self._value(row, "score") if label is None else label
+        if label is None:
+            return self._value(row, "score")
+        return label
 
     def _is_other_field_s(self, row: Mapping[str, Any], field: str) -> bool:
         """Return whether ``fields`` gives the default column of a field to another field."""
@@ -578,8 +607,10 @@ class RowReader:
         """Return the verdict that a row's label means."""
         written = self._value(row, "label")
         text = label_text(written)
-        # Where the source says what labels mean, A, B and tie themselves mean nothing more.
-        verdict = self._verdicts.get(text) if self._verdicts else text
+        verdict: str | None = text
+        if self._verdicts:
+            # Where the source says what labels mean, A, B and tie themselves mean nothing more.
+            verdict = self._verdicts.get(text)
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
             raise RowError(
@@ -603,7 +634,10 @@ class RowReader:
         reference = self._value(row, "reference")
         if self._source.format == "questions" and isinstance(reference, list):
             # One answer for each question; the query is the last question.
-            reference = reference[-1] if reference else None
+            if reference:
+                reference = reference[-1]
+            else:
+                reference = None
         with _refused("wrong_type", "field reference: "):
             text = reference_text(reference)
         if self._source.format == "multiple_choice":
@@ -633,6 +667,7 @@ class RowReader:
                 spoken = _by_turns(turns, SPEAKERS[self._source.format])
             elif turns:
                 spoken = said(turns)
+            # A persona of ParlAI is a list of lines.
             system = scalar_text(text_of(_joined(self._value(row, "system"))))
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
@@ -699,6 +734,7 @@ def thoughts_told(name: str, thoughts: Mapping[str, int]) -> str:
 def _counts(counts: Sequence[tuple[str, int]]) -> str:
     """Return names and their counts as text, :data:`SHOWN` of them at most."""
     text = ", ".join(f"{name} ({count})" for name, count in counts[:SHOWN])
+    # A column of free texts has as many labels as rows.
     if len(counts) > SHOWN:
         return f"{text} and {len(counts) - SHOWN} more"
     return text
@@ -737,7 +773,9 @@ def _columns_in(columns: Any) -> list[str]:
     """
     if isinstance(columns, str):
         return [columns]
-    values = columns.values() if isinstance(columns, Mapping) else columns
+    values = columns
+    if isinstance(columns, Mapping):
+        values = columns.values()
     if not isinstance(values, Iterable):
         return []
     names: list[str] = []
@@ -755,9 +793,13 @@ def _cells(row: Mapping[str, Any], columns: Any, field: str) -> Any:
         return _column(row, columns, field)
     if isinstance(columns, Mapping):
         named = {name: _cells(row, column, field) for name, column in columns.items()}
-        return named if any(cell not in EMPTY for cell in named.values()) else None
+        if all(cell in EMPTY for cell in named.values()):
+            return None
+        return named
     cells = [_cells(row, column, field) for column in columns]
-    return cells if any(cell not in EMPTY for cell in cells) else None
+    if all(cell in EMPTY for cell in cells):
+        return None
+    return cells
 
 
 def _has_column(row: Mapping[str, Any], name: str) -> bool:
@@ -771,7 +813,13 @@ def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str
     spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
     if not spoken or not all(isinstance(text, str) for text in turns):
         raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
-    return [(role, shown(text)) if role == "assistant" else (role, text) for role, text in spoken]
+    turns_shown = []
+    for role, text in spoken:
+        # What a model thought is no part of its turn; a user may well write of <think>.
+        if role == "assistant":
+            text = shown(text)
+        turns_shown.append((role, text))
+    return turns_shown
 
 
 def _options(options: Any) -> str:

@@ -62,7 +62,9 @@ class RubricByKind(Rubric):
     def for_query(self, query: str) -> Rubric:
         """Return the criteria of the kind that a query is most like."""
         kind = self.kind_of(query)
-        return Rubric(self.criteria) if kind is None else kind.rubric
+        if kind is None:
+            return Rubric(self.criteria)
+        return kind.rubric
 
     def kind_of(self, query: str) -> QueryKind | None:
         """Return the kind whose typical queries share most words with a query; None where none shares any.
@@ -75,11 +77,14 @@ class RubricByKind(Rubric):
         likeness = []
         place = 0
         for kind in self.kinds:
+            # The mean of a few: one typical query may be like by chance, and all of a broad kind never are.
             of_kind = sorted(cosines[place : place + len(kind.queries)], reverse=True)[:NEAREST]
             likeness.append(sum(of_kind) / len(of_kind))
             place += len(kind.queries)
         most = max(likeness)
-        return self.kinds[likeness.index(most)] if most > 0 else None
+        if most <= 0:
+            return None
+        return self.kinds[likeness.index(most)]
 
     @property
     def content(self) -> list[dict[str, Any]]:

@@ -58,6 +58,7 @@ def rubric_of(raw: Any) -> Rubric:
 
 def _rubric_of(raw: Any) -> Rubric:
     """Return the rubric that a value holds, as :func:`rubric_of` does, however deep it is nested."""
+    # From the outside in: the text of JSON, then the mapping around a list, then the list or its lines.
     if isinstance(raw, str):
         raw = _decoded(raw)
     if isinstance(raw, Mapping):
@@ -138,8 +139,10 @@ def read_rubric(path: str | Path) -> Rubric:
         content = load_yaml(text)
         if holds_kinds(content):
             return rubric_by_kind(content)
-        # YAML makes one line of a plain text, which has a criterion a line.
-        return rubric_of(text) if isinstance(content, str) else rubric_of(content)
+        if isinstance(content, str):
+            # YAML makes one line of a plain text, which has a criterion a line.
+            return rubric_of(text)
+        return rubric_of(content)
     except RecursionError as error:
         raise DataError(f"{file}: it is nested too deeply to be a list of criteria") from error
     except ExpansionError as error:
@@ -169,6 +172,7 @@ def _criteria_in(raw: Mapping[str, Any]) -> Any:
     criteria = filled.pop(column)
     if not filled:
         return criteria
+    # One criterion, of which the other columns say more: its weight, its levels.
     if isinstance(criteria, str) and not _CODE.match(criteria):
         return [{"criteria": criteria, **filled}]
     unused = ", ".join(repr(str(name)) for name in filled)
@@ -200,7 +204,9 @@ def _decoded_criterion(text: str) -> Any:
     except ValueError:
         # A criterion may begin with a bracket, as "{name} is filled in".
         return text
-    return value if isinstance(value, Mapping) else text
+    if not isinstance(value, Mapping):
+        return text
+    return value
 
 
 def _criterion(raw: Any) -> Criterion:
@@ -216,15 +222,19 @@ def _criterion(raw: Any) -> Criterion:
     described = _described(raw)
     # Parquet fills the columns that a row lacks with None.
     raw = {name: value for name, value in raw.items() if value is not None}
+    # Refused rather than passed over: what stands beside a criterion's text may change what it asks.
     for name in raw:
         if name not in _COLUMNS and not _DESCRIPTION.fullmatch(str(name)):
             raise DataError(f"unknown column {str(name)!r}; known: {', '.join(sorted(_COLUMNS))}")
+    # Each shape calls it otherwise, and none has two of these columns.
     text_column = _first(raw, _TEXTS)
     if text_column is None:
         expected = ", ".join(_TEXTS)
         raise DataError(f"no column says what to look for: expected one of {expected}; found {', '.join(raw)}")
 
-    weight_column = "points" if "points" in raw else "weight"
+    weight_column = "weight"
+    if "points" in raw:
+        weight_column = "points"
     # Shapes call one thing by several names; the first that a criterion has counts.
     return Criterion(
         text=_text(raw, text_column),
@@ -256,8 +266,12 @@ def _described(raw: Mapping[str, Any]) -> tuple[Level, ...]:
     texts: dict[float, str | None] = {}
     for name, value in raw.items():
         match = _DESCRIPTION.fullmatch(str(name))
-        if match:
-            texts[float(match[1])] = None if value is None else _text(raw, name)
+        if match is None:
+            continue
+        text = None
+        if value is not None:
+            text = _text(raw, name)
+        texts[float(match[1])] = text
     described = [score for score, text in texts.items() if text is not None]
     if not described:
         return ()
@@ -308,6 +322,7 @@ def _scale(raw: Any, name: str) -> tuple[Level, ...]:
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r:.80}")
     levels = [_level(raw_level, name) for raw_level in raw]
+    # Published scales begin at either end.
     if len(levels) > 1 and levels[0].score > levels[-1].score:
         levels.reverse()
     return tuple(levels)
@@ -315,8 +330,10 @@ def _scale(raw: Any, name: str) -> tuple[Level, ...]:
 
 def _level(raw: Any, name: str) -> Level:
     """Return a level of a scale from its score alone, or an object with a score and texts; ``name`` is the column."""
-    fields = raw if isinstance(raw, Mapping) else {"value": raw}
-    score = fields["score"] if "score" in fields else fields.get("value")
+    fields: Mapping[str, Any] = {"value": raw}
+    if isinstance(raw, Mapping):
+        fields = raw
+    score = fields.get("score", fields.get("value"))
     # A truth value is a label here, not a score.
     if isinstance(score, (str, bool)) or score is None:
         raise DataError(f"{name}: {raw!r:.80}: say what the level counts, as in {{no: 0, yes: 1}}")
@@ -324,9 +341,11 @@ def _level(raw: Any, name: str) -> Level:
     texts = []
     for column in ("label", "name", "text", "description"):
         text = fields.get(column)
-        if isinstance(text, bool):
-            # YAML reads an unquoted yes or no as a truth value.
-            text = "yes" if text else "no"
+        # YAML reads an unquoted yes or no as a truth value.
+        if text is True:
+            text = "yes"
+        elif text is False:
+            text = "no"
         text = scalar_text(text)
         if text in (None, ""):
             continue

@@ -151,6 +151,7 @@ def check_form(path: Path) -> None:
     if name.endswith((".gz", ".parquet")) or not path.is_file():
         return
     with path.open("rb") as file:
+        # No beginning is longer than this.
         beginning = file.read(8)
     for magic, kind in PACKED.items():
         if beginning.startswith(magic):
@@ -172,6 +173,7 @@ def form_of(path: Path) -> str:
     # Parquet is no text, so its beginning cannot be looked at as such.
     if name.endswith(".parquet"):
         return "parquet"
+    # A table may begin with any character, a bracket among them.
     if name.endswith((".csv", ".tsv")):
         return "table"
 
@@ -198,7 +200,9 @@ def form_of(path: Path) -> str:
 
     # Neither content nor name tells: a first line that splits into columns is a table's.
     columns = _cells(first_line, _delimiter(first_line, ","))
-    return "table" if len(columns) >= 2 else "lines"
+    if len(columns) >= 2:
+        return "table"
+    return "lines"
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -263,6 +267,7 @@ class _Elements:
     def __iter__(self) -> Iterator[Any]:
         number = 0
         sign = self._sign("[")
+        # An empty data set is a mistake, as is an empty file.
         if self._peek() == "]":
             raise DataError(f"{self._path}: the array is empty; expected an object a row")
         while sign != "]":
@@ -305,8 +310,10 @@ class _Elements:
         """Return the next sign, which is one of these."""
         sign = self._peek()
         if sign not in signs:
-            found = repr(sign) if sign else "the end of the file"
-            raise self._error(f"expected {' or '.join(signs)}, found {found}")
+            what_is_there = "the end of the file"
+            if sign:
+                what_is_there = repr(sign)
+            raise self._error(f"expected {' or '.join(signs)}, found {what_is_there}")
         self._place += 1
         return sign
 
@@ -378,7 +385,9 @@ def table(path: Path, most: int) -> Iterator[Row]:
             skipped, delimiter, has_quotes = _dialect(path, file, most)
             first_line += skipped
             lines = Lines(file, path, most, first_line)
-            quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+            quoting: Literal[0, 3] = csv.QUOTE_NONE
+            if has_quotes:
+                quoting = csv.QUOTE_MINIMAL
             # Strict: an open quotation mark is an error, where Python would take the rest of the file for one cell.
             rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
             for cells in rows:
@@ -411,6 +420,7 @@ def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
     Where every line has as many tabs as the first, a quotation mark is text: TSV files of plain text have lone ones,
     and a reader that pairs them would swallow lines. The file is left at the line of the names.
     """
+    # First, what may stand above the names.
     skipped = 0
     separator = _SEPARATOR.match(file.read(BEGINNING))
     file.seek(0)
@@ -419,7 +429,9 @@ def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
         skipped = 1
     start = file.tell()
 
-    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    expected = ","
+    if path.name.removesuffix(".gz").endswith(".tsv"):
+        expected = "\t"
     if separator is not None:
         # The names stand in the line behind Excel's.
         delimiter = separator[1]
@@ -430,6 +442,7 @@ def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
         if delimiter != expected:
             log.warning("%s: read as a table with %r between its columns", path, delimiter)
 
+    # Then, whether quotation marks enclose cells or are text.
     file.seek(start)
     has_quotes = True
     if delimiter == "\t":
@@ -521,6 +534,7 @@ def parlai(path: Path, most: int) -> Iterator[Row]:
             if text.lower().startswith(PERSONA):
                 dialogue["persona"].append(text)
             elif "\t" in text:
+                # Behind a second tab stand candidates, which nobody said.
                 dialogue["turns"] += text.split("\t")[:2]
     if dialogue is None:
         raise DataError(f"{path}: the file is empty; expected ParlAI's numbered lines")
@@ -561,6 +575,7 @@ class Rejects:
         Raises:
             DataError: rejecting is ``strict``.
         """
+        # A strict run stops before anything is made of rows that may all be wrong.
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
@@ -628,7 +643,11 @@ def _without_nan(row: Any, raw: str) -> Any:
             raise RowError("not_utf8", "the row holds half of a surrogate pair, which is no character") from error
     # NaN alone differs from itself.
     if isinstance(row, Mapping) and any(value != value for value in row.values()):
-        return {name: None if value != value else value for name, value in row.items()}
+        without_nan = dict(row)
+        for name, value in row.items():
+            if value != value:
+                without_nan[name] = None
+        return without_nan
     return row
 
 
@@ -647,6 +666,7 @@ def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
         place = rng.randrange(index + 1)
         if place < number:
             kept[place] = (index, row)
+    # Back into their order in the file, as replaced rows stand in any place.
     kept.sort(key=itemgetter(0))
     return [row for _, row in kept]
 
@@ -657,7 +677,9 @@ def files_of(path: str, key: str) -> list[Path]:
     Raises:
         ConfigError: there is none; ``key`` is the configuration key of the path.
     """
-    files = named(path) if path else []
+    files: list[Path] = []
+    if path:
+        files = named(path)
     if not files:
         raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
     return files
@@ -673,6 +695,7 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         yield from _hub(source, key)
         return
     readers = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}
+    # File after file, each in its own form: a glob may match several.
     for path in files_of(source.path, f"{key}.path"):
         check_form(path)
         form = form_of(path)
@@ -714,8 +737,10 @@ def _jsonl(path: Path, rejects: Rejects, most: int) -> Iterator[_Row]:
                 rejects.add(place, "too_large", too_large(most), raw)
                 _skip_line(file, line)
                 continue
-            # A byte order mark stands at the beginning of a file alone.
-            encoding = "utf-8-sig" if number == 1 else "utf-8"
+            encoding = "utf-8"
+            if number == 1:
+                # A byte order mark stands at the beginning of a file alone.
+                encoding = "utf-8-sig"
             try:
                 raw = line.decode(encoding)
                 row = DECODER.decode(raw)
@@ -744,6 +769,7 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
 
     try:
         # Streamed: ``limit`` rows of a large data set need no download of the others.
+        # What the user says under ``hub`` goes before the default split.
         rows = datasets.load_dataset(source.path, streaming=True, **{"split": source.split, **source.hub})
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
@@ -770,10 +796,12 @@ def numbers_of(source: SourceConfig, key: str) -> dict[str, NumberScale]:
 
     Arguments as of :func:`row_reader`.
     """
+    # A reader of its own, as this one counts the labels of the whole column before the rows are read.
     reader = RowReader(source, key)
     numbers: dict[str, set[float]] = {}
     # Rows that cannot be read are reported where they are read for their content.
     for count, (_, row, raw) in enumerate(_rows(source, key, Rejects(strict=False))):
+        # Only rows that are used decide, so that a far row cannot change what the first ones mean.
         if source.limit is not None and count >= source.limit:
             break
         with suppress(RowError, TypeError, ValueError, AttributeError):

@@ -37,6 +37,7 @@ def check_names(key: str, names: Sequence[str]) -> None:
     for place, name in enumerate(names):
         if not name:
             raise ConfigError(f"{key}[{place}].name is empty: every entry needs a name")
+        # Names of benchmarks, sources and models are parts of files' names.
         if not re.fullmatch(r"\w[\w.@+-]*", name):
             raise ConfigError(
                 f"{key}[{place}].name={name!r}: allowed are letters, digits and _ . @ + -, for file names"
@@ -104,6 +105,7 @@ def _check_dialogues(settings: DialoguesSettings) -> None:
     sources = settings.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
+    # A source's name begins the ids of its rows, so that equal names would give equal ids.
     check_names("dialogues.sources", [source.name for source in sources])
     for place, source in enumerate(sources):
         source.check(f"dialogues.sources[{place}]")

@@ -41,6 +41,7 @@ def pair_of(comparison: Comparison) -> Hashable:
     if comparison.rubric is not None:
         criteria = json.dumps(comparison.rubric.to_row())
     dialogue = comparison.dialogue
+    # Sorted, so that both orders of the responses are one pair.
     responses = tuple(sorted((comparison.response_a, comparison.response_b)))
     return dialogue.messages, dialogue.reference, criteria, comparison.group, responses
 
@@ -62,10 +63,12 @@ def contradictions(comparisons: Sequence[Comparison], votes: Sequence[Sequence[V
         if len(places) == 1:
             continue
         in_order: list[list[Verdict]] = []
+        # Each row's votes in the order of the first row's responses.
         for place in places:
             of_row = list(votes[place])
             if is_reversed(comparisons[place]) != is_reversed(comparisons[places[0]]):
                 of_row = [mirror(vote) for vote in of_row]
             in_order.append(of_row)
+        # Several annotators of one row may differ; a contradiction is between rows.
         if len({majority(of_row) for of_row in in_order}) > 1:
             yield Contradiction(places, [vote for of_row in in_order for vote in of_row])

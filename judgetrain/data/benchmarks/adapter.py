@@ -90,6 +90,7 @@ class Adapter:
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
         """Return the cell of a field; None if it is empty and the field is optional or not ``required``."""
+        # Versions of a data set may call one column differently.
         columns = self.fields.get(name, self.optional.get(name, []))
         for column in columns:
             if row.get(column) is not None:
@@ -110,8 +111,12 @@ class Adapter:
         for name, column in self.rubric.items():
             outer, _, inner = column.partition(".")
             cell = row.get(column, row.get(outer))
+            # A column of the whole name goes first: its own name may hold a dot.
             if column not in row and inner:
-                cell = cell.get(inner) if isinstance(cell, Mapping) else None
+                if isinstance(cell, Mapping):
+                    cell = cell.get(inner)
+                else:
+                    cell = None
             if cell is None:
                 raise RowError(
                     "missing_field", f"expected the column {column!r} (rubric), found {', '.join(map(str, row))}"
@@ -174,6 +179,7 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
         ConfigError: there is neither, and the message lists the shipped ones; or the file is no adapter. ``key`` is
             the configuration key for the first.
     """
+    # By name if a room brings it, else by its path.
     path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
         raise ConfigError(
@@ -191,7 +197,9 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
         values[part] = {}
         for name_of_field, columns in (raw.get(part) or {}).items():
             # One column's name may stand without brackets.
-            values[part][name_of_field] = [columns] if isinstance(columns, str) else list(columns)
+            if isinstance(columns, str):
+                columns = [columns]
+            values[part][name_of_field] = list(columns)
     # YAML reads 0 and true as a number and a truth value; rows are compared by text.
     values["labels"] = {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
     return Adapter(name=path.stem, **values)
@@ -201,6 +209,7 @@ def _check(raw: Any, path: Path) -> None:
     """Refuse (ConfigError) the content of a file that is no adapter."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected keys and values, as in kind: pair")
+    # The file's own name is the adapter's.
     keys = set(Adapter.__dataclass_fields__) - {"name"}
     unknown = sorted(set(raw) - keys)
     if unknown:

@@ -66,7 +66,9 @@ class VotedComparison:
 
 def case_of(comparison: Comparison) -> VotedComparison:
     """Return the case of a comparison, with its own label as the only vote."""
-    votes = [comparison.label] if comparison.label else []
+    votes: list[Verdict] = []
+    if comparison.label:
+        votes = [comparison.label]
     return VotedComparison(comparison, votes)
 
 
@@ -77,8 +79,10 @@ def adapter_of(source: SourceConfig) -> Adapter:
     columns: dict[str, list[str]] = {}
     label_columns = adapter.label_columns
     for name, column in source.fields.items():
-        if isinstance(column, str):
-            columns[name] = [column] if column else []
+        if column == "":
+            columns[name] = []
+        elif isinstance(column, str):
+            columns[name] = [column]
         elif isinstance(column, list):
             # Several annotators' columns.
             label_columns = column
@@ -209,7 +213,9 @@ class CaseReader:
         """
         if not self.adapter.key:
             row_id = self.adapter.value(row, "id", required=False)
-            return f"{number:07d}" if row_id is None else id_text(row_id), False
+            if row_id is None:
+                return f"{number:07d}", False
+            return id_text(row_id), False
 
         models = [name_text(self.adapter.value(row, f"model_{side}")) for side in "ab"]
 
@@ -230,6 +236,7 @@ class CaseReader:
     def _comparison(self, local_id: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
         """Return the unlabelled comparison of a row, from the values of its fields; the group is the row's."""
         group = self.adapter.value(row, "group", required=False)
+        # The row's id is given, so that its number stands in for nothing.
         return self._rows.comparison({"id": local_id, "group": group, **values}, 0, labelled=False)
 
     def _conversation(self, row: Mapping[str, Any], local_id: str) -> Comparison:
@@ -238,23 +245,26 @@ class CaseReader:
         The answers between the questions are the responses' own, so that the dialogue has questions alone, one after
         the other: whoever lists criteria is to see all questions.
         """
+        # MT-Bench has a vote for each turn; it is on all that was said up to there.
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
-        asked: list[list[str]] = []
+        questions_by_side: list[list[str]] = []
         for side in "ab":
             model = name_text(self.adapter.value(row, f"model_{side}"))
             questions, answers, category = self._turns(row, side, model)
             # Without a turn, a vote is on the whole conversation.
-            count = len(answers) if turn is None else int(turn)
+            count = len(answers)
+            if turn is not None:
+                count = int(turn)
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
             if category:
                 values["group"] = category
-            asked.append([" ".join(question.split()) for question in questions[:count]])
+            questions_by_side.append([" ".join(question.split()) for question in questions[:count]])
             values["query"] = [{"role": "user", "content": question} for question in questions[:count]]
             values[f"response_{side}"] = rendered(questions[:count], answers[:count])
             values[f"model_{side}"] = model
-        if asked[0] != asked[1]:
+        if questions_by_side[0] != questions_by_side[1]:
             raise RowError("other_prompt", "the questions that one model answers are not those of the other model")
         return self._comparison(local_id, row, values)
 
@@ -292,7 +302,9 @@ class CaseReader:
 
         several = len(chosen_texts) * len(rejected_texts) > 1
         for (i, chosen), (j, rejected) in product(enumerate(chosen_texts), enumerate(rejected_texts)):
-            pair_id = f"{local_id}:{i}:{j}" if several else local_id
+            pair_id = local_id
+            if several:
+                pair_id = f"{local_id}:{i}:{j}"
             values = {
                 "query": query,
                 "response_a": chosen,
@@ -314,8 +326,9 @@ class CaseReader:
 
     def _texts(self, row: Mapping[str, Any], name: str) -> list[str]:
         """Return the text or texts of a column of responses; as many as the adapter has ``styles``, if it has any."""
-        reply = replied(self.adapter.value(row, name))
-        texts = [reply] if isinstance(reply, str) else reply
+        texts = replied(self.adapter.value(row, name))
+        if isinstance(texts, str):
+            texts = [texts]
         if isinstance(texts, list):
             # Each of several may be a conversation, too.
             texts = [replied(text) for text in texts]
@@ -343,12 +356,19 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     Raises:
         DataError: a row is malformed, a label is unknown or an id stands twice; names file, row and value.
     """
-    answers = _answers(benchmark, key) if benchmark.answers else None
+    answers = None
+    if benchmark.answers:
+        answers = _answers(benchmark, key)
     source = source_of(benchmark)
-    reader = CaseReader(source, answers) if source.adapter else None
+    reader = None
+    if source.adapter:
+        reader = CaseReader(source, answers)
     holds_votes = reader is not None and reader.adapter.kind == "votes"
     plain_reader = RowReader(source, f"{key}.source")
-    labelled = None if benchmark.unlabelled else True
+    # None takes a label where a row has one, True requires it.
+    labelled = None
+    if not benchmark.unlabelled:
+        labelled = True
     cases: dict[str, VotedComparison] = {}
 
     def cases_of(row: Any, number: int) -> list[VotedComparison]:
@@ -378,6 +398,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
                 raise RowError("other_texts", f"two votes on {name!r} are about different texts")
             earlier.votes += case.votes
 
+    # The cases are put together by ``take``.
     for _ in read(source, f"{key}.source", take):
         pass
     return list(cases.values())
@@ -489,6 +510,7 @@ class Benchmark:
                 rubric,
             ]
             by_prompt.setdefault(self.prompt_of(comparison), []).append(json.dumps(values))
+        # Sorted twice, so that neither the order of rows nor that of prompts counts.
         prompts = sorted(sorted(rows) for rows in by_prompt.values())
         return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
 
@@ -518,26 +540,26 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     else:
         cases = read_cases(benchmark, key)
     number_read = len(cases)
+
+    # Rows on one pair become votes on it. A published benchmark keeps its rows, over which its figure is.
     if not source.adapter:
         cases = united(cases)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
 
     # A comparison whose prompt the rows do not name counts as a prompt of its own.
     prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
-    adapter = adapter_of(source) if source.adapter else None
+    adapter = None
+    if source.adapter:
+        adapter = adapter_of(source)
+    # Where a figure counts prompts, a prompt is drawn with all its pairs or not at all.
     counts_prompts = adapter is not None and adapter.figure == "prompts"
-    kept, left_out = _within_limits(comparisons, benchmark, seed, prompts if counts_prompts else {})
+    drawn_whole: dict[str, str] = {}
+    if counts_prompts:
+        drawn_whole = prompts
+    kept, left_out = _within_limits(comparisons, benchmark, seed, drawn_whole)
 
     left_out["repeated"] = number_read - len(cases)
-    # They stay in: a judge is asked about them, and metrics leave them out.
-    unlabelled = sum(comparison.label is None for comparison in kept)
-    left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
-    if unlabelled == len(kept):
-        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
-        raise DataError(
-            f"{key}: no comparison with a label is left of {number_read} ({counts}); "
-            f"look at max_chars={benchmark.max_chars}, where={dict(benchmark.where)} and part={list(benchmark.part)}"
-        )
+    _count_unlabelled(kept, left_out, benchmark, key)
 
     counted = {}
     if adapter is not None and counts_prompts:
@@ -557,6 +579,35 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     )
 
 
+def _count_unlabelled(
+    kept: Sequence[Comparison], left_out: dict[str, int], benchmark: BenchmarkConfig, key: str
+) -> None:
+    """Count comparisons without a label among those left out (DataError: all are).
+
+    They stay in the benchmark: a judge is asked about them, and metrics leave them out.
+
+    Args:
+        kept: the comparisons that are evaluated.
+        left_out: the number of comparisons by reason, to which these are added.
+        benchmark: the rows.
+        key: the configuration key of the benchmark, for the message.
+    """
+    unlabelled = sum(comparison.label is None for comparison in kept)
+    reason_unlabelled = "no_majority"
+    if benchmark.unlabelled:
+        reason_unlabelled = "no_label"
+    left_out[reason_unlabelled] = unlabelled
+    if unlabelled < len(kept):
+        return
+
+    number_read = len(kept) + sum(left_out.values()) - unlabelled
+    counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+    raise DataError(
+        f"{key}: no comparison with a label is left of {number_read} ({counts}); "
+        f"look at max_chars={benchmark.max_chars}, where={dict(benchmark.where)} and part={list(benchmark.part)}"
+    )
+
+
 def _counted(kept: Sequence[Comparison], prompts: Mapping[str, str], apart: Sequence[str]) -> dict[str, str]:
     """Return the prompt of each comparison of prompts that a figure over prompts counts.
 
@@ -565,6 +616,7 @@ def _counted(kept: Sequence[Comparison], prompts: Mapping[str, str], apart: Sequ
         prompts: of all comparisons of the benchmark, by their ids.
         apart: groups that the figure leaves out.
     """
+    # A limit or max_chars may have taken some pairs of a prompt away.
     pairs = Counter(prompts.values())
     kept_pairs = Counter(prompts[comparison.id] for comparison in kept)
     counted = {}
@@ -578,7 +630,7 @@ def _counted(kept: Sequence[Comparison], prompts: Mapping[str, str], apart: Sequ
 
 def _labelled_differently(comparisons: Sequence[Comparison]) -> int:
     """Return how many comparisons are on a pair of responses that others of them label differently."""
-    votes: list[list[Verdict]] = [[] if comparison.label is None else [comparison.label] for comparison in comparisons]
+    votes = [case_of(comparison).votes for comparison in comparisons]
     return sum(len(contradiction.places) for contradiction in contradictions(comparisons, votes))
 
 

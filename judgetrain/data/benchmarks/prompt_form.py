@@ -34,6 +34,8 @@ def taken_apart(prompt: Any, column: str) -> dict[str, str]:
     """
     if not isinstance(prompt, str):
         raise RowError("wrong_type", f"expected a prompt in the column {column!r}, found {type(prompt).__name__}")
+
+    # Lines of the form may stand in a response as well: then nobody knows which one begins the part.
     places: dict[str, int] = {}
     for name, line in PARTS.items():
         beginnings = [match.start() for match in re.finditer(rf"^{re.escape(line)}", prompt, re.MULTILINE)]
@@ -52,6 +54,7 @@ def taken_apart(prompt: Any, column: str) -> dict[str, str]:
 
     names = list(places)
     texts: dict[str, str] = {}
+    # A part ends where the next one begins; the last line, of the feedback, ends them all.
     for name, following in pairwise(names):
         texts[name] = prompt[places[name] + len(PARTS[name]) : places[following]].strip()
     rubric = texts.pop("rubric")

@@ -70,7 +70,9 @@ class ResponseBenchmark:
         rows = []
         for response, prompt in zip(self.responses, self.prompts, strict=True):
             rubric = response.candidates.rubric
-            criteria = None if rubric is None else rubric.to_row()
+            criteria = None
+            if rubric is not None:
+                criteria = rubric.to_row()
             # Ids are left out, and rows are sorted: a file in another order is the same data.
             messages = [[message.role, message.content] for message in response.dialogue.messages]
             votes = sorted(response.votes.items())
@@ -111,7 +113,10 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
     """
     source = source_of(benchmark)
     reader: CaseReader | RowReader
-    reader = CaseReader(source) if source.adapter else row_reader(source, f"{key}.source")
+    if source.adapter:
+        reader = CaseReader(source)
+    else:
+        reader = row_reader(source, f"{key}.source")
     responses: dict[Hashable, LabelledResponse] = {}
     place_of_id: dict[str, Hashable] = {}
     repeats = 0
@@ -125,7 +130,10 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
             return
         # An adapter's rows are as published, where one id is one response. Users' rows may repeat a response, one row
         # for each annotator, under any id.
-        place = response.id if source.adapter else _asked(response)
+        place: Hashable = response.id
+        if not source.adapter:
+            place = _asked(response)
+        # An id that stands for two responses would give one of them the other's judgment.
         if place_of_id.setdefault(response.id, place) != place or (source.adapter and place in responses):
             raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")
         earlier = responses.get(place)
@@ -134,6 +142,7 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
             response = replace(earlier, votes=_together(earlier.votes, response.votes))
         responses[place] = response
 
+    # Responses are put together by ``take``.
     for _ in read(source, f"{key}.source", take):
         pass
     return list(responses.values()), reader.scales(), repeats
@@ -141,8 +150,10 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
 
 def _asked(response: LabelledResponse) -> Hashable:
     """Return what rows on one response have in common: all that a judge is shown, and the group."""
+    criteria = ""
     rubric = response.candidates.rubric
-    criteria = "" if rubric is None else json.dumps(rubric.to_row())
+    if rubric is not None:
+        criteria = json.dumps(rubric.to_row())
     dialogue = response.dialogue
     return dialogue.messages, dialogue.reference, criteria, response.group, response.response
 
@@ -174,6 +185,7 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
         rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))
+        # Drawn, not the first: benchmarks are often sorted by group.
         kept = rng.sample(kept, benchmark.limit)
 
     without_label = [response for response in kept if not response.votes]
@@ -187,9 +199,12 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     if not _counted(kept, scales):
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise DataError(f"{key}: no response with a label is left of {len(responses)} ({counts})")
+    split = "test"
+    if source.type == "hub":
+        split = source.split
     return ResponseBenchmark(
         name=benchmark.name,
-        split=source.split if source.type == "hub" else "test",
+        split=split,
         responses=kept,
         scales=scales,
         left_out={reason: count for reason, count in left_out.items() if count},

@@ -43,6 +43,7 @@ def _pools() -> dict[Split, list[str]]:
     """Return the queries of each split; those about held-out topics are no training queries."""
     language = load_language()
     pools: dict[Split, list[str]] = {"pretrain": pretraining_queries(language), "train": [], "heldout": []}
+    # The base has read these, so that neither training nor tests may ask them.
     seen = set(pools["pretrain"])
     for query in language.queries:
         if query in seen:
@@ -78,7 +79,8 @@ def _test_order() -> list[str]:
         by_kind[language.kind_of(query)].append(query)
     for queries_of_kind in by_kind.values():
         rng.shuffle(queries_of_kind)
-    # It ends where the smallest kind has no more queries.
+    # A query of each kind in turn, so that every part of the order is as mixed as the whole. It ends where the
+    # smallest kind has no more queries.
     turns = zip(*by_kind.values(), strict=False)
     return list(chain.from_iterable(turns))
 
@@ -91,6 +93,7 @@ def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     language = load_language()
     pool = queries("train")
     _check_size("train", pool, config.train_dialogues, "train_dialogues")
+    # Seeded by a text, so that other draws by the same number are independent of this one.
     chosen = random.Random(f"train {seed}").sample(pool, config.train_dialogues)
     return [_dialogue(language, query, f"world:{number:05d}") for number, query in enumerate(chosen)]
 

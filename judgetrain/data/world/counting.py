@@ -49,6 +49,8 @@ def exclusive_groups(texts: Sequence[str]) -> list[frozenset[str]]:
     for row, of_text in enumerate(by_text):
         columns = [places[phrase] for phrase in of_text if phrase in places]
         present[row, columns] = 1.0
+
+    # How often two phrases meet in a text, beside how often they would by chance.
     together = present.T @ present
     totals = present.sum(axis=0)
     expected = np.outer(totals, totals) / max(len(texts), 1)

@@ -77,6 +77,7 @@ class Annotator:
                     votes[name] += 1
                 elif lead < 0:
                     votes[name] -= 1
+        # A property that speaks against the better responses is no criterion.
         names = [name for name in sorted(votes, key=lambda name: -votes[name]) if votes[name] > 0]
         return _numbered(self.language.properties[name].criteria[0] for name in names[:count])
 
@@ -102,6 +103,7 @@ class Annotator:
                 scores = [min(5, scores[0] + 2), max(1, scores[1] - 2)]
             else:
                 scores = [rng.choice(ALL) for _ in scores]
+            # The analysis says what the wrong score says: an error is consistent, as a person's is.
             grades = [_grade_of(score) for score in scores]
         return self.write_judgment(name, grades, scores)
 
@@ -210,6 +212,7 @@ class Referee:
             grade = self.world.language.grade(response, name)
             facts.append(f"Response {side}: it {words[grade]}.")
             facts.append(f"Response {side} Score: {GRADE_SCORES[grade]}\n")
+        # A critique is the sounder, the more of the true grades and scores it states word for word.
         facts_in_x, facts_in_y = (sum(fact in critique for fact in facts) for critique in critiques)
         mark = self._slip("XY", rng)
         # A tie is no choice here: a preference trains on one of the two.

@@ -80,6 +80,7 @@ class PerfectReading:
 def read(world: World, comparisons: Sequence[Comparison]) -> PerfectReading:
     """Return labelled comparisons as a perfect reader sees them."""
     signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
+    # Without an error: what a floor lacks is to know what counts, not to read.
     grades_a = _grades(world, [comparison.response_a for comparison in comparisons])
     grades_b = _grades(world, [comparison.response_b for comparison in comparisons])
     words_a = [len(comparison.response_a.split()) for comparison in comparisons]
@@ -224,6 +225,7 @@ def by_agreement_and_vote(reading: PerfectReading, seen: PerfectReading, labelle
     leads = np.zeros(len(reading.kinds))
     for kind in set(reading.kinds):
         first, second = np.argsort(-together[kind], kind="stable")[:2]
+        # The first counts twice, the second does, or both count alike.
         rules = np.zeros((3, reading.leads.shape[1]))
         rules[0, [first, second]] = (2.0, 1.0)
         rules[1, [first, second]] = (1.0, 2.0)
@@ -312,6 +314,7 @@ def without_labels(world: World, reading: PerfectReading, seen: PerfectReading, 
         "better_writer": _by_writer(seen, reading),
         "writers_differ_in": _by_differences_of_writers(seen, reading),
     }
+    # Whoever calls a tie unless one response shows two properties more.
     how_many = floors["how_many_shown"]
     floors["two_more_shown"] = np.where(np.abs(how_many) <= 1, 0.0, how_many)
     for rule, by_kind in (("named", named), ("shown", shown), ("moved", moved)):
@@ -411,6 +414,7 @@ def _vote(rules: "Floats", expected: "Floats", leads: "Floats", labelled_leads: 
         labelled_leads: [labelled comparison, property].
         labels: [labelled comparison].
     """
+    # For each rule, the labels that it gives.
     right = (_signs(labelled_leads @ rules.T) == labels[:, None]).sum(axis=0)
     belief = expected + CONFIDENCE * right
 
@@ -479,6 +483,7 @@ def _by_differences_of_writers(seen: PerfectReading, reading: PerfectReading) ->
 
     Who is better is taken from who shows more over all comparisons.
     """
+    # Without labels, too: writers are ranked by how much they show, and compared by that rank.
     wins = Counter[str]()
     for (writer_a, writer_b), lead in zip(seen.writers, seen.leads.sum(axis=1), strict=True):
         wins[writer_a] += lead

@@ -86,6 +86,7 @@ class Language:
     @functools.cached_property
     def _kinds_and_topics(self) -> dict[str, tuple[str, str]]:
         """The kind and the topic of every query."""
+        # Many more persons than the base has read of, so that tests of several seeds need no query twice.
         further = [f"for {whose} {who}" for whose, who in product(self.whose, self.who)]
         further += [f"for {whose} {which} {who}" for whose, which, who in product(self.whose, self.which, self.who)]
         return self._queries(self.persons) | self._queries(further)
@@ -114,6 +115,7 @@ class Language:
 
         The text alone decides.
         """
+        # Sentences are templates, so that reading is looking for them: no model's opinion is part of the truth.
         if any(sentence in response for sentence in self._strong_sentences[name]):
             return 2
         if any(sentence in response for sentence in self.properties[name].weak):

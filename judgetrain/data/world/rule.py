@@ -88,6 +88,7 @@ def load_world(seed: int) -> World:
     """Return the world whose rule is drawn from ``seed``."""
     language = load_language()
     rng = random.Random(f"rule {seed}")
+    # Three different ones a kind: two that count, and the decoy.
     names = list(language.properties)
     deciding = {kind: Deciding(*rng.sample(names, 3)) for kind in language.kinds}
     return World(language, deciding)
