@@ -236,6 +236,7 @@ def shard_progress(directory: Path) -> tuple[int, int] | None:
     finished = 0
     total = 0
     for path in directory.glob(".*.plan.json"):
+        # As .trees.plan.json, of the shards called trees.
         name = path.name[1 : -len(".plan.json")]
         plan = read_json(path)
         if not isinstance(plan, dict):

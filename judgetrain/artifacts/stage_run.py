@@ -172,6 +172,7 @@ class StageRun(ShardSeeds):
 
     def _remove_temporary_files(self) -> None:
         """Remove what a killed run left half written; nobody else writes in this directory."""
+        # Files alone: a library's half-written directory is made anew by whoever writes it.
         for path in self.directory.glob(".*.tmp"):
             if path.is_file():
                 path.unlink()
