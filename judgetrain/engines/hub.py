@@ -54,7 +54,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:
-        # Anything but a text: the file is not in the cache, or the cache knows that the repository has none.
+        # The path of the file in the cache; any other answer says that it is not there.
         cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
         if constants.is_offline_mode():
             if not cached:
