@@ -241,8 +241,9 @@ class LocalExecutor(Executor):
     """
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Any = print) -> None:
-        workers = config.workers if config is not None else None
-        self._workers = workers or 1
+        self._workers = 1
+        if config is not None and config.workers is not None:
+            self._workers = config.workers
         self._gpus = gpus
         self._say = say
         self._pool: ProcessPoolExecutor | None = None
@@ -257,7 +258,9 @@ class LocalExecutor(Executor):
         shards = iter(shards)
         first = [*islice(shards, 2)]
         every_shard = chain(first, shards)
-        gpus = self._gpus if work.gpus is None else work.gpus
+        gpus = work.gpus
+        if gpus is None:
+            gpus = self._gpus
         needs_model = gpus > 0
         has_several = len(first) == 2
         # A GPU is looked for last, since that imports PyTorch.

@@ -90,7 +90,9 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
     """
     # File first: it is a dataclass, too, and would otherwise give its fields.
     if isinstance(value, File):
-        return content(key, value.path) if content else value.path
+        if content:
+            return content(key, value.path)
+        return value.path
 
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {}
@@ -105,8 +107,10 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         entries = []
         for index, entry in enumerate(value):
-            # A file beside its own value (``keys.beside``) is no entry of a list in the configuration.
-            entry_key = key if isinstance(entry, File) else f"{key}[{index}]"
+            entry_key = f"{key}[{index}]"
+            if isinstance(entry, File):
+                # A file beside its own value (``keys.beside``) is no entry of a list in the configuration.
+                entry_key = key
             entries.append(plain(entry, content, entry_key))
         return entries
 
@@ -210,7 +214,9 @@ class ContentHashes:
     def __init__(self, cache: Path | None) -> None:
         self._cache = cache
         # By a file's path: size, modification time (ns), inode and hash.
-        self._known = _remembered(cache) if cache else {}
+        self._known: dict[str, list[Any]] = {}
+        if cache:
+            self._known = _remembered(cache)
         self._has_new = False
 
     @classmethod
@@ -261,7 +267,9 @@ class ContentHashes:
                 hashes[str(path.relative_to(root))] = self.file(path)
 
         # Adapters are half a model: the same ones upon other base weights are another judge.
-        base = _base_of(root) if ADAPTERS in hashes else None
+        base = None
+        if ADAPTERS in hashes:
+            base = _base_of(root)
         adapters = adapters | {root.resolve()}
         if base is not None and Path(base).expanduser().resolve() not in adapters:
             for name, file_hash in self.of(base, adapters).items():
@@ -335,8 +343,9 @@ def _stamp(path: Path) -> list[int]:
 def _base_of(directory: Path) -> str | None:
     """Return the model that a directory of adapters names as its base, or None."""
     config = read_json(directory / ADAPTERS)
-    base = config.get(BASE) if isinstance(config, dict) else None
-    return base if isinstance(base, str) else None
+    if not isinstance(config, dict) or not isinstance(config.get(BASE), str):
+        return None
+    return str(config[BASE])
 
 
 def _remembered(cache: Path) -> dict[str, list[Any]]:

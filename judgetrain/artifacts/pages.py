@@ -107,7 +107,7 @@ class Chart:
 
     @property
     def thin(self) -> bool:
-        """Whether lines are drawn without marks at their points."""
+        """True where lines are drawn without marks at their points."""
         return self.plain and not any(point.tip for point in self._points)
 
     @property
@@ -135,8 +135,11 @@ class Chart:
             values += [point.y, *(point.ends or ())]
         low = min(values)
         high = max(values)
+        if self.plain and high > low:
+            return low, high
         if self.plain:
-            return low, high if high > low else low + 1.0
+            # Of a single value there is no height to divide by.
+            return low, low + 1.0
 
         # Shares: up to the next tenth, and one tenth at least.
         # Without the tolerance, 0.3 (which is 0.30000000000000004 as a sum of tenths) would make an axis up to 40 %.

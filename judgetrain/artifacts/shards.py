@@ -47,7 +47,9 @@ class ShardResult:
 
     def counted(self) -> dict[str, Any]:
         """Return counts and tokens in the form of markers and manifests (:func:`counted`)."""
-        out = len(self.rows) if self.counts_out is None else self.counts_out
+        out = self.counts_out
+        if out is None:
+            out = len(self.rows)
         return counted(
             in_=self.counts_in,
             out=out,

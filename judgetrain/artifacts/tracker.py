@@ -38,7 +38,9 @@ class TrackConfig:
     @property
     def names(self) -> list[str]:
         """The names of the chosen trackers."""
-        names = [self.tracker] if isinstance(self.tracker, str) else self.tracker
+        names = self.tracker
+        if isinstance(names, str):
+            names = [names]
         return [name for name in names if name != "none"]
 
     def check_here(self) -> None:

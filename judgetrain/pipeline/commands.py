@@ -114,7 +114,9 @@ def _row(pipeline: Pipeline, name: str, parts: dict[str, _Part], lacking: list[s
         return {"fingerprint": "-", "state": "no input", **_actions("stop", name, parts), "detail": key}
 
     is_read = any(name in part.read for part in parts.values())
-    refusal = pipeline.refusal(name) if is_read else None
+    refusal = None
+    if is_read:
+        refusal = pipeline.refusal(name)
     if refusal:
         lacking.append(str(refusal))
     state, detail = _state(pipeline, plan, refusal)
