@@ -55,7 +55,7 @@ def _package_of(tracker: str) -> str:
     A tracker of this project has the name of the package it needs. One that an installed package brings needs that
     package.
     """
-    # As in "judgetrain.extras.trackers.others:mlflow_run": the package stands before the first dot.
+    # As in PACKAGE.MODULE:FUNCTION: the package stands before the first dot.
     package = TRACKERS.get(tracker, "judgetrain").partition(".")[0]
     return tracker if package == "judgetrain" else package
 
