@@ -384,24 +384,37 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
         if not selected(row, benchmark.where):
             return
         for case in cases_of(row, number):
-            if not in_part(case.comparison.dialogue, benchmark.part):
-                continue
-            name = case.comparison.id
-            earlier = cases.get(name)
-            if earlier is None:
-                cases[name] = case
-                continue
-            if not holds_votes:
-                raise RowError("repeated_id", f"the id {name!r} stands twice; ids must differ")
-            # Votes are only put together if people saw the same texts.
-            if earlier.comparison != case.comparison:
-                raise RowError("other_texts", f"two votes on {name!r} are about different texts")
-            earlier.votes += case.votes
+            if in_part(case.comparison.dialogue, benchmark.part):
+                _add_case(case, cases, holds_votes)
 
     # The cases are put together by ``take``.
     for _ in read(source, f"{key}.source", take):
         pass
     return list(cases.values())
+
+
+def _add_case(case: VotedComparison, cases: dict[str, VotedComparison], holds_votes: bool) -> None:
+    """Add a case to those of its benchmark, or its votes to those of an earlier case on the same comparison.
+
+    Args:
+        case: of a row.
+        cases: by the ids of their comparisons.
+        holds_votes: a row is a vote, so that several may be on one comparison.
+
+    Raises:
+        RowError: an id stands twice, or two votes on one comparison are about different texts.
+    """
+    name = case.comparison.id
+    earlier = cases.get(name)
+    if earlier is None:
+        cases[name] = case
+        return
+    if not holds_votes:
+        raise RowError("repeated_id", f"the id {name!r} stands twice; ids must differ")
+    # Votes are only put together if people saw the same texts.
+    if earlier.comparison != case.comparison:
+        raise RowError("other_texts", f"two votes on {name!r} are about different texts")
+    earlier.votes += case.votes
 
 
 def united(cases: Sequence[VotedComparison]) -> list[VotedComparison]:
