@@ -276,7 +276,9 @@ def _by_data(over_seeds: Sequence[SeedMeans]) -> list[list[SeedMeans]]:
     """Return the means in groups that are over the same data, whose figures may stand side by side."""
     groups: dict[Hashable, list[SeedMeans]] = {}
     for means in over_seeds:
-        groups.setdefault((means.benchmark, means.data), []).append(means)
+        # Means over two and over three seeds on one data are in one table.
+        data = means.data[:1] if means.is_of_one_data else means.data
+        groups.setdefault((means.benchmark, data), []).append(means)
     return list(groups.values())
 
 
@@ -310,16 +312,22 @@ def _differing_methods(runs: Sequence[FinishedEvaluation], titles: Mapping[tuple
     differing = set()
     for run in runs:
         for row in run.rows:
-            pearson = None
-            if row.correlations:
-                pearson = row.correlations.pearson
             seen = figures.setdefault((titles[row.benchmark, row.data], row.key), set())
-
-            # Figures alone: seconds differ between any two runs.
-            seen.add((row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie))
+            seen.add(json.dumps(_figures(row.to_row()), sort_keys=True))
             if len(seen) > 1:
                 differing.add(row.method)
     return differing
+
+
+NO_FIGURES = ("method", "benchmark", "run", "data", "seconds", "money")
+"""Columns that are no figures of a judge: names, and what depends on the machine or on what a server takes."""
+
+
+def _figures(value: Any) -> Any:
+    """Return the figures of a row, or of a part of one, without intervals, which depend on what is drawn for them."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _figures(part) for name, part in value.items() if name not in NO_FIGURES and not name.endswith("_ci")}
 
 
 def _over_seeds(runs: Sequence[FinishedEvaluation]) -> list[SeedMeans]:
@@ -340,18 +348,36 @@ def _over_seeds(runs: Sequence[FinishedEvaluation]) -> list[SeedMeans]:
         suffix = ""
         if len(several) > 1 and label:
             suffix = f" ({label})"
-        for first in group[0].rows:
-            measured = []
-            for run in group:
-                measured += [row for row in run.rows if _is_same(row, first) and row.agreement is not None]
-            if len(measured) > 1:
-                means.append(SeedMeans.of(measured, f"{first.method}{suffix}"))
+        names = dict.fromkeys((row.benchmark, row.key) for run in group for row in run.rows)
+        for benchmark, key in names:
+            for measured in _seeds_of(group, benchmark, key):
+                means.append(SeedMeans.of(measured, f"{key.method}{suffix}"))
     return means
 
 
-def _is_same(row: MetricRow, other: MetricRow) -> bool:
-    """Return True if both are of one method, number of branches and benchmark."""
-    return row.benchmark == other.benchmark and row.key == other.key
+def _seeds_of(group: Sequence[FinishedEvaluation], benchmark: str, key: MethodKey) -> Iterator[list[MetricRow]]:
+    """Yield the rows of a method on a benchmark over which a mean over seeds is taken, a row a seed.
+
+    A seed that was evaluated several times counts once. Where one was evaluated on several data, the rows of each data
+    are apart: its own figures on them are no repetition.
+
+    Args:
+        group: runs that differ in nothing but the seed.
+        benchmark: the benchmark's name.
+        key: the method with its number of branches.
+    """
+    of_seed: dict[Any, dict[str | None, MetricRow]] = {}
+    for run in group:
+        for row in run.rows:
+            if row.benchmark == benchmark and row.key == key and row.agreement is not None:
+                of_seed.setdefault(run.manifest["seed"], {}).setdefault(row.data, row)
+
+    if all(len(by_data) == 1 for by_data in of_seed.values()):
+        samples = [[row for by_data in of_seed.values() for row in by_data.values()]]
+    else:
+        every_data = dict.fromkeys(data for by_data in of_seed.values() for data in by_data)
+        samples = [[by_data[data] for by_data in of_seed.values() if data in by_data] for data in every_data]
+    yield from (rows for rows in samples if len(rows) > 1)
 
 
 def merge(pipeline: Pipeline) -> None:
