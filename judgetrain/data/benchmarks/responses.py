@@ -5,7 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -75,9 +75,12 @@ class ResponseBenchmark:
                 criteria = rubric.to_row()
             # Ids are left out, and rows are sorted: a file in another order is the same data.
             messages = [[message.role, message.content] for message in response.dialogue.messages]
+            reference = response.dialogue.reference
             votes = sorted(response.votes.items())
-            rows.append(json.dumps([prompt, messages, response.response, response.group, criteria, votes]))
-        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()[:16]
+            rows.append(json.dumps([prompt, messages, response.response, reference, response.group, criteria, votes]))
+        # The same label is another one on another scale.
+        scales = [[name, asdict(scale)] for name, scale in sorted(self.scales.items())]
+        return hashlib.sha256(json.dumps([scales, sorted(rows)]).encode()).hexdigest()[:16]
 
 
 def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from judgetrain.data.benchmarks.responses import ResponseBenchmark, labels_of
 from judgetrain.data.intervals import Resampling
@@ -21,7 +21,7 @@ from judgetrain.evaluate.metrics.ratings import (
     prevalence,
     told_of_labels,
 )
-from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.metrics.rows import MethodKey, read_record
 from judgetrain.judges.base import Score, criterion_key
 
 if TYPE_CHECKING:
@@ -93,6 +93,14 @@ class RatingRow:
         """Return the JSON-ready row, in which metrics stand beside the other columns."""
         row = asdict(self)
         return {**row, **row.pop("metrics")}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the row that :meth:`to_row` wrote; of other versions' files as :func:`read_record` has it."""
+        names = {item.name for item in fields(cls)}
+        metrics = {name: value for name, value in row.items() if name not in names}
+        result: Self = read_record(cls, {**row, "metrics": metrics})
+        return result
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from judgetrain.artifacts.files import named, write_json_atomic, write_text_atom
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.metrics.rating_rows import RatingRow
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, read_record
 from judgetrain.evaluate.report.naming import MEASURED, SEED, flat, natural, run_labels, shared_labels, swept_keys
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown
@@ -35,6 +36,7 @@ class FinishedEvaluation:
     manifest: Mapping[str, Any]
     rows: Sequence[MetricRow]
     paired: Sequence[PairedComparison]
+    ratings: Sequence[RatingRow]
     left_out: Mapping[str, Mapping[str, int]]
     labelled_differently: Mapping[str, int]
     settings: Mapping[str, str]
@@ -51,16 +53,14 @@ class FinishedEvaluation:
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")
         checked(directory)
         contents: dict[str, Any] = {}
-        for name in ("manifest", "metrics", "paired", "summary"):
+        for name in ("manifest", "metrics", "paired", "ratings", "summary"):
             path = directory / f"{name}.json"
             contents[name] = {}
             if path.is_file():
                 contents[name] = json.loads(path.read_text(encoding="utf-8"))
         manifest = contents["manifest"]
-        rows = []
-        for row in contents["metrics"]:
-            # Of older versions' evaluations it is not known whether their data are another's: they stand by themselves.
-            rows.append(MetricRow.from_row({"data": f"{UNKNOWN}:{directory.resolve()}"} | row))
+        # Of older versions' evaluations it is not known whether their data are another's: they stand by themselves.
+        unknown = {"data": f"{UNKNOWN}:{directory.resolve()}"}
         settings: dict[str, str] = {}
         for stage in lineage([directory]):
             settings |= flat(stage["config"] or {})
@@ -69,12 +69,18 @@ class FinishedEvaluation:
         return cls(
             directory=directory,
             manifest=manifest,
-            rows=rows,
+            rows=[MetricRow.from_row(unknown | row) for row in contents["metrics"]],
             paired=read_record(tuple[PairedComparison, ...], contents["paired"]),
+            ratings=[RatingRow.from_row(unknown | row) for row in contents["ratings"]],
             left_out=contents["summary"].get("left_out", {}),
             labelled_differently=contents["summary"].get("labelled_differently", {}),
             settings=settings,
         )
+
+    @property
+    def every_row(self) -> Sequence[MetricRow | RatingRow]:
+        """Return the rows of comparisons and of single responses."""
+        return [*self.rows, *self.ratings]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +156,7 @@ class _Merging:
     rows: dict[Hashable, tuple[str, MetricRow]] = field(default_factory=dict)
     """Each with the name that its method has in its run."""
     paired: dict[Hashable, PairedComparison] = field(default_factory=dict)
+    ratings: dict[Hashable, RatingRow] = field(default_factory=dict)
     left_out: dict[str, Mapping[str, int]] = field(default_factory=dict)
     labelled_differently: dict[str, int] = field(default_factory=dict)
     stages: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -159,10 +166,10 @@ class _Merging:
 
     def add(self, run: FinishedEvaluation, label: str) -> None:
         """Add a run under its label."""
-        names = {row.method: row.method for row in run.rows}
+        names = {row.method: row.method for row in run.every_row}
         for method in names.keys() & self.differing:
             names[method] = f"{method} ({label})"
-        title_of = {row.benchmark: self.titles[row.benchmark, row.data] for row in run.rows}
+        title_of = {row.benchmark: self.titles[row.benchmark, row.data] for row in run.every_row}
         self._add_figures(run, label, names, title_of)
         for benchmark, counts in run.left_out.items():
             self.left_out[title_of.get(benchmark, benchmark)] = counts
@@ -177,7 +184,7 @@ class _Merging:
     def _add_figures(
         self, run: FinishedEvaluation, label: str, names: Mapping[str, str], title_of: Mapping[str, str]
     ) -> None:
-        """Add a run's rows and paired differences under the names of its methods and the titles of its benchmarks."""
+        """Add a run's rows, differences and ratings under the names of its methods and the titles of its benchmarks."""
         for row in run.rows:
             named_row = replace(row, benchmark=title_of[row.benchmark], method=names[row.method], run=label)
 
@@ -190,6 +197,10 @@ class _Merging:
             second = MethodKey(names[pair.second.method], pair.second.branches)
             named_pair = replace(pair, benchmark=title, first=first, second=second)
             self.paired.setdefault((title, first, second), named_pair)
+        for rating in run.ratings:
+            named_rating = replace(rating, benchmark=title_of[rating.benchmark], method=names[rating.method])
+            place = (named_rating.benchmark, named_rating.key, rating.criterion)
+            self.ratings.setdefault(place, named_rating)
 
 
 def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str] = ()) -> Report:
@@ -232,6 +243,7 @@ def merged(runs: Sequence[FinishedEvaluation], name: str, methods: Sequence[str]
         seed=only_seed,
         rows=_by_method(merging.rows, runs, methods),
         paired=list(merging.paired.values()),
+        ratings=list(merging.ratings.values()),
         left_out=merging.left_out,
         labelled_differently=merging.labelled_differently,
         lineage=list(merging.stages.values()),
@@ -251,7 +263,7 @@ def benchmark_titles(runs: Sequence[FinishedEvaluation]) -> dict[tuple[str, str 
     """
     runs_of: dict[str, dict[str | None, list[FinishedEvaluation]]] = {}
     for run in runs:
-        for benchmark, data in dict.fromkeys((row.benchmark, row.data) for row in run.rows):
+        for benchmark, data in dict.fromkeys((row.benchmark, row.data) for row in run.every_row):
             runs_of.setdefault(benchmark, {}).setdefault(data, []).append(run)
 
     titles = {}
@@ -308,11 +320,12 @@ def _by_method(
 
 def _differing_methods(runs: Sequence[FinishedEvaluation], titles: Mapping[tuple[str, str | None], str]) -> set[str]:
     """Return the methods whose figures on the same data are not the same in all runs."""
-    figures: dict[tuple[str, Hashable], set[Hashable]] = {}
+    figures: dict[Hashable, set[Hashable]] = {}
     differing = set()
     for run in runs:
-        for row in run.rows:
-            seen = figures.setdefault((titles[row.benchmark, row.data], row.key), set())
+        for row in run.every_row:
+            criterion = row.criterion if isinstance(row, RatingRow) else None
+            seen = figures.setdefault((titles[row.benchmark, row.data], row.key, criterion), set())
             seen.add(json.dumps(_figures(row.to_row()), sort_keys=True))
             if len(seen) > 1:
                 differing.add(row.method)
@@ -381,7 +394,7 @@ def _seeds_of(group: Sequence[FinishedEvaluation], benchmark: str, key: MethodKe
 
 
 def merge(pipeline: Pipeline) -> None:
-    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
+    """Write ``report.html``, ``report.md`` and the files of figures to ``output_dir/reports/NAME``."""
     config = pipeline.config
     name = config.report.name
 
@@ -400,6 +413,8 @@ def merge(pipeline: Pipeline) -> None:
     report = merged(finished, name, [Method.parse(text).name for text in config.evaluate.methods])
     target = output / "reports" / name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
+    if report.ratings:
+        write_json_atomic(target / "ratings.json", [row.to_row() for row in report.ratings])
     write_json_atomic(target / "paired.json", [asdict(row) for row in report.paired])
     write_json_atomic(target / "summary.json", report.summary())
     write_text_atomic(target / "report.md", markdown(report))

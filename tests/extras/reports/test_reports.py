@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,21 @@ from typing import Any
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.benchmarks.responses import ResponseBenchmark
 from judgetrain.data.intervals import Resampling
+from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.rating_rows import Measuring
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.naming import run_labels
+from judgetrain.evaluate.runners.responses import ScoreResult
 from judgetrain.extras.reports.config import ReportConfig
 from judgetrain.extras.reports.merged import merge
+from judgetrain.judges.base import Score
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
+from judgetrain.schema import Candidates, Dialogue, Message
 from tests.builders.evaluate import answers, benchmark, manifest
 
 
@@ -290,3 +297,72 @@ def test_evaluations_that_did_not_note_their_data_stand_by_themselves(tmp_path: 
     found = figures(tmp_path)
     assert len(found) == 3
     assert {"b (data not noted: old)", "b (data not noted: older)"} < set(found)
+
+
+TWO_LEVELS = Scale((0.0, 1.0), ("fail", "pass"))
+
+
+def responses(passes: Sequence[int], **changes: Any) -> ResponseBenchmark:
+    """Return a benchmark of single responses, of which those with these numbers pass."""
+    labelled = []
+    for place in range(12):
+        dialogue = Dialogue(f"r:{place}", "r", (Message("user", f"query {place}"),))
+        group = Candidates(f"r:{place}", dialogue, ("x",))
+        labelled.append(LabelledResponse(candidates=group, votes={OVERALL: (float(place in passes),)}))
+    fields: dict[str, Any] = {"responses": labelled, "scales": {OVERALL: TWO_LEVELS}} | changes
+    return ResponseBenchmark(name="r", split="test", **fields)
+
+
+def rating(root: Path, mark: str, beta: float, passes: Sequence[int], of: ResponseBenchmark) -> Path:
+    """Return a finished evaluation of a judge that passes these responses."""
+    directory = evaluation(root, mark, beta, 1, 4, benchmark(12))
+    scores = [Score(value=float(place in passes)) for place in range(12)]
+    rows = Measuring(of, "test", [True] * 12, Resampling(20, 1)).rows(
+        [ScoreResult(method="dpo", branches=1, scores=scores, seconds=0.0)]
+    )
+    (directory / "ratings.json").write_text(json.dumps([row.to_row() for row in rows]))
+    return directory
+
+
+def ratings(tmp_path: Path) -> dict[str, dict[str, float]]:
+    """Merge all runs; the agreement on single responses by benchmark, as the report calls it, and by method."""
+    merge(reporting(tmp_path))
+    agreements: dict[str, dict[str, float]] = {}
+    for row in json.loads((tmp_path / "reports" / "all" / "ratings.json").read_text()):
+        agreements.setdefault(row["benchmark"], {})[row["method"]] = row["agreement"]
+    return agreements
+
+
+def test_single_responses_stand_in_the_report_of_several_runs(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    rating(root, "a", 0.1, range(6), responses(range(6)))
+    rating(root, "b", 0.5, range(3), responses(range(6)))
+    expected = {"dpo (beta=0.1)": 1.0, "dpo (beta=0.5)": 0.75, "always pass": 0.5}
+    assert ratings(tmp_path) == {"r": expected}
+    text = (tmp_path / "reports" / "all" / "report.md").read_text()
+    assert "## r (test, single responses, n = 12)" in text and "| dpo (beta=0.5) | 1 | 75.0 (" in text
+
+
+def referring(to: str) -> ResponseBenchmark:
+    """Return a benchmark whose first response is judged beside a reference."""
+    whole = responses(range(6))
+    first, *others = whole.responses
+    group = replace(first.candidates, dialogue=replace(first.dialogue, reference=to))
+    return replace(whole, responses=[replace(first, candidates=group), *others])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        responses(range(7)),
+        responses(range(6), scales={OVERALL: Scale((0.0, 0.5, 1.0), ("fail", "half", "pass"))}),
+        referring("y"),
+    ],
+    ids=["label", "scale", "reference"],
+)
+def test_single_responses_with_other_labels_or_references_stand_apart(tmp_path: Path, other: ResponseBenchmark) -> None:
+    root = tmp_path / "artifacts"
+    rating(root, "a", 0.1, range(6), responses(range(6)))
+    rating(root, "b", 0.5, range(6), other)
+    merged_ratings = ratings(tmp_path)
+    assert [len(of_benchmark) for of_benchmark in merged_ratings.values()] == [2, 2]
