@@ -21,6 +21,7 @@ from judgetrain.engines.unknown import unknown_pieces
 from judgetrain.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
 
 WEIGHTS = (".safetensors", ".gguf")
@@ -191,7 +192,7 @@ def check_unquantised(config: ModelConfig, named: str) -> None:
     Raises:
         ConfigError: they are stored quantised; says what to take.
     """
-    model_config = _config_of(config, named)
+    model_config = own_config(config, named)
     quantization = getattr(model_config, "quantization_config", None)
     # Adapters were looked at with their base.
     if quantization is None or _root_of(config) is not config:
@@ -221,7 +222,7 @@ def check_trainable(config: ModelConfig, named: str) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     check_unquantised(config, named)
-    model_config = _config_of(config, named)
+    model_config = own_config(config, named)
     # A model whose code comes with it is looked at when it is loaded.
     if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
@@ -234,7 +235,7 @@ def check_trainable(config: ModelConfig, named: str) -> None:
             f"read again as a causal language model: take another base"
         )
     try:
-        model = _without_weights(model_config)
+        model = without_weights(model_config)
     except EngineError as error:
         raise ConfigError(f"{named}: {error}") from error
     if model is not None and model.base_model is model:
@@ -244,7 +245,7 @@ def check_trainable(config: ModelConfig, named: str) -> None:
         )
 
 
-def _config_of(config: ModelConfig, named: str) -> Any:
+def own_config(config: ModelConfig, named: str) -> Any:
     """Return the configuration of a model, or of the one below adapters; None for GGUF files, which are unpacked.
 
     Raises:
@@ -271,7 +272,7 @@ def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
     Raises:
         EngineError: it is none; says why, and what to do.
     """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
     model_config = load_config(config, path)
     kind = model_config.model_type
@@ -279,6 +280,11 @@ def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
     brings_code = "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {})
     if not is_shipped and not brings_code:
         raise EngineError(f"a model of type {kind!r} is no causal language model")
+    is_seq_to_seq = type(model_config) in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    # By default, as the configuration of a decoder that was taken out says that it has no encoder.
+    if is_seq_to_seq and type(model_config)().is_encoder_decoder:
+        raise EngineError(f"a model of type {kind!r} is an encoder and a decoder, which is no causal language model")
+
     # They make their positions of a mask [rows, columns], where decoding here may hand over another form of it.
     if kind == "bloom" or getattr(model_config, "alibi", False):
         raise EngineError(f"models of type {kind!r} with ALiBi cannot be decoded here; take another base")
@@ -294,10 +300,14 @@ def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
         _check_cache(model_config)
 
 
-def _without_weights(config: Any) -> Any:
+def without_weights(config: Any, dtype: torch.dtype | None = None) -> Any:
     """Return a model without weights; None for one that cannot be made so.
 
     On the device ``meta`` tensors have shapes and no values, so that a model of any size is made in a second.
+
+    Args:
+        config: Transformers' configuration of the model.
+        dtype: of its weights; None: bfloat16.
 
     Raises:
         EngineError: it cannot be made at all; with weights it is made in the same way.
@@ -308,7 +318,7 @@ def _without_weights(config: Any) -> Any:
     try:
         with torch.device("meta"):
             # A copy, as Transformers writes dtype and attention into the configuration that it is given.
-            return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16)
+            return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype or torch.bfloat16)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -330,7 +340,7 @@ def _check_cache(config: Any) -> None:
 
     from judgetrain.engines.cache_keyword import ForgetfulModelError, cache_keyword
 
-    model = _without_weights(config)
+    model = without_weights(config)
     if model is None:
         return
     try:
@@ -341,8 +351,9 @@ def _check_cache(config: Any) -> None:
             f"a model of type {config.model_type!r} leaves the cache empty that it is given: it would forget what it "
             f"has read after every token; take another base"
         ) from error
-    except (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
-        if _needs_values(error):
+    except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # NotImplementedError, as PyTorch raises for what a tensor without values cannot do, is a RuntimeError.
+        if _needs_values(error) or is_out_of_memory(error):
             return
         reason = " ".join(str(error).split())[:200]
         raise EngineError(

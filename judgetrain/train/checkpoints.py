@@ -27,6 +27,7 @@ from judgetrain.artifacts.signals import ENDING, error_of
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
+from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.train.config import COMPLETE, complete, sizes
@@ -382,6 +383,56 @@ def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
             # In float32, since a sum over a vocabulary in bfloat16 would be off by more than is allowed.
             scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
             means.append(float(scores.gather(1, ids[0, 1:, None]).mean()))
+    model.train(was_training)
+    return means
+
+
+def check_loss(model: Any, rows: Sequence[Sequence[int]], allowed: float) -> None:
+    """Check that TRL trains on the log-probabilities that the model gives.
+
+    TRL computes them itself from the hidden states of the model's decoder, with the scales and soft caps that it knows
+    of. A model that does something else between the two would learn by another model's loss, and every figure of the
+    log would be that model's.
+
+    Args:
+        model: with TRL's output layer, before it is trained.
+        rows: token ids.
+        allowed: by how many nats a token two computations may differ, as in :class:`Trained`.
+
+    Raises:
+        TrainingError: it does not, or cannot compute them.
+    """
+    kind = getattr(model.config, "model_type", "")
+    try:
+        by_trl = _logprobs_by_trl(model, rows)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise TrainingError(
+            f"TRL cannot compute the loss of a model of type {kind!r} ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}): take another base"
+        ) from error
+    for own, other in zip(logprobs(model, rows), by_trl, strict=True):
+        most = allowed * max(1.0, min(abs(own), abs(other)))
+        # NaN is not within anything; whether figures are numbers is watched while the model is trained.
+        if math.isfinite(own) and not abs(own - other) <= most:
+            raise TrainingError(
+                f"TRL computes another loss than that of a model of type {kind!r}: of a training row {other:.4f} nats "
+                f"a token, and the model gives {own:.4f} (at most {most:.3g} apart). It does something with its logits "
+                f"that TRL does not know: take another base"
+            )
+
+
+def _logprobs_by_trl(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
+    """Return what :func:`logprobs` does, as TRL's output layer computes it."""
+    was_training = model.training
+    model.eval()
+    means = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row[:LONGEST]], device=next(model.parameters()).device)
+            output = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, fused_lm_head=True)
+            means.append(float(output.log_probs.float().mean()))
     model.train(was_training)
     return means
 

@@ -26,6 +26,7 @@ from judgetrain.train.checkpoints import (
     Progress,
     StopAfterStep,
     Trained,
+    check_loss,
     check_saved,
     finite,
     forget_logs_after,
@@ -192,6 +193,9 @@ def complete(
     trained: Trained | None = None
     with arguments.memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
+        # DeepSpeed's models run once it has them, which is when the first step is taken.
+        if not group.deepspeed:
+            check_loss(trainer.model, job.probes, rounding(trainer.args, trainer.model))
         _train_to_the_end(trainer, job, checkpoints, out)
         # Stage rl evaluates the start too. Where no step was better, the start is what is kept.
         start_is_best = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
@@ -245,6 +249,9 @@ def _probed(trainer: Trainer, job: Job, tokenizer: PreTrainedTokenizerBase) -> T
     allowed = FOUR_BIT
     if not job.config.four_bit:
         allowed = rounding(trainer.args, trainer.model)
+    if current().deepspeed:
+        # Before the first step, where other models are checked, DeepSpeed's did not run yet.
+        check_loss(trainer.model_wrapped, job.probes, allowed)
     probed = logprobs(trainer.model_wrapped, job.probes)
     return Trained(job.start, tokenizer, job.probes, probed, allowed)
 

@@ -329,10 +329,14 @@ def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], 
     # Imported when it is called, since a configuration is composed without TRL or a model at hand.
     def check_here(values: JudgeTrainingSettings) -> None:
         from judgetrain.engines.model_check import check_trainable
+        from judgetrain.train.base_check import check_adapters, check_head
 
         check_trainer(settings.key(), values.train, kind)
         if values.base.path:
-            check_trainable(values.base, f"train.base.path={values.base.path}")
+            named = f"train.base.path={values.base.path}"
+            check_trainable(values.base, named)
+            check_head(values.base, named)
+            check_adapters(values.base, named, values.train, settings.key())
 
     return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **options)
 

@@ -62,6 +62,7 @@ LLAMA4 = (
     | {"num_experts_per_tok": 1, "intermediate_size_mlp": 64, "interleave_moe_layer_step": 1}
     | {"attention_chunk_size": 64}
 )
+OTHER_LOSS = "it does something with its logits that TRL does not know, so that it would learn by another loss"
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,31 @@ KINDS = {
 """What passes through the check, two steps, writing, reading and sampling, by ``model_type``."""
 
 REFUSED = {
+    "bart": Kind(
+        "BART, and other encoders with a decoder",
+        {
+            "d_model": 32,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 64,
+            "encoder_layers": 1,
+            "encoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+        },
+        refusal="an encoder and a decoder, which is no causal",
+        because="its decoder alone is no causal language model",
+    ),
     "gemma3n": Kind(
         "Gemma 3n, with pictures and sound, without the package timm",
         {"text_config": GEMMA3N},
         refusal="pip install .*timm",
         because="its pictures need the package timm; the text model alone (`gemma3n_text`) needs none",
+    ),
+    "granitemoe": Kind(
+        "Granite 3, with experts",
+        TEXT | EXPERTS,
+        refusal="how many experts .*num_experts",
+        because="TRL does not find how many experts it has, and could not balance them",
     ),
     "llama4": Kind(
         "Llama 4, with experts and pictures",
@@ -154,6 +175,21 @@ REFUSED = {
         whole="MllamaForConditionalGeneration",
         refusal="'mllama_text_model', which cannot be read again",
         because="its text model alone cannot be read again as a causal language model",
+    ),
+    "modernbert-decoder": Kind(
+        "Ettin's decoders", TEXT | {"local_attention": 64}, refusal="another loss than that of", because=OTHER_LOSS
+    ),
+    "recurrent_gemma": Kind(
+        "RecurrentGemma",
+        TEXT | {"lru_width": 32, "num_hidden_layers": 3, "attention_window_size": 64},
+        refusal="another loss than that of|fails over two tokens",
+        because=OTHER_LOSS,
+    ),
+    "roberta": Kind(
+        "RoBERTa, BERT and their kin",
+        TEXT | {"is_decoder": True},
+        refusal="another loss than that of",
+        because=OTHER_LOSS,
     ),
 }
 """What is refused as a base before a teacher is paid, by ``model_type``."""

@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import AutoTokenizer
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import config_ends, end_token_ids, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.model_check import check_loadable, check_trainable
-from judgetrain.errors import ConfigError, EngineError
-from tests.builders.architectures import KINDS, PAGE, REFUSED, configuration, page, tiny
+from judgetrain.errors import ConfigError, EngineError, TrainingError
+from judgetrain.train.base_check import check_adapters, check_head
+from judgetrain.train.config import TrainConfig
+from judgetrain.train.stages import INITIAL, InitialSettings
+from tests.builders.architectures import KINDS, PAGE, REFUSED, TEXT, Kind, configuration, page, tiny
 from tests.builders.engines import ask
 from tests.builders.train import config, logged, run_initial, sft_rows, weights
 
@@ -25,6 +29,7 @@ def check_base(base: ModelConfig) -> None:
     """Check a base as a run does before its first stage."""
     check_loadable(base, "train.base.path")
     check_trainable(base, "train.base.path")
+    check_head(base, "train.base.path")
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["whole", "adapters"])
@@ -72,6 +77,52 @@ def test_what_cannot_pass_is_refused_before_anything_is_paid(kind: str, tmp_path
     with pytest.raises(ConfigError, match=rf"^train\.base\.path: .*{REFUSED[kind].refusal}") as refusal:
         check_base(base)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_model_whose_logits_trl_computes_otherwise_is_not_trained(tmp_path: Path) -> None:
+    """What nobody looked at before the run is looked at before its first step."""
+    tiny("modernbert-decoder", tmp_path / "base")
+    settings = config(max_steps=2)
+    settings.train.base.path = str(tmp_path / "base")
+    with pytest.raises(ConfigError, match=r"^train\.base\.path=.*base: TRL computes another loss"):
+        INITIAL.check_here(InitialSettings.of(settings))
+    with pytest.raises(TrainingError, match=r"'modernbert-decoder': of a training row -\d.* and the model gives -\d"):
+        run_initial(tmp_path, settings, sft_rows(12))
+    assert not (tmp_path / "initial" / "train_log.jsonl").exists()
+
+
+def test_a_model_whose_loss_trl_cannot_compute_is_not_trained(tmp_path: Path) -> None:
+    tiny("granitemoe", tmp_path / "base")
+    settings = config(max_steps=2)
+    settings.train.base.path = str(tmp_path / "base")
+    with pytest.raises(TrainingError, match=r"cannot compute the loss of .*'granitemoe' \(AttributeError: .*num_exp"):
+        run_initial(tmp_path, settings, sft_rows(12))
+    # As the refusal before the run advises.
+    content = json.loads((tmp_path / "base" / "config.json").read_text())
+    (tmp_path / "base" / "config.json").write_text(json.dumps(content | {"router_aux_loss_coef": 0.0}))
+    check_base(ModelConfig(path=str(tmp_path / "base")))
+    assert len([row for row in logged(run_initial(tmp_path, settings, sft_rows(12))) if "loss" in row]) == 2
+
+
+def test_adapters_that_peft_does_not_put_on_a_model_are_refused(tmp_path: Path) -> None:
+    sizes = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1, "n_routed_experts": 4}
+    model_config = transformers.NemotronHConfig(**TEXT | sizes | {"layers_block_type": ["mamba", "attention"]})
+    model_config.save_pretrained(tmp_path)
+    base = ModelConfig(path=str(tmp_path))
+    check_adapters(base, "k", TrainConfig(), "train.sft")
+    with pytest.raises(ConfigError, match=r"k: PEFT cannot .*'nemotron_h' .*: set train\.sft\.lora=false"):
+        check_adapters(base, "k", TrainConfig(lora=True), "train.sft")
+
+
+def test_a_configuration_that_does_not_fit_itself_is_refused(tmp_path: Path) -> None:
+    # Of DeepSeek every head has keys of its own: with fewer, attention fails whatever the weights are.
+    sizes = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
+    kind = Kind("", TEXT | sizes | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1})
+    configuration("deepseek_v3", kind).save_pretrained(tmp_path)
+    load_tokenizer(ModelConfig(path=str(WORLD_BASE))).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"'deepseek_v3' fails over two tokens with a cache \(RuntimeError: .*size"):
+        check_loadable(ModelConfig(path=str(tmp_path)), "k")
 
 
 def test_the_text_model_of_one_that_reads_pictures_is_asked(tmp_path: Path) -> None:
