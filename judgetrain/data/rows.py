@@ -449,16 +449,33 @@ class RowReader:
             return None
         if column is not None and not isinstance(column, str):
             self._used_columns.update(_columns_in(column))
-            return _cells(row, column, field)
+            with self._all_missing(row):
+                return _cells(row, column, field)
         if column is not None:
             # All ways in which ``fields`` can name a column: itself, an entry of it, and in braces within a text.
             self._used_columns.update([column, column.partition(".")[0], *_PLACE.findall(column)])
-            return _column(row, column, field)
+            with self._all_missing(row):
+                return _column(row, column, field)
         column = _first_column(row, field)
         if column is None:
             return None
         self._used_columns.add(column)
         return row[column]
+
+    @contextmanager
+    def _all_missing(self, row: Mapping[str, Any]) -> Iterator[None]:
+        """Name all columns of ``fields`` that a row lacks in the RowError for the first of them."""
+        try:
+            yield
+        except RowError as error:
+            missing = []
+            for field, columns in self._source.fields.items():
+                missing += [f"{name!r} (field {field})" for name in _columns_in(columns) if not _has_column(row, name)]
+            if error.reason != "missing_field" or len(missing) < 2:
+                raise
+            raise RowError(
+                error.reason, f"expected the columns {', '.join(missing)}; found {', '.join(map(str, row))}"
+            ) from error
 
     def _optional_text(self, row: Mapping[str, Any], field: str) -> str | None:
         """Return the cell of a field as text (:func:`scalar_text`), or None."""
@@ -471,10 +488,24 @@ class RowReader:
         """Return the text of a field that every row must have."""
         value = self._value(row, field)
         if value is None:
-            raise RowError("missing_field", f"expected text in field {field}, found nothing")
+            where = self._looked_for(row, field)
+            raise RowError("missing_field", f"expected text in field {field}, found nothing{where}")
         if not isinstance(value, str):
             raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
         return value
+
+    def _looked_for(self, row: Mapping[str, Any], field: str) -> str:
+        """Return the end of a message about a field that no column of a row holds; empty where one does."""
+        columns = list(DEFAULT_FIELDS[field])
+        if field == "query":
+            # A list of messages ends with the query.
+            columns += DEFAULT_FIELDS["messages"]
+        if field in self._source.fields or any(_has_column(row, column) for column in columns):
+            return ""
+        return (
+            f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; say "
+            f"'{self._key}.fields={{{field}: COLUMN}}'"
+        )
 
     def _response(self, row: Mapping[str, Any], field: str) -> str:
         """Return the text of a response; a cell that is there and holds nothing is a response without text."""

@@ -107,6 +107,20 @@ def test_a_bad_row_stops_with_its_place_or_is_kept_aside(line: str, reason: str,
     [
         ("", {}, DataError, "the file is empty"),
         ('{"query": "a"}\n', {"fields": {"query": "nope"}}, DataError, "expected the column 'nope'"),
+        (
+            '{"query": "a", "response_a": "b", "response_b": "c"}\n',
+            {"fields": {"query": "q", "response_a": "response_a", "response_b": "b.c", "group": "kind"}},
+            DataError,
+            r"in\.jsonl:1: expected the columns 'q' \(field query\), 'b\.c' \(field response_b\), 'kind' \(field group\)"
+            r"; found query, response_a, response_b",
+        ),
+        (
+            '{"frage": "a", "x": 1}\n',
+            {},
+            DataError,
+            r"field query, found nothing: looked for query, prompt.*messages.*; found frage, x; say '.*query: COLUMN",
+        ),
+        ('{"query": null}\n', {}, DataError, r"field query, found nothing \("),
         ('{"query": "a"}\n', {"fields": {"qury": "a"}}, ConfigError, "unknown field 'qury'"),
         ("query,x\na,b\n\udce4,b\n", {"file": "in.csv"}, DataError, r"in\.csv:3: expected UTF-8 text .* save the file"),
     ],
