@@ -9,16 +9,18 @@ from judgetrain.schema import Comparison, Verdict, mirror
 
 
 @dataclass(frozen=True)
-class Contradiction:
-    """Rows on one pair of responses that have different labels.
+class Repeats:
+    """Rows with a label on one pair of responses.
 
     Args:
         places: of the rows, the first one first.
         votes: of all rows, in the order of the first row's responses.
+        differ: whether the rows have different labels.
     """
 
     places: list[int]
     votes: list[Verdict]
+    differ: bool
 
     @property
     def label(self) -> Verdict | None:
@@ -46,8 +48,8 @@ def pair_of(comparison: Comparison) -> Hashable:
     return dialogue.messages, dialogue.reference, criteria, comparison.group, responses
 
 
-def contradictions(comparisons: Sequence[Comparison], votes: Sequence[Sequence[Verdict]]) -> Iterator[Contradiction]:
-    """Yield the pairs of responses on which rows have different labels, in the order of their first rows.
+def repeats(comparisons: Sequence[Comparison], votes: Sequence[Sequence[Verdict]]) -> Iterator[Repeats]:
+    """Yield the pairs of responses that several rows label, in the order of their first rows.
 
     Args:
         comparisons: of the rows.
@@ -69,6 +71,7 @@ def contradictions(comparisons: Sequence[Comparison], votes: Sequence[Sequence[V
             if is_reversed(comparisons[place]) != is_reversed(comparisons[places[0]]):
                 of_row = [mirror(vote) for vote in of_row]
             in_order.append(of_row)
+
         # Several annotators of one row may differ; a contradiction is between rows.
-        if len({majority(of_row) for of_row in in_order}) > 1:
-            yield Contradiction(places, [vote for of_row in in_order for vote in of_row])
+        differ = len({majority(of_row) for of_row in in_order}) > 1
+        yield Repeats(places, [vote for of_row in in_order for vote in of_row], differ)

@@ -16,8 +16,9 @@ from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Reason, Score, criterion_key, listed
 from judgetrain.judges.settings import unread_hint
+from judgetrain.judging.votes import THEIR_OWN, Labels
 from judgetrain.rubrics import is_above
-from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
+from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -223,7 +224,7 @@ class JudgingCost:
 
 
 def summary_of(
-    rows: Iterable[Mapping[str, Any]], judge: str, cost: JudgingCost, labels: Mapping[str, Verdict | None] | None = None
+    rows: Iterable[Mapping[str, Any]], judge: str, cost: JudgingCost, labels: Labels = THEIR_OWN
 ) -> dict[str, Any]:
     """Return the numbers of rows by verdict, and by the reason where there is none.
 
@@ -238,10 +239,8 @@ def summary_of(
         rows: of ``verdicts.jsonl``.
         judge: the judge's name.
         cost: of all rows.
-        labels: by id those that count in place of the rows' own, where rows on one pair of responses have different
-            ones; None: the row counts as one without a label.
+        labels: those that count in place of the rows' own, where several rows label one pair of responses.
     """
-    labels = labels or {}
     # All verdicts are named, also those that no row has.
     verdicts = Counter[str](dict.fromkeys((*READABLE, "unreadable"), 0))
     failures: Counter[str] = Counter()
@@ -256,7 +255,7 @@ def summary_of(
     for row in rows:
         total += 1
         unreadable.update(row["failures"])
-        label = labels.get(row.get("id", ""), row["label"])
+        label = labels.by_id.get(row.get("id", ""), row["label"])
         if label is not None:
             agreed.append(label == row["verdict"])
             deciding.add(row, label == row["verdict"])
@@ -282,7 +281,7 @@ def summary_of(
         "rows": total,
         "labelled": len(agreed),
         "agreed": sum(agreed),
-        "labelled_differently": len(labels),
+        "labelled_differently": labels.differing,
         **_agreement(agreed, prompts),
         "calls": cost.calls,
         "verdicts": verdicts,

@@ -36,8 +36,8 @@ from judgetrain.judging.rows import (
     verdicts_told,
 )
 from judgetrain.judging.stages import JudgeSettings
-from judgetrain.judging.votes import labels_that_count
-from judgetrain.schema import Candidates, Verdict
+from judgetrain.judging.votes import Labels, labels_that_count
+from judgetrain.schema import Candidates
 
 SHARDS = "judged"
 PAGE = Path(__file__).with_name("templates") / "verdicts.html"
@@ -223,9 +223,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
 
-def _write(
-    judge: str, budget: Budget | None, labels: Mapping[str, Verdict | None], scales: Mapping[str, Scale], out: StageRun
-) -> None:
+def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[str, Scale], out: StageRun) -> None:
     """Write everything that is made of the rows.
 
     Args:

@@ -1,32 +1,53 @@
-"""The labels of a file's rows that count, where several rows label one pair of responses differently."""
+"""The labels of a file's rows that count, where several rows label one pair of responses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from judgetrain.data.votes import Contradiction, contradictions
+from judgetrain.data.votes import Repeats, repeats
 from judgetrain.judging.items import JudgedRow
 from judgetrain.schema import Verdict
 
 
-def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) -> dict[str, Verdict | None]:
-    """Return the labels that count for rows which label a pair of responses differently, by the rows' ids.
+@dataclass(frozen=True)
+class Labels:
+    """The labels of rows that count in place of the rows' own.
 
-    The first of such rows gets the majority of their labels, the others get None, which counts for nothing. Rows that
-    are not named keep their own.
+    Args:
+        by_id: the labels by the rows' ids; None: the row counts as one without a label.
+        differing: the number of rows on pairs of responses that rows label differently.
+    """
+
+    by_id: Mapping[str, Verdict | None] = field(default_factory=dict)
+    differing: int = 0
+
+
+THEIR_OWN = Labels()
+"""Every row's own label counts."""
+
+
+def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) -> Labels:
+    """Return the labels that count where several rows label a pair of responses.
+
+    The first of such rows gets the majority of their labels, the others none. Rows that are not named keep their own.
 
     Args:
         items: all rows.
         say: takes a sentence about such rows, where there are any.
     """
     comparisons = [item.comparison for item in items]
-    contradicted = list(contradictions(comparisons, [_votes_of(item) for item in items]))
+    repeated = list(repeats(comparisons, [_votes_of(item) for item in items]))
     labels: dict[str, Verdict | None] = {}
-    for contradiction in contradicted:
-        ids = [comparisons[place].id for place in contradiction.places]
+    for rows in repeated:
+        ids = [comparisons[place].id for place in rows.places]
         labels |= dict.fromkeys(ids)
-        labels[ids[0]] = contradiction.label
+        labels[ids[0]] = rows.label
+    contradicted = [rows for rows in repeated if rows.differ]
     if contradicted:
         say(_told(contradicted, comparisons[contradicted[0].places[0]].id))
-    return labels
+    alike = [rows for rows in repeated if not rows.differ]
+    if alike:
+        say(_told_alike(alike, comparisons[alike[0].places[0]].id))
+    return Labels(labels, sum(len(rows.places) for rows in contradicted))
 
 
 def _votes_of(item: JudgedRow) -> list[Verdict]:
@@ -36,10 +57,19 @@ def _votes_of(item: JudgedRow) -> list[Verdict]:
     return [item.comparison.label]
 
 
-def _told(contradicted: Sequence[Contradiction], name: str) -> str:
+def _told(contradicted: Sequence[Repeats], name: str) -> str:
     """Return the sentence about pairs of responses that rows label differently; ``name`` is the first one's id."""
-    without_majority = sum(contradiction.label is None for contradiction in contradicted)
+    without_majority = sum(rows.label is None for rows in contradicted)
     return (
         f"{len(contradicted)} pairs of responses stand in several rows with different labels, such as {name} "
         f"({', '.join(contradicted[0].votes)}): of each the majority counts once, and {without_majority} have none"
+    )
+
+
+def _told_alike(repeated: Sequence[Repeats], name: str) -> str:
+    """Return the sentence about pairs of responses that rows label alike; ``name`` is the first one's id."""
+    rows = sum(len(pair.places) for pair in repeated)
+    return (
+        f"{len(repeated)} pairs of responses stand in several rows with the same label, {rows} in all, such as {name}: "
+        "the label of each counts once"
     )

@@ -50,11 +50,13 @@ def loaded(directory: Path, rows: Sequence[Labelled], **source: Any) -> Benchmar
         (["A", "tie"], None, {"repeated": 1, "no_majority": 1}),
         ("ABA", "A", {"repeated": 2}),
         ("BAABB", "B", {"repeated": 4}),
-        ("AA", "A", {}),
+        ("AA", "A", {"repeated": 1}),
+        ("AAA", "A", {"repeated": 2}),
+        ("A", "A", {}),
     ],
 )
 @pytest.mark.parametrize("is_swapped", [False, True])
-def test_a_benchmark_takes_other_labels_of_a_pair_as_votes(
+def test_a_benchmark_takes_labels_of_a_pair_as_votes(
     labels: Sequence[str], expected: str | None, left_out: dict[str, int], is_swapped: bool, tmp_path: Path
 ) -> None:
     rows = [pair(label, swapped=is_swapped and place % 2 == 1) for place, label in enumerate(labels)]
@@ -62,9 +64,7 @@ def test_a_benchmark_takes_other_labels_of_a_pair_as_votes(
     first = benchmark.comparisons[0]
     assert (first.response_a, first.label) == (SHORT, expected)
     assert benchmark.left_out == left_out
-    # Rows that say the same are a benchmark's own, and count as it has them.
-    number = 1 if left_out else len(labels)
-    assert len(benchmark.comparisons) == number + len(OTHERS)
+    assert len(benchmark.comparisons) == 1 + len(OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,8 @@ def test_a_benchmark_of_contradictions_alone_is_refused(tmp_path: Path) -> None:
         ([pair("B"), pair("A"), pair("B", swapped=True)], 4, 4, "1 pairs of responses stand in several rows"),
         ([pair("B"), pair("B", swapped=True), pair("A", swapped=True)], 4, 4, "(B, B, A)"),
         ([pair("B"), pair("A", swapped=True)], 3, 3, "(B, A): of each the majority counts once, and 1 have none"),
-        ([pair("B"), pair("B")], 5, 5, ""),
+        ([pair("B"), pair("B")], 4, 4, "1 pairs of responses stand in several rows with the same label, 2 in all"),
+        ([pair("A"), pair("A", swapped=True), pair("A")], 3, 4, "with the same label, 3 in all, such as rows:"),
         ([pair("B"), pair("A", group="style")], 4, 5, ""),
     ],
 )
@@ -134,7 +135,9 @@ def test_stage_judge_counts_a_pair_once_and_says_so(
     assert [row["label"] for row in read_rows(directory, "verdicts")][: len(rows)] == [row["label"] for row in rows]
     captured = capsys.readouterr()
     words = " ".join((captured.out + captured.err).split())
-    assert (message in words) and (bool(message) == ("with different labels" in words))
+    assert message in words and bool(message) == ("stand in several rows" in words)
+    differing = len(rows) if "with different labels" in words else 0
+    assert summary["labelled_differently"] == differing
 
 
 def trained_on(directory: Path, rows: Sequence[Labelled], **source: Any) -> list[dict[str, Any]]:

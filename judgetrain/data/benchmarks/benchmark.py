@@ -24,7 +24,7 @@ from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
-from judgetrain.data.votes import contradictions
+from judgetrain.data.votes import repeats
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import replied, said, with_empty_end
 from judgetrain.schema import Comparison, Verdict, mirror
@@ -418,22 +418,23 @@ def _add_case(case: VotedComparison, cases: dict[str, VotedComparison], holds_vo
 
 
 def united(cases: Sequence[VotedComparison]) -> list[VotedComparison]:
-    """Return the cases, in which rows that label one pair of responses differently are votes on one comparison.
+    """Return the cases, in which rows that label one pair of responses are votes on one comparison.
 
-    The first of them stands for all. Nobody could agree with each of them, and each would count. What an adapter reads
-    is not united: the figure of a published benchmark is over its own rows.
+    The first of them stands for all: a comparison counts once, however often it stands in a file, and nobody could
+    agree with several labels of it. What an adapter reads is not united: the figure of a published benchmark is over
+    its own rows.
     """
     comparisons = [case.comparison for case in cases]
     votes_of: dict[int, list[Verdict]] = {}
-    repeats: set[int] = set()
-    for contradiction in contradictions(comparisons, [case.votes for case in cases]):
-        first, *others = contradiction.places
-        votes_of[first] = contradiction.votes
-        repeats.update(others)
+    later: set[int] = set()
+    for rows in repeats(comparisons, [case.votes for case in cases]):
+        first, *others = rows.places
+        votes_of[first] = rows.votes
+        later.update(others)
 
     result = []
     for place, case in enumerate(cases):
-        if place not in repeats:
+        if place not in later:
             result.append(replace(case, votes=votes_of.get(place, case.votes)))
     return result
 
@@ -644,7 +645,7 @@ def _counted(kept: Sequence[Comparison], prompts: Mapping[str, str], apart: Sequ
 def _labelled_differently(comparisons: Sequence[Comparison]) -> int:
     """Return how many comparisons are on a pair of responses that others of them label differently."""
     votes = [case_of(comparison).votes for comparison in comparisons]
-    return sum(len(contradiction.places) for contradiction in contradictions(comparisons, votes))
+    return sum(len(rows.places) for rows in repeats(comparisons, votes) if rows.differ)
 
 
 def _world_cases(config: WorldConfig, seed: int) -> list[VotedComparison]:

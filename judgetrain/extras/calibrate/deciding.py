@@ -76,7 +76,7 @@ def choose_thresholds(
 
 def _labelled_pairs(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow]:
     """Return the rows of pairs that can be judged and have a label that counts, with it."""
-    counting = labels_that_count(items, lambda line: out.log(f"calibrate: {line}"))
+    counting = labels_that_count(items, lambda line: out.log(f"calibrate: {line}")).by_id
     labelled = []
     for item in items:
         label = counting.get(item.comparison.id, item.comparison.label)

@@ -49,7 +49,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if any(item.votes for item in items):
         _run_on_responses(items, settings, inputs, out)
         return
-    labelled = with_labels(items, labels_that_count(items, say))
+    labelled = with_labels(items, labels_that_count(items, say).by_id)
     if not labelled:
         raise DataError(
             f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with fields"
