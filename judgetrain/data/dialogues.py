@@ -12,6 +12,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
@@ -38,6 +39,8 @@ HINTS = {
     "duplicate": "the rows repeat one another: look at dialogues.sources[].fields",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
     "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
+    # Of other rows that cannot be read.
+    "": "look at rejects.jsonl, and name the columns in dialogues.sources[].fields",
 }
 """What to change where no dialogue is left, by the reason that dropped them."""
 
@@ -81,7 +84,12 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
             f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
         )
-    _tell_large_losses(outputs.examples, total, out.log)
+    losses = outputs.losses
+    for reason, example in outputs.rejects.examples.items():
+        losses.examples[f"{REJECTED}{reason}"] = example
+    losses.update({name: count for name, count in total.items() if name.startswith(REJECTED)})
+    for sentence in losses.told(total.total(), HINTS):
+        out.log(f"dialogues: {sentence}")
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
         raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
@@ -269,8 +277,8 @@ class _Outputs:
     keep_comparison: Callable[[Mapping[str, Any]], None]
     keep_contaminated: Callable[[Mapping[str, Any]], None]
     rejects: Rejects
-    examples: dict[str, Dialogue] = field(default_factory=dict)
-    """The first dialogue that each reason dropped."""
+    losses: Losses = field(default_factory=Losses)
+    """The dialogues that were dropped."""
 
     def add(self, item: Item) -> str:
         """Write an item to the file where it belongs, if any, and return ``kept`` or why it is not kept."""
@@ -281,34 +289,10 @@ class _Outputs:
             if comparison is not None:
                 self.keep_comparison(comparison.to_row())
             return outcome
-        # One example of each reason is enough to see whether the loss is meant.
-        self.examples.setdefault(outcome, dialogue)
+        self.losses.lose(outcome, f"{dialogue.id} ({' '.join(dialogue.query.split())[:80]!r})")
         if match is not None:
             self.keep_contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
         return outcome
-
-
-LARGE = 0.2
-"""The share of all dialogues above which a reason that drops them is told, with an example."""
-
-
-def _tell_large_losses(
-    examples: Mapping[str, Dialogue], total: Mapping[str, int], say: Callable[[str], object]
-) -> None:
-    """Print a line for each reason that dropped more than :data:`LARGE` of the dialogues.
-
-    Args:
-        examples: a dropped dialogue by reason.
-        total: the number of dialogues by outcome.
-        say: prints a line.
-    """
-    number = sum(total.values())
-    for reason, dialogue in examples.items():
-        if total[reason] > LARGE * number:
-            say(
-                f"dialogues: {total[reason]:,} of {number:,} are left out as {reason}, such as {dialogue.id} "
-                f"({' '.join(dialogue.query.split())[:80]!r}): {HINTS[reason]}"
-            )
 
 
 def _is_pair_of_rated(item: Item) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from judgetrain.artifacts.executor import Work
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.stages import ResponsesSettings
@@ -50,7 +51,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         DataError: no comparison is left; says why, and what to change.
     """
     sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
-    dropped: Counter[str] = Counter()
+    dropped = Losses()
     models = settings.responses.models
     answers: dict[str, dict[str, str]] = {}
     if models:
@@ -79,9 +80,15 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     # After pairs are made: what is too long for a judge is a prompt with both responses.
     limit = settings.responses.max_chars
     if limit:
-        fitting = [comparison for comparison in comparisons if comparison.characters <= limit]
-        dropped["too_long"] += len(comparisons) - len(fitting)
+        fitting = []
+        for comparison in comparisons:
+            if comparison.characters <= limit:
+                fitting.append(comparison)
+            else:
+                dropped.lose("too_long", comparison.id)
         comparisons = fitting
+    for sentence in dropped.told(len(comparisons) + dropped.total(), HINTS):
+        out.log(f"responses: {sentence}")
     if not comparisons:
         reasons = causes(dropped, HINTS, "")
         raise DataError(f"no comparison could be made of {len(sample)} dialogues: {reasons}")
@@ -227,7 +234,7 @@ def _good_answers(sample: Sequence[Dialogue], dialogues: Path) -> tuple[dict[str
     return answers, labelled
 
 
-def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Counter[str]) -> Iterator[Comparison]:
+def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Losses) -> Iterator[Comparison]:
     """Yield one comparison a dialogue: the answers of two models, drawn at random, in random order.
 
     The draw depends on the seed and the dialogue's id alone.
@@ -242,7 +249,7 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Co
         # Sorted, so that the draw does not depend on the order of the configuration.
         models = sorted(model for model, texts in responses.items() if texts.get(dialogue.id, "").strip())
         if len(models) < 2:
-            dropped["empty_response"] += 1
+            dropped.lose("empty_response", dialogue.id)
             continue
         # A generator a dialogue: its pair is the same whatever other dialogues there are.
         rng = random.Random(derive_seed(seed, dialogue.id))
@@ -251,7 +258,7 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Co
         response_b = responses[model_b][dialogue.id].strip()
         # Nothing is to be learned from a choice between equals.
         if response_a == response_b:
-            dropped["identical_responses"] += 1
+            dropped.lose("identical_responses", dialogue.id)
             continue
         yield Comparison(
             id=dialogue.id,
@@ -265,7 +272,7 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Co
         )
 
 
-def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iterator[Comparison]:
+def _existing(directory: Path, sampled: set[str], dropped: Losses) -> Iterator[Comparison]:
     """Yield the comparisons of stage dialogues whose dialogue is sampled and whose responses can be compared.
 
     Args:
@@ -284,13 +291,13 @@ def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iter
         # A rated response stands alone: its empty second side is no answer.
         lacks_b = not response_b and not comparison.alone
         if not response_a or lacks_b:
-            dropped["empty_response"] += 1
+            dropped.lose("empty_response", comparison.id)
         elif response_a == response_b:
-            dropped["identical_responses"] += 1
+            dropped.lose("identical_responses", comparison.id)
         else:
             yield comparison
-    if without_responses:
-        dropped["no_responses"] += len(without_responses)
+    for dialogue_id in sorted(without_responses):
+        dropped.lose("no_responses", dialogue_id)
 
 
 MOST_ERRORS = 3

@@ -561,6 +561,8 @@ class Rejects:
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
     keep: Callable[[Mapping[str, Any]], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """Where the first row of each reason stands, and what was expected there."""
 
     def add(self, place: str, reason: str, message: str, raw: str, name: str | None = None) -> None:
         """Count a row and keep it aside.
@@ -579,6 +581,7 @@ class Rejects:
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
+        self.examples.setdefault(reason, f"{place} ({message})")
         if self.keep is not None:
             rejected = {"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]}
             if name is not None:

@@ -12,6 +12,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.responses import ResponseBenchmark
@@ -70,6 +71,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     for benchmark in benchmarks:
         # Noted in the manifest, where it is seen without opening the report.
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
+        _tell_losses(benchmark, len(benchmark.comparisons), out)
         if benchmark.labelled_differently:
             out.note(f"labelled_differently:{benchmark.name}", benchmark.labelled_differently)
             out.log(
@@ -78,6 +80,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
             )
     for responses in settings.responses:
         out.note(f"left_out:{responses.name}", responses.left_out)
+        _tell_losses(responses, len(responses.responses), out)
     made_from = lineage(inputs.values())
     outcomes = _Outcomes(further=further)
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
@@ -96,6 +99,27 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 for name, result in score_responses(method, replace(part, benchmarks=asked)):
                     outcomes.scored.setdefault(name, []).append(result)
     _write(evaluation, outcomes, made_from, _links(evaluation, derived))
+
+
+LEFT_OUT = {
+    "too_long": "raise evaluate.benchmarks[].max_chars",
+    "no_label": "name their column with evaluate.benchmarks[].source.fields={label: COLUMN}",
+    "no_majority": "their votes tie; give rows with a majority",
+    "repeated": "rows on one pair of responses are votes on it, and count once",
+    "same_response": "rows on one response are votes on it, and count once",
+}
+"""What is said where a large part of a benchmark is left out, by reason."""
+
+
+def _tell_losses(benchmark: Benchmark | ResponseBenchmark, kept: int, out: StageRun) -> None:
+    """Print a line for each reason that left a large part of a benchmark out; ``kept`` of its rows are asked about."""
+    # A limit is asked for, and whoever sets one knows.
+    counts = {reason: count for reason, count in benchmark.left_out.items() if reason != "over_limit"}
+    losses = Losses(counts, benchmark.left_out_examples)
+    # Rows without a label are asked about, and count in no figure.
+    number = kept + sum(count for reason, count in counts.items() if reason not in ("no_label", "no_majority"))
+    for sentence in losses.told(number, LEFT_OUT, "rows"):
+        out.log(f"evaluate: {benchmark.name}: {sentence}")
 
 
 def _links(evaluation: Evaluation, derived: Sequence[Further]) -> dict[str, list[Link]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
@@ -28,6 +29,7 @@ from judgetrain.judging.rows import (
     Row,
     agreement_told,
     dropped,
+    reason_of,
     row_of,
     score_rows,
     scores_told,
@@ -93,6 +95,12 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
             yield f"its judge.json asks otherwise than this command; to do as it says, add {' '.join(different)}"
     if settings.criteria_file and method.most and settings.judge and settings.judge.rubric == "only":
         yield f"by every criterion of {settings.criteria_file}; @{method.most} counts its own"
+
+    losses = Losses()
+    for item in items:
+        if item.failure is not None:
+            losses.lose(reason_of(item.failure), item.failure)
+    yield from losses.told(len(items), {}, "rows")
 
     empty = 0
     for item in items:

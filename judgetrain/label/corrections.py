@@ -1,9 +1,9 @@
 """Supervised examples of corrections: rows as stage correct writes them (``label.corrections``)."""
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import BenchmarkQueries
@@ -14,12 +14,17 @@ from judgetrain.label.examples import sft_row
 from judgetrain.schema import Comparison
 
 KEY = "label.corrections"
+LEFT_OUT = {
+    "not_corrected": "the judge wrote no correction of them: look at the counts of stage correct",
+    "contaminated": "they hold the benchmarks' queries: give others, or set dialogues.decontaminate=[]",
+}
+"""What to change where a large part of the rows is left out, by reason."""
 COLUMNS = ("response", "judgment", "corrected")
 
 
 def correction_rows(
     source: SourceConfig, prompts: PromptSet, queries: BenchmarkQueries | None = None
-) -> tuple[list[dict[str, Any]], Counter[str]]:
+) -> tuple[list[dict[str, Any]], Losses]:
     """Return supervised examples of level ``correction``, and how many rows were left out, by reason.
 
     The prompt is the one that stage correct asks with. Rows have a query (or messages) and the columns response,
@@ -34,7 +39,7 @@ def correction_rows(
         DataError: a row lacks one of the columns; names file and line.
     """
     reader = RowReader(replace(source, name=source.name or "corrections"), key=KEY)
-    left_out = Counter[str]()
+    left_out = Losses()
 
     def take(row: Any, number: int) -> list[dict[str, Any]]:
         """Return the example of a row, or none of a row that is left out."""
@@ -47,10 +52,10 @@ def correction_rows(
         corrected = texts.pop("corrected", "")
         if corrected is None:
             # Stage correct writes null where the judge wrote no correction.
-            left_out["not_corrected"] += 1
+            left_out.lose("not_corrected", dialogue.id)
             return []
         if queries is not None and queries.matches(dialogue):
-            left_out["contaminated"] += 1
+            left_out.lose("contaminated", dialogue.id)
             return []
         # A row may lack the column altogether.
         required = {"response": None, **texts, "corrected": corrected}

@@ -18,10 +18,10 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.corrections import correction_rows
+from judgetrain.label.corrections import LEFT_OUT, correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import External, external_labels
-from judgetrain.label.labels import Label, by_rating, given_label
+from judgetrain.label.labels import HINTS, Label, by_rating, given_label
 from judgetrain.label.pairs import Evidence, Preferences
 from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings, load_external_prompts
@@ -171,6 +171,8 @@ def _corrections(settings: LabelSettings, out: StageRun) -> list[Row]:
         queries = named_queries(settings.dialogues)
     examples, left_out = correction_rows(settings.label.corrections, prompts, queries)
     out.count(dropped={f"corrections:{reason}": number for reason, number in left_out.items()})
+    for sentence in left_out.told(len(examples) + left_out.total(), LEFT_OUT, "corrections"):
+        out.log(f"label: {sentence}")
     return examples
 
 
@@ -206,4 +208,6 @@ def _report(data: TrainingData, corrections: list[Row], out: StageRun) -> None:
     out.note("yield", table)
     by_level = ", ".join(f"{number:,} {level}" for level, number in table["pairs"].items())
     out.log(f"label: preference pairs: {by_level or 'none'}")
+    for sentence in data.unlabelled.told(data.trees.total(), HINTS, "trees"):
+        out.log(f"label: {sentence}")
     out.count(dropped=data.unlabelled)

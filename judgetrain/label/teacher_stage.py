@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.executor import Work
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.cells import RowError
@@ -35,6 +36,7 @@ from judgetrain.judges.trees.schema import (
     shard_of,
 )
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
+from judgetrain.label.corrections import LEFT_OUT
 from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.labels import HINTS, KnownLabels, each_in, judged
 from judgetrain.label.stages import TeacherSettings
@@ -290,13 +292,21 @@ def _read_written(
     written = list(read_evaluations(settings.teacher.evaluations))
     trees = written
     queries = named_queries(settings.dialogues) if settings.dialogues else None
+    losses = Losses()
     if queries is not None:
-        trees = [tree for tree in written if not queries.matches(tree.comparison.dialogue)]
+        trees = []
+        for tree in written:
+            if queries.matches(tree.comparison.dialogue):
+                losses.lose("contaminated", tree.comparison.id)
+            else:
+                trees.append(tree)
+    for sentence in losses.told(len(written), LEFT_OUT, "evaluations"):
+        out.log(f"teacher: {sentence}")
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = Counter[str]()
     for tree in trees:
         failures.update(tree.failures)
-    out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
+    out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": losses["contaminated"]})
     if not trees:
         raise DataError(
             f"teacher.evaluations={settings.teacher.evaluations}: all {len(written)} hold a benchmark's query; give "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import DiskList
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
@@ -73,6 +74,8 @@ class TrainingData:
         self.divided: dict[str, int] = {}
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
         self.trees: Counter[str] = Counter()
+        self.unlabelled = Losses()
+        """The trees that have no label."""
         self.branches: Counter[str] = Counter()
         self._truth: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -91,6 +94,8 @@ class TrainingData:
         self._failures.update(tree.failures)
         self.labels.append(self._label_row(tree, label, ensemble))
         self.trees[label.reason or f"label_{label.verdict}"] += 1
+        if label.reason:
+            self.unlabelled.lose(label.reason, tree.comparison.id)
         for branch in branches.values():
             self.branches[self._pruning_reason(branch, label)] += 1
         if label.verdict is None:
@@ -276,12 +281,3 @@ class TrainingData:
         if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
             return f"{message}, {lost['unreadable']} branches are unreadable: {judging}"
         return f"{message}, branches that were lost: {causes(lost, HINTS, 'grow more trees, or more branches')}"
-
-    @property
-    def unlabelled(self) -> Counter[str]:
-        """Return how many trees have no label, by reason."""
-        unlabelled = Counter[str]()
-        for reason, number in self.trees.items():
-            if not reason.startswith("label_"):
-                unlabelled[reason] = number
-        return unlabelled

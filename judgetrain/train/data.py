@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import Rows, read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, token_ids
@@ -124,6 +125,8 @@ class Examples:
     renders nothing, so that they would carry no loss."""
     remarks: tuple[str, ...] = ()
     """Sentences for the log on what is trained beyond what the chat template writes."""
+    losses: tuple[str, ...] = ()
+    """Sentences for the log on what left out a large part of the rows."""
     pairs: Sequence[tuple[int, int, bool]] = ()
     """Judgments of the two responses of a comparison: the rows of the better one's and of the worse one's, and whether
     both are as good."""
@@ -300,7 +303,8 @@ def fitting(
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     fitting_rows = _FittingRows(renderer, max_length)
     data = table(fitting_rows.columns(rows), place)
-    dropped = fitting_rows.dropped
+    losses = fitting_rows.losses
+    dropped = {reason: losses[reason] for reason in HINTS}
     if not fitting_rows.lengths:
         # Rows may be lost for both reasons; a length is what a setting can change.
         if dropped["too_long"]:
@@ -319,8 +323,17 @@ def fitting(
         lengths=fitting_rows.lengths,
         dropped=dropped,
         remarks=(*fitting_rows.renderer.remarks, *filter(None, [unknown])),
+        losses=(*losses.told(len(rows), HINTS, what),),
         pairs=fitting_rows.pairs(),
     )
+
+
+HINTS = {
+    "too_long": "raise train.*.max_length, at most to the model's own context, or leave out long dialogues with "
+    "dialogues.max_query_chars",
+    "all_masked": "the chat template renders nothing for their assistant's turn: give the model one that does",
+}
+"""What to change where a large part of the rows is left out, by reason."""
 
 
 class _FittingRows:
@@ -330,7 +343,7 @@ class _FittingRows:
         self.renderer = renderer
         self.lengths = array("i")
         """Tokens of each row that fits."""
-        self.dropped = {"too_long": 0, "all_masked": 0}
+        self.losses = Losses()
         self._max_length = max_length
         self._checked = Counter[str]()
         """Rows of each level whose answers were read back."""
@@ -346,12 +359,12 @@ class _FittingRows:
             tokens = _tokens(clean, self.renderer)
             # The loss is computed on what is left after the prompt.
             if tokens is None:
-                self.dropped["all_masked"] += 1
+                self.losses.lose("all_masked", str(row.get("comparison_id", "")))
                 continue
             columns = _columns(tokens)
             tokens_read = length(columns)
             if tokens_read > self._max_length:
-                self.dropped["too_long"] += 1
+                self.losses.lose("too_long", str(row.get("comparison_id", "")))
                 continue
             self._check(clean, tokens, row.get("level", ""))
             # Only judgments of single responses say how far their response is ahead.

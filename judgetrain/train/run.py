@@ -124,7 +124,7 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
 
     # The other processes get the table's file and the lengths.
     examples = current().decide(lambda: _tokenised(job, tokenizer, out))
-    for remark in examples.remarks:
+    for remark in (*examples.remarks, *examples.losses):
         out.log(f"{out.stage}: {remark}")
     configured_passes = job.config.num_train_epochs
     job = replace(job, config=lasting(job.config, len(examples)), probes=_probes(examples))
@@ -388,6 +388,8 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
+    for sentence in examples.losses:
+        out.log(f"{out.stage}: {sentence}")
     out.note("heldout", {"examples": len(examples), **examples.dropped})
     if job.reference:
         examples = with_reference(examples, job.reference, "heldout")

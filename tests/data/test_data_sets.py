@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, catalogue, described
@@ -144,7 +144,7 @@ def test_rubrics_of_prompts_reach_the_comparisons_of_their_answers(tmp_path: Pat
         source = DialogueSourceConfig(name="src", dataset=dataset, path=str(tmp_path / "in.jsonl"))
         _, dialogues = run(tmp_path, source)
         answers = {model: {d.id: f"{model} answers" for d in dialogues} for model in ("m", "n")}
-        comparison = next(pair(dialogues, answers, 1, Counter()))
+        comparison = next(pair(dialogues, answers, 1, Losses()))
         assert comparison.rubric is not None and comparison.dialogue.rubric is None
         assert [(c.text, c.weight) for c in comparison.rubric.criteria] == expected[name]
         scored = RowReader(source if dataset is None else described(source, "key")).candidates(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses
@@ -31,18 +32,18 @@ DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)
 
 def test_pairs_are_of_different_models_in_random_order_and_independent_of_company() -> None:
     responses = {m: {d.id: f"{m} {d.id}" for d in DIALOGUES} for m in ("x", "y", "z")}
-    pairs = list(pair(DIALOGUES, responses, 5, Counter()))
+    pairs = list(pair(DIALOGUES, responses, 5, Losses()))
     assert len(pairs) == 200
     assert all(c.model_a != c.model_b and c.response_a.startswith(c.model_a) for c in pairs)
     seen = Counter((c.model_a, c.model_b) for c in pairs)
     assert len(seen) == 6
     assert min(seen.values()) > 15
-    assert list(pair(DIALOGUES[50:60], responses, 5, Counter())) == pairs[50:60]
+    assert list(pair(DIALOGUES[50:60], responses, 5, Losses())) == pairs[50:60]
 
 
 def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
     responses = {"x": {"d0": "same", "d1": "a", "d2": " "}, "y": {"d0": "same ", "d1": "b", "d2": "c"}}
-    dropped: Counter[str] = Counter()
+    dropped = Losses()
     assert [c.id for c in pair(DIALOGUES[:3], responses, 0, dropped)] == ["d1"]
     assert dropped == {"identical_responses": 1, "empty_response": 1}
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
@@ -476,6 +477,7 @@ class Benchmark:
         split: of the source.
         comparisons: with their labels; None where the votes have no majority, which metrics leave out.
         left_out: the number of comparisons that are not in it, by reason.
+        left_out_examples: the id of one of them, by reason.
         prompts: the prompt of a comparison, by its id; empty where the rows do not say.
         domains: the coarse group of a group; may be empty.
         counted: the prompt of each comparison, by its id, where the published figure counts prompts whose pairs are all
@@ -488,6 +490,7 @@ class Benchmark:
     split: str
     comparisons: list[Comparison]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out_examples: Mapping[str, str] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, str] = field(default_factory=dict)
@@ -553,7 +556,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         cases = _world_cases(world.of_source(world_config, source), seed)
     else:
         cases = read_cases(benchmark, key)
-    number_read = len(cases)
+    ids = [case.comparison.id for case in cases]
 
     # Rows on one pair become votes on it. A published benchmark keeps its rows, over which its figure is.
     if not source.adapter:
@@ -572,7 +575,8 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         drawn_whole = prompts
     kept, left_out = _within_limits(comparisons, benchmark, seed, drawn_whole)
 
-    left_out["repeated"] = number_read - len(cases)
+    united_ids = {case.comparison.id for case in cases}
+    left_out.lose_all("repeated", (name for name in ids if name not in united_ids))
     _count_unlabelled(kept, left_out, benchmark, key)
 
     counted = {}
@@ -585,7 +589,8 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         name=benchmark.name,
         split={"world": "heldout", "hub": source.split}.get(source.type, "test"),
         comparisons=kept,
-        left_out={reason: count for reason, count in left_out.items() if count},
+        left_out=dict(left_out),
+        left_out_examples=left_out.examples,
         prompts=prompts,
         domains=_domains(source, comparisons),
         counted=counted,
@@ -594,7 +599,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
 
 
 def _count_unlabelled(
-    kept: Sequence[Comparison], left_out: dict[str, int], benchmark: BenchmarkConfig, key: str
+    kept: Sequence[Comparison], left_out: Losses, benchmark: BenchmarkConfig, key: str
 ) -> None:
     """Count comparisons without a label among those left out (DataError: all are).
 
@@ -602,20 +607,20 @@ def _count_unlabelled(
 
     Args:
         kept: the comparisons that are evaluated.
-        left_out: the number of comparisons by reason, to which these are added.
+        left_out: the comparisons that are left out, by reason, to which these are added.
         benchmark: the rows.
         key: the configuration key of the benchmark, for the message.
     """
-    unlabelled = sum(comparison.label is None for comparison in kept)
+    unlabelled = [comparison.id for comparison in kept if comparison.label is None]
     reason_unlabelled = "no_majority"
     if benchmark.unlabelled:
         reason_unlabelled = "no_label"
-    left_out[reason_unlabelled] = unlabelled
-    if unlabelled < len(kept):
+    number_read = len(kept) + left_out.total()
+    left_out.lose_all(reason_unlabelled, unlabelled)
+    if len(unlabelled) < len(kept):
         return
 
-    number_read = len(kept) + sum(left_out.values()) - unlabelled
-    counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+    counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
     raise DataError(
         f"{key}: no comparison with a label is left of {number_read} ({counts}); "
         f"look at max_chars={benchmark.max_chars}, where={dict(benchmark.where)} and part={list(benchmark.part)}"
@@ -659,8 +664,8 @@ def _world_cases(config: WorldConfig, seed: int) -> list[VotedComparison]:
 
 def _within_limits(
     comparisons: list[Comparison], benchmark: BenchmarkConfig, seed: int, prompts: Mapping[str, str]
-) -> tuple[list[Comparison], dict[str, int]]:
-    """Return the comparisons within ``max_chars``, ``limit`` of them drawn by the seed, and counts of the others.
+) -> tuple[list[Comparison], Losses]:
+    """Return the comparisons within ``max_chars``, ``limit`` of them drawn by the seed, and the others.
 
     Args:
         comparisons: of the benchmark.
@@ -668,10 +673,13 @@ def _within_limits(
         seed: of the draw.
         prompts: of the comparisons by their ids, where prompts are drawn whole; empty: comparisons are drawn.
     """
-    kept = comparisons
-    if benchmark.max_chars is not None:
-        kept = [comparison for comparison in comparisons if comparison.characters <= benchmark.max_chars]
-    left_out = {"too_long": len(comparisons) - len(kept)}
+    left_out = Losses()
+    kept = []
+    for comparison in comparisons:
+        if benchmark.max_chars is None or comparison.characters <= benchmark.max_chars:
+            kept.append(comparison)
+        else:
+            left_out.lose("too_long", comparison.id)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         # The first rows would be of a few groups alone: benchmarks are often sorted by group.
         rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import random
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, adapter_of, selected, source_of
 from judgetrain.data.cells import RowError
@@ -34,6 +34,7 @@ class ResponseBenchmark:
         scales: of the labels, by criterion; those of responses as a whole under
             :data:`~judgetrain.data.labelled.OVERALL`.
         left_out: the number of rows that are not in it, by reason.
+        left_out_examples: the id of one of them, by reason.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ResponseBenchmark:
     responses: list[LabelledResponse]
     scales: Mapping[str, Scale]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out_examples: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def prompts(self) -> list[str]:
@@ -180,11 +182,13 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     key = f"evaluate.benchmarks[{index}]"
     source = source_of(benchmark)
     responses, scales, repeats = read_responses(benchmark, key)
-    left_out = Counter({"same_response": repeats})
-    kept = responses
-    if benchmark.max_chars is not None:
-        kept = [response for response in responses if response.characters <= benchmark.max_chars]
-        left_out["too_long"] = len(responses) - len(kept)
+    left_out = Losses({"same_response": repeats})
+    kept = []
+    for response in responses:
+        if benchmark.max_chars is None or response.characters <= benchmark.max_chars:
+            kept.append(response)
+        else:
+            left_out.lose("too_long", response.id)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
         rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))
@@ -197,7 +201,7 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
             f"{key}: {len(without_label)} of {len(kept)} rows have no label, such as {without_label[0].id}; name its "
             "column with source.fields={label: COLUMN}, or set unlabelled=true to leave such rows uncounted"
         )
-    left_out["no_label"] = len(without_label)
+    left_out.lose_all("no_label", (response.id for response in without_label))
     left_out["no_majority"] = len(kept) - len(without_label) - _counted(kept, scales)
     if not _counted(kept, scales):
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
@@ -211,6 +215,7 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
         responses=kept,
         scales=scales,
         left_out={reason: count for reason, count in left_out.items() if count},
+        left_out_examples=left_out.examples,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.executor import Work
+from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.prompt_keys import is_held_out
@@ -47,6 +48,11 @@ Dr. GRPO (arXiv 2503.20783) divides by no completion's length, under which long 
 """
 
 
+NO_LABEL = {
+    "no_label": "a judge that knows more labels more of them (rl.labels, label.source), as do more branches "
+    "(tree.criteria)"
+}
+"""What to change where a large part of the comparisons has no label."""
 SHARD = 100
 """Comparisons that the start labels together; the unit of resume."""
 
@@ -74,12 +80,12 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     else:
         labelled, unlabelled = labelled_comparisons(inputs)
     train, held_out = split_off_holdout(labelled, settings.holdout or 0.0, settings.seed, untaught(inputs))
-    dropped = {}
-    if unlabelled:
-        dropped["no_label"] = unlabelled
-    out.count(in_=unlabelled + len(labelled), out=len(train), dropped=dropped)
+    number = unlabelled.total()
+    for sentence in unlabelled.told(number + len(labelled), NO_LABEL, "comparisons"):
+        out.log(f"{out.stage}: {sentence}")
+    out.count(in_=number + len(labelled), out=len(train), dropped=unlabelled)
     if not train:
-        raise TrainingError(f"there are no labelled comparisons to train on: {unlabelled} have no label")
+        raise TrainingError(f"there are no labelled comparisons to train on: {number} have no label")
     if config.keep_best and not held_out:
         raise TrainingError("rl.keep_best=true, and no labelled comparison is held out: raise label.holdout")
     with _policy_engine(settings, job, out) as engine:
@@ -127,24 +133,27 @@ def _probes(train: Sequence[Labelled], tokenizer: PreTrainedTokenizerBase) -> li
     return probes
 
 
-def labelled_comparisons(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
-    """Return the labelled comparisons of the trees, and how many have no label."""
+def labelled_comparisons(inputs: Mapping[str, Path]) -> tuple[list[Labelled], Losses]:
+    """Return the labelled comparisons of the trees, and those without a label."""
     from judgetrain.extras.rl.trainer import Labelled
 
     labels = {row["comparison_id"]: row["verdict"] for row in read_rows(inputs["label"], "labels")}
     comparisons = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
     labelled = []
+    unlabelled = Losses()
     for comparison in comparisons:
         verdict = labels.get(comparison.id)
         if verdict is not None:
             labelled.append(Labelled(comparison, verdict))
-    return labelled, len(comparisons) - len(labelled)
+        else:
+            unlabelled.lose("no_label", comparison.id)
+    return labelled, unlabelled
 
 
 def own_labels(
     settings: RlSettings, inputs: Mapping[str, Path], start: ModelConfig, out: StageRun
-) -> tuple[list[Labelled], int]:
-    """Return the comparisons on which both orders say the same, and how many of those asked about are left out.
+) -> tuple[list[Labelled], Losses]:
+    """Return the comparisons on which both orders say the same, and those asked about that are left out.
 
     The start is asked greedily, with :data:`LABEL_BRANCHES`: one branch learns to say what many say. No label of people
     or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or ``max_comparisons`` of
@@ -188,11 +197,14 @@ def own_labels(
         out.sharded("own-labels", comparisons, SHARD, work, "comparisons")
     rows = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
     labelled = []
+    unlabelled = Losses()
     for comparison in comparisons:
         row = rows[comparison.id]
         if row["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]:
             labelled.append(Labelled(comparison, row["verdict_ab"]))
-    return labelled, len(comparisons) - len(labelled)
+        else:
+            unlabelled.lose("no_label", comparison.id)
+    return labelled, unlabelled
 
 
 def drawn_comparisons(
