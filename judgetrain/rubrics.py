@@ -104,18 +104,21 @@ class Criterion:
 
         The levels' own scores count: on a scale of 0, 1 and 10, a judge's 3 is the second level and gives 0.1.
         """
-        worst = self.scale[0].score
-        best = self.scale[-1].score
-        return (self.level(score) - worst) / (best - worst)
+        return share_on(self.scores, score)
 
     def level(self, score: float) -> float:
         """Return a judge's score (1 to 5) on the criterion's own scale, interpolated between its levels."""
-        place = share(score) * (len(self.scale) - 1)
-        # At the highest score the last two levels are the ones around it.
-        below = min(int(place), len(self.scale) - 2)
-        low = self.scale[below].score
-        high = self.scale[below + 1].score
-        return low + (high - low) * (place - below)
+        return level_on(self.scores, score)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The scores of the levels, the worst first."""
+        return tuple(level.score for level in self.scale)
+
+    @property
+    def is_even(self) -> bool:
+        """Return whether levels are evenly spread, so that where a score lies does not depend on the scale."""
+        return all(abs(self.share(level.score) - share(level.score)) <= EQUAL for level in SCALE)
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,25 @@ def criterion_of(row: Mapping[str, Any]) -> Criterion:
     """Return a criterion from a row of :meth:`Rubric.to_row`."""
     scale = tuple(Level(**level) for level in row["scale"])
     return Criterion(**{**row, "scale": scale})
+
+
+def level_on(scale: Sequence[float], score: float) -> float:
+    """Return a judge's score (1 to 5) on a scale, interpolated between its levels.
+
+    Args:
+        scale: the levels' scores, the worst first.
+        score: as the judge wrote it.
+    """
+    place = share(score) * (len(scale) - 1)
+    # At the highest score the last two levels are the ones around it.
+    below = min(int(place), len(scale) - 2)
+    low = scale[below]
+    return low + (scale[below + 1] - low) * (place - below)
+
+
+def share_on(scale: Sequence[float], score: float) -> float:
+    """Return where a judge's score (1 to 5) lies between the worst level of a scale (0) and the best (1)."""
+    return (level_on(scale, score) - scale[0]) / (scale[-1] - scale[0])
 
 
 def share(score: float) -> float:

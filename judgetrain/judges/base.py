@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.deciding import Decision
-from judgetrain.rubrics import Rubric, Source, share
+from judgetrain.rubrics import Rubric, Source, share, share_on
 from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Reference, Verdict
 
 
@@ -99,6 +99,7 @@ class Reason:
         weight: the criterion's.
         source: who wrote the criterion.
         levels: the probabilities of the scores 1 to 5, where one response was judged by them; None elsewhere.
+        scale: the scores of the criterion's own levels, the worst first; None where they are evenly spread.
     """
 
     order: Order
@@ -113,6 +114,7 @@ class Reason:
     weight: float = 1.0
     source: Source = "judge"
     levels: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
 
 
 def criterion_key(name: str) -> str:
@@ -180,8 +182,12 @@ class Score:
         """Return the score by each criterion that could be read, 0 to 1, by the name of :func:`criterion_key`."""
         scores: dict[str, list[float]] = {}
         for reason in self.reasons:
-            if reason.score_a is not None:
-                scores.setdefault(criterion_key(reason.name or reason.criterion), []).append(share(reason.score_a))
+            if reason.score_a is None:
+                continue
+            place = share(reason.score_a)
+            if reason.scale is not None:
+                place = share_on(reason.scale, reason.score_a)
+            scores.setdefault(criterion_key(reason.name or reason.criterion), []).append(place)
         return {name: fmean(of_criterion) for name, of_criterion in scores.items()}
 
     def __str__(self) -> str:

@@ -65,6 +65,7 @@ class TeacherSettings(StageSettings):
     judgment_sampling: SamplingConfig = at("tree.judgment_sampling", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
+    holdout: float = at("label.holdout", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)

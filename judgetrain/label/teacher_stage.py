@@ -15,6 +15,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
+from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
@@ -183,6 +184,22 @@ def _list(item: Any, name: str, place: str, required: bool = True) -> Sequence[A
 LOOKED_AT = 200
 """Comparisons whose prompts are measured before the teacher is asked: they are in a random order."""
 
+
+def all_held_out(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> str:
+    """Return a sentence if stage label will hold out all prompts that trees are about; else nothing.
+
+    Prompts are held out whole, by a draw for each. Of few all may be.
+    """
+    share = settings.holdout
+    if not share or not all(is_held_out(settings.seed, comparison.dialogue, share) for comparison in comparisons):
+        return ""
+    prompts = len({comparison.dialogue.user_texts for comparison in comparisons})
+    return (
+        f"label.holdout={share:g} holds out all {prompts} prompts that trees are about, so that stages sft and dpo "
+        "have nothing to train on: set label.holdout=0 or another seed, or give more prompts"
+    )
+
+
 Writer = Callable[[Sequence[Comparison], Engine, int], list[EvaluationTree]]
 """Writes the evaluations of comparisons with an engine and a seed."""
 
@@ -203,6 +220,9 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(f"teacher: it annotates all {len(taught)} comparisons; trees grow over the same (less: teacher.share)")
+    warning = all_held_out(settings, remaining or comparisons)
+    if warning:
+        out.log(f"teacher: {warning}")
     out.write_rows("remaining", (comparison.to_row() for comparison in remaining or comparisons))
     if not settings.teacher.evaluations:
         # Before the teacher is asked, which may cost money.

@@ -130,6 +130,8 @@ class Examples:
     pairs: Sequence[tuple[int, int, bool]] = ()
     """Judgments of the two responses of a comparison: the rows of the better one's and of the worse one's, and whether
     both are as good."""
+    unpaired: int = 0
+    """The number of judgments of one response without such a pair."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -325,6 +327,7 @@ def fitting(
         remarks=(*fitting_rows.renderer.remarks, *filter(None, [unknown])),
         losses=(*losses.told(len(rows), HINTS, what),),
         pairs=fitting_rows.pairs(),
+        unpaired=fitting_rows.unpaired(),
     )
 
 
@@ -393,6 +396,10 @@ class _FittingRows:
             (minus_ahead, better), (_, worse) = sorted(judgments)
             pairs.append((better, worse, minus_ahead == 0))
         return pairs
+
+    def unpaired(self) -> int:
+        """Return how many judgments are in no pair of :meth:`pairs`."""
+        return sum(len(judgments) for judgments in self._judgments.values() if len(judgments) != 2)
 
 
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:

@@ -75,11 +75,13 @@ def ranked(examples: Examples, tokenizer: PreTrainedTokenizerBase, frame: str) -
     """
     marks = [0] * len(examples)
     pairs = []
+    unpaired = examples.unpaired
     for better, worse, is_tie in examples.pairs:
         # Where the loss reads the expected scores, in both judgments or not at all.
         better_place = _score_place(examples.data[better], tokenizer, frame)
         worse_place = _score_place(examples.data[worse], tokenizer, frame)
         if better_place is None or worse_place is None:
+            unpaired += 2
             continue
         pairs.append((better, worse, is_tie))
         sign = 1
@@ -91,7 +93,7 @@ def ranked(examples: Examples, tokenizer: PreTrainedTokenizerBase, frame: str) -
         raise TrainingError(
             "ranking_weight: no comparison has its responses judged one by one: set tree.reads=one or both"
         )
-    return replace(examples, data=examples.data.add_column(RANK, marks), pairs=pairs)
+    return replace(examples, data=examples.data.add_column(RANK, marks), pairs=pairs, unpaired=unpaired)
 
 
 def _score_place(row: Row, tokenizer: PreTrainedTokenizerBase, frame: str) -> int | None:

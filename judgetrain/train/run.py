@@ -143,6 +143,11 @@ def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) 
     if getattr(job.config, "ranking_weight", 0.0) and job.frames:
         examples = ranked(examples, tokenizer, job.frames["score"])
         out.log(f"{out.stage}: {len(examples.pairs)} pairs of responses are ranked")
+        if examples.unpaired:
+            out.log(
+                f"{out.stage}: {examples.unpaired} judgments of one response are not ranked, since that of the other "
+                f"is missing or too long, or a score cannot be read: {job.key}.ranking_weight acts on the others alone"
+            )
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
     return examples

@@ -269,7 +269,8 @@ class RankingLoss(SFTTrainer):  # type: ignore[misc]
         self.data_collator = with_marks
         marks = self.train_dataset[RANK]
         share_ranked = sum(map(bool, marks)) / len(marks)
-        self._pairs_per_batch = self.args.per_device_train_batch_size * share_ranked / 2
+        # Of few steps no batch may have a pair; their ranking loss is 0, and no mean over nothing.
+        self._pairs_per_batch = self.args.per_device_train_batch_size * share_ranked / 2 or 1.0
         self._levels = levels_of(self.processing_class)
         # TRL's fused output layer makes no logits, so those of the scores are made from the hidden states.
         self._head = Head(self.model.eval())

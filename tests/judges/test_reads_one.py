@@ -249,7 +249,12 @@ def test_an_empty_response_loses_whatever_the_judge_says_and_is_no_failure(reads
 def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> None:
     uneven = {"text": "x", "guideline": "g", "scale": {"bad": 0, "ok": 0.2, "good": 1}}
     branching = judge()
-    assert branching("q", "one two three", criteria=[uneven]).value == pytest.approx(0.2), "3 is the middle level"
+    score = branching("q", "one two three", criteria=[uneven])
+    assert score.value == pytest.approx(0.2), "3 is the middle level"
+    # Labels by criterion are compared with it.
+    assert score.by_criterion == {"x": pytest.approx(0.2)}
+    even = branching("q", "one two three", criteria=[{"text": "x", "guideline": "g", "scale": {"bad": 2, "good": 8}}])
+    assert even.by_criterion == {"x": 0.5} and even.reasons[0].scale is None
     scores = branching.score_all([Candidates.of("q", ["", "a b c d e", " "]), Candidates.of("q", [" "])])
     assert [[s.value for s in score] for score in scores] == [[0.0, 1.0, 0.0], [0.0]]
 

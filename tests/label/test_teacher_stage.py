@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
+from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines import config as engines
@@ -36,6 +38,7 @@ from judgetrain.label.examples import Prompter
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.label.teacher_stage import estimate, read_evaluations
 from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison
 from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
@@ -77,6 +80,19 @@ def test_a_prompt_asks_for_as_many_criteria_as_its_list_has(
         assert len(lines) == expected
         assert row["prompt"][-1]["content"].startswith(f"List {expected} criteria.")
         assert lines == trees[row["comparison_id"]]["criteria_text"].splitlines()[:expected]
+
+
+def test_a_run_whose_prompts_would_all_be_held_out_is_told_before_the_teacher_is_asked() -> None:
+    settings = replace(TeacherSettings.of(teacher_config()), seed=1, holdout=0.5)
+    of_prompt = {name: Comparison.of(name, "x", "y") for name in map(str, range(20))}
+    held_out = [c for c in of_prompt.values() if is_held_out(1, c.dialogue, 0.5)]
+    others = [c for c in of_prompt.values() if c not in held_out]
+    assert held_out and others
+    # As many comparisons on one prompt as there may be.
+    message = teacher_stage.all_held_out(settings, held_out[:1] * 100)
+    assert message.startswith("label.holdout=0.5 holds out all 1 prompts") and "set label.holdout=0" in message
+    assert not teacher_stage.all_held_out(settings, [*held_out, others[0]])
+    assert not teacher_stage.all_held_out(replace(settings, holdout=0.0), held_out)
 
 
 def test_nothing_that_ran_out_of_tokens_is_taught() -> None:

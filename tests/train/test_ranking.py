@@ -71,6 +71,17 @@ def test_the_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
     assert ranking["ranking_accuracy"] == float(decided > 0) and "ranking_loss" not in plain
 
 
+def test_judgments_that_have_no_pair_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = judgments(3, 0)
+    # That of the other response could not be read, and so is no example.
+    # The only batch has no pair.
+    out = run_initial(tmp_path, config(max_steps=1, ranking_weight=0.5), rows[:-1] + sft_rows(2))
+    assert logged(out)[0]["ranking_loss"] == 0 and 0 < logged(out)[0]["loss"] < 20
+    words = " ".join(capsys.readouterr().out.split())
+    assert "2 pairs of responses are ranked" in words
+    assert "1 judgments of one response are not ranked" in words and "train.initial.ranking_weight acts on" in words
+
+
 def test_the_accuracy_is_a_mean_over_pairs(tmp_path: Path) -> None:
     """One of the five micro-batches holds ties alone, and one two pairs that are decided."""
     rows = judgments(10, 4, ties=5, exchanged=2)

@@ -460,6 +460,9 @@ def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
 
 def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNode) -> Reason:
     """Return one branch as a reason of a verdict."""
+    scale = None
+    if not node.criterion.is_even:
+        scale = node.criterion.scores
     return Reason(
         order=judgment.order,
         criterion=node.text,
@@ -473,6 +476,7 @@ def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNod
         weight=node.criterion.weight,
         source=node.criterion.source,
         levels=judgment.levels,
+        scale=scale,
     )
 
 
