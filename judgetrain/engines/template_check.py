@@ -35,6 +35,19 @@ CONVERSATION = (
     {"role": "assistant", "content": "Paris."},
     {"role": "user", "content": "And of Spain?"},
 )
+SYSTEM = {"role": "system", "content": "Answer in one sentence."}
+CONVERSATIONS = (
+    *((CONVERSATION, with_prompt) for with_prompt in (True, False)),
+    # Some templates take a single question alone, and would be seen to refuse only.
+    (CONVERSATION[:1], True),
+    # As criteria are asked for, and as judgments are trained on.
+    ((SYSTEM, *CONVERSATION), True),
+    ((SYSTEM, *CONVERSATION[:2]), False),
+)
+"""The conversations that are rendered, each with whether the beginning of an answer is to stand at its end.
+
+A template may do harm for one form alone, and judges use all of them.
+"""
 
 
 def check_template(template: str, special_tokens: Mapping[str, str], path: str) -> None:
@@ -80,12 +93,11 @@ def _try_template(template: str, special_tokens: Mapping[str, str]) -> str:
 
     # After the imports: what they take is no part of the template's.
     _limit_this_process()
-    # Some templates take a single question alone, and would be seen to refuse only.
-    for messages in (CONVERSATION, CONVERSATION[:1]):
+    for messages, with_prompt in CONVERSATIONS:
         conversation = [dict(message) for message in messages]
         try:
             rendered, _ = render_jinja_template(
-                [conversation], chat_template=template, add_generation_prompt=True, **special_tokens
+                [conversation], chat_template=template, add_generation_prompt=with_prompt, **special_tokens
             )
         except TemplateError:
             # It takes no conversation of this form; with which messages it is used is seen when it is.

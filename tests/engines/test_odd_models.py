@@ -34,6 +34,14 @@ ENDLESS = {
         "{{ ns.text }}",
         r"takes more than|takes longer than",
     ),
+    "gigabytes behind a system message alone": (
+        "{% set n = 1 if messages[0].role != 'system' else 10 ** 10 %}{{ 'a' * n }}{{ messages[-1].content }}",
+        r"takes more than|takes longer than",
+    ),
+    "gigabytes in training alone": (
+        "{% set n = 1 if add_generation_prompt else 10 ** 10 %}{{ 'a' * n }}{{ messages[-1].content }}",
+        r"takes more than|takes longer than",
+    ),
     "loops": (
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "takes longer than 1 s",

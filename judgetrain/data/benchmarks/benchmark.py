@@ -598,9 +598,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     )
 
 
-def _count_unlabelled(
-    kept: Sequence[Comparison], left_out: Losses, benchmark: BenchmarkConfig, key: str
-) -> None:
+def _count_unlabelled(kept: Sequence[Comparison], left_out: Losses, benchmark: BenchmarkConfig, key: str) -> None:
     """Count comparisons without a label among those left out (DataError: all are).
 
     They stay in the benchmark: a judge is asked about them, and metrics leave them out.
