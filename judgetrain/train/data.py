@@ -53,7 +53,7 @@ REMINDED = 8
 
 A judge of the quickstart whose pairs were of lists alone no longer ended 103 of 1,043 judgments; so, it was 1 of 1,013.
 """
-UNEVEN = frozenset({"aot", "aot_unpaired", "apo_down", "bco_pair", "nca_pair", "sppo_hard"})
+UNEVEN = frozenset({"apo_down", "bco_pair", "nca_pair", "sppo_hard"})
 """Losses of TRL under which a pair of equal sides is no example: they move it, or others by it. For instance apo_down
 makes both its sides less likely."""
 _SIDES = ("completion", "chosen", "rejected")

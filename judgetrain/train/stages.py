@@ -171,7 +171,7 @@ REFUSED: Mapping[str, str] = {
 }
 """Why arguments that are likely to be asked for are not among those that are allowed."""
 READ_BY: Mapping[str, tuple[str, frozenset[str]]] = {
-    "label_smoothing": ("loss_type", frozenset(("robust", "exo_pair", "aot", "aot_unpaired"))),
+    "label_smoothing": ("loss_type", frozenset(("robust", "exo_pair"))),
     "discopop_tau": ("loss_type", frozenset(("discopop",))),
     "f_alpha_divergence_coef": ("f_divergence_type", frozenset(("alpha_divergence",))),
 }
@@ -232,6 +232,8 @@ def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
         return
     import trl
 
+    from judgetrain.train.trainer_values import check_values
+
     names = {field.name for field in fields(getattr(trl, kind))}
     for name, value in config.trainer.items():
         if name not in names:
@@ -253,6 +255,7 @@ def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
                     f"{key}.trainer.{name}: is read with {other}={' or '.join(sorted(reading))} alone, and would "
                     f"change nothing here"
                 )
+    check_values(key, config, kind)
 
 
 def _check_initial(settings: InitialSettings) -> None:

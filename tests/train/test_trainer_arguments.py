@@ -1,5 +1,7 @@
 """What ``trainer`` may hold: every argument that is allowed changes what it is for, and nothing else is let in."""
 
+import importlib.util
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,13 @@ import pytest
 import torch
 import trl
 
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.train import stages
 from judgetrain.train.config import DpoConfig, TrainConfig
-from tests.builders.train import config, run_dpo, run_initial, same, sft_rows, weights
+from judgetrain.train.trainer_values import LOSSES, SMOOTHED
+from tests.builders.train import config, logged, run_dpo, run_initial, same, sft_rows, weights
 
 STEPS: dict[str, Any] = {"max_steps": 3, "per_device_train_batch_size": 4}
 CHANGES: dict[str, list[dict[str, Any]]] = {
@@ -32,7 +36,7 @@ SAME = {"dataloader_num_workers": 1, "torch_empty_cache_steps": 1}
 """Arguments that change no weight."""
 OTHERWISE_SEEN = {"optim_args", "gradient_checkpointing_kwargs", "use_liger_kernel"}
 """Seen elsewhere: with packages, or on a GPU, that are not here; the second with gradient_checkpointing (below)."""
-LOSSES: dict[str, dict[str, Any]] = {
+OF_LOSSES: dict[str, dict[str, Any]] = {
     "loss_type": {"loss_type": "hinge"},
     "label_smoothing": {"loss_type": "robust", "label_smoothing": 0.3},
     "f_divergence_type": {"f_divergence_type": "js_divergence"},
@@ -77,7 +81,7 @@ def test_arguments_of_cost_change_no_weight(tmp_path: Path) -> None:
 
 
 def test_every_argument_of_the_preference_loss_changes_weights(tmp_path: Path) -> None:
-    assert set(LOSSES) == stages.ALLOWED["DPOConfig"] - stages.OPTIMISATION - stages.COST
+    assert set(OF_LOSSES) == stages.ALLOWED["DPOConfig"] - stages.OPTIMISATION - stages.COST
     start = run_initial(tmp_path, config(max_steps=2), sft_rows(20))
 
     def trained(name: str, trainer: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -86,7 +90,7 @@ def test_every_argument_of_the_preference_loss_changes_weights(tmp_path: Path) -
         return weights(run_dpo(tmp_path / name, settings, start.directory).directory)
 
     plain = trained("plain", {})
-    for name, trainer in LOSSES.items():
+    for name, trainer in OF_LOSSES.items():
         before = trained(f"{name}-without", WITHOUT[name]) if name in WITHOUT else plain
         assert not same(before, trained(name, trainer)), name
 
@@ -101,7 +105,14 @@ def test_every_argument_of_the_preference_loss_changes_weights(tmp_path: Path) -
         ("DPOConfig", {"dataloader_drop_last": True}, "left out of figures"),
         ("DPOConfig", {"neftune_noise_alpha": 5}, "reference without noise"),
         ("DPOConfig", {"label_smoothing_factor": 0.3}, "do not read it"),
-        ("DPOConfig", {"label_smoothing": 0.3}, "loss_type=aot or aot_unpaired or exo_pair or robust alone"),
+        ("DPOConfig", {"label_smoothing": 0.3}, "loss_type=exo_pair or robust alone"),
+        ("DPOConfig", {"loss_type": "aot"}, "sorts the pairs of a micro-batch"),
+        ("DPOConfig", {"loss_type": "aot_unpaired"}, "sorts the pairs of a micro-batch"),
+        ("DPOConfig", {"loss_type": "sft"}, "prefers nothing"),
+        ("DPOConfig", {"loss_type": "sigmod"}, "there is no such loss"),
+        ("DPOConfig", {"f_divergence_type": "kl"}, "expected one of reverse_kl, forward_kl"),
+        ("DPOConfig", {"label_smoothing": 0.5, "loss_type": "robust"}, "expected a number from 0, and below 0.5"),
+        ("DPOConfig", {"label_smoothing": 0.0, "loss_type": "exo_pair"}, "expected a number above 0, and below 0.5"),
         ("DPOConfig", {"loss_type": ["sigmoid", "hinge"]}, "expected one loss"),
         ("GRPOConfig", {"repetition_penalty": 1.1}, "sampled by the judge's own settings"),
         ("GRPOConfig", {"mask_truncated_completions": True}, "cannot be read"),
@@ -115,6 +126,50 @@ def test_what_would_do_nothing_or_harm_is_refused_with_its_reason(
     of = {"SFTConfig": TrainConfig, "DPOConfig": DpoConfig, "GRPOConfig": RlConfig}[kind]
     with pytest.raises(ConfigError, match=rf"k\.trainer\.{next(iter(trainer))}.*{reason}"):
         stages.check_trainer("k", of(trainer=trainer), kind)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "reason"),
+    [
+        ({"optim": "adamx"}, "adamx is not a valid OptimizerNames"),
+        ({"optim": "galore_adamw"}, "(galore_torch|no such)"),
+        ({"optim_args": "x"}, "not enough values"),
+        ({"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"cycles": 2}}, "'cycles'"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "requires an eval strategy"),
+        ({"adam_beta1": 2}, "Invalid beta parameter"),
+        ({"adam_epsilon": "1e-8"}, "not supported between"),
+        ({"weight_decay": "x"}, "(weight_decay|not supported|unsupported|must be|could not)"),
+        ({"weight_decay": -1}, "weight_decay"),
+        ({"max_grad_norm": "x"}, "TypeError|ValueError"),
+        ({"warmup_steps": "x"}, "not supported between"),
+        ({"torch_empty_cache_steps": 0}, "bigger than 0"),
+    ],
+)
+def test_values_that_would_fail_in_the_middle_of_a_run_are_refused_before_it(
+    trainer: dict[str, Any], reason: str
+) -> None:
+    if trainer.get("optim") == "galore_adamw" and importlib.util.find_spec("galore_torch"):
+        pytest.skip("galore_torch is here")
+    with pytest.raises(ConfigError, match=rf"^k\.trainer={{.*{next(iter(trainer))}.*{reason}") as refusal:
+        stages.check_trainer("k", TrainConfig(trainer=trainer), "SFTConfig")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> StageRun:
+    """Return stage initial, from which stage dpo starts."""
+    return run_initial(tmp_path_factory.mktemp("start"), config(max_steps=1), sft_rows(8))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_allowed_loss_is_trls_and_trains(loss: str, start: StageRun, tmp_path: Path) -> None:
+    trainer: dict[str, Any] = {"loss_type": loss}
+    if loss in SMOOTHED:
+        trainer["label_smoothing"] = 0.1
+    stages.check_trainer("train.dpo", DpoConfig(trainer=trainer), "DPOConfig")
+    out = run_dpo(tmp_path, config(max_steps=1, trainer=trainer), start.directory, heldout=[])
+    assert math.isfinite(logged(out)[0]["loss"])
 
 
 @pytest.mark.parametrize("kind", stages.ALLOWED)
