@@ -32,11 +32,11 @@ def check_mergeable(path: str, base: PretrainedConfig) -> None:
         EngineError: they cannot be merged, or the merged model would be another one; says why and what to do.
     """
     import torch
-    from peft import PeftConfig, get_peft_model
+    from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
     # Before a model is made, which takes seconds.
-    settings = PeftConfig.from_pretrained(path)
+    settings = settings_of(path)
     check_method(path, settings)
     if getattr(base, "quantization_config", None) is not None:
         raise EngineError(in_fewer_bits(path))
@@ -57,6 +57,20 @@ def check_mergeable(path: str, base: PretrainedConfig) -> None:
         if isinstance(error, NotImplementedError) or "meta" in str(error):
             return
         raise EngineError(unmergeable(path, error)) from error
+
+
+def settings_of(path: str) -> Any:
+    """Return PEFT's settings of the adapters in a directory (EngineError: they are not to be read)."""
+    from peft import PeftConfig
+
+    try:
+        return PeftConfig.from_pretrained(path)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise EngineError(
+            f"adapter_config.json of {path} holds settings that PEFT cannot read ({type(error).__name__}: {reason}): "
+            "copy the adapters again"
+        ) from error
 
 
 def check_method(path: str, settings: Any) -> None:

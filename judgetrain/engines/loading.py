@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
-from judgetrain.engines.adapters import check_method, merge
+from judgetrain.engines.adapters import check_method, merge, settings_of
 from judgetrain.engines.chat_templates import default_template
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.digests import check_weights
@@ -46,6 +46,8 @@ CLOCK = (
 )
 """Stands before a chat template that writes today's date, so that prompts are the same on every day."""
 
+MOST_LAYERS = 2000
+"""Layers that a model may have; large ones have some hundred."""
 NO_LIMIT = 1 << 30
 """The context, in tokens, of a model that names no limit."""
 
@@ -243,6 +245,12 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
     from transformers import AutoConfig
 
     model_config: PretrainedConfig = from_pretrained(AutoConfig.from_pretrained, config, path, None)
+    layers = getattr(model_config.get_text_config(), "num_hidden_layers", None)
+    # Making so many would take hours, and memory without end, before anything else is looked at.
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise EngineError(
+            f"config.json of {config.path} says {layers} layers, which no model has: copy the model again"
+        )
     return model_config
 
 
@@ -371,6 +379,7 @@ def _read(config: ModelConfig, path: str, gguf_file: str | None, options: dict[s
         return model
     # Only safetensors are read, since a pickle runs code.
     options = options | {"output_loading_info": True, "use_safetensors": True}
+    load_config(config, path)
     model, loading_info = from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
     _check_layers(config, model, loading_info)
     return model
@@ -424,7 +433,7 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
 
     Adapters that bring embeddings for more tokens resize the base.
     """
-    from peft import PeftConfig, PeftModel
+    from peft import PeftModel
     from safetensors import safe_open
 
     file = Path(path) / "adapter_model.safetensors"
@@ -440,7 +449,7 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
             if tensor_name in tensors.keys():  # noqa: SIM118
                 rows = tensors.get_slice(tensor_name).get_shape()[0]
                 base.resize_token_embeddings(rows, mean_resizing=False)
-        check_method(path, PeftConfig.from_pretrained(path))
+        check_method(path, settings_of(path))
         merged = merge(path, PeftModel.from_pretrained(base, path))
         return merged.requires_grad_(True).train(False)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable
 from judgetrain.engines.config import ModelConfig
@@ -83,7 +83,10 @@ def _check_files(directory: Path) -> None:
     """Raise EngineError where a model's directory has no weights, or lacks a file that its index names."""
     names = {path.name for path in directory.iterdir()}
     if INDEX in names:
-        weight_map = json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"]
+        content = read_json(directory / INDEX)
+        weight_map = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise EngineError(f"{directory / INDEX} names no file for each weight: copy the model again")
         missing = sorted(set(weight_map.values()) - names)
         if missing:
             raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")

@@ -10,8 +10,9 @@ import pytest
 
 from judgetrain.engines import digests, loading, template_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
+from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.prompting import render
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import word_tokenizer
 
 QUESTION = [{"role": "user", "content": "clear and short"}]
@@ -97,6 +98,7 @@ def test_a_template_that_fails_on_some_messages_alone_is_said() -> None:
 ODD = {
     "a size that does not fit": ("config.json", {"hidden_size": 96}),
     "a vocabulary that does not fit": ("config.json", {"vocab_size": 100}),
+    "layers without end": ("config.json", {"num_hidden_layers": 10**8}),
     "no attention heads": ("config.json", {"num_attention_heads": 0}),
     "a word for a number": ("config.json", {"rms_norm_eps": "x"}),
     "a type that there is not": ("config.json", {"dtype": "evil"}),
@@ -126,11 +128,25 @@ def test_an_index_that_points_outside_is_one_sentence(model: Path) -> None:
         loading.load_model(ModelConfig(path=str(model)))
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", "[" * 100_000, '{"weight_map": []}', '{"weight_map": {"a": 5}}'])
+def test_an_index_that_names_no_files_is_one_sentence(content: str, model: Path) -> None:
+    (model / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"^k: .*index\.json names no file for each weight: copy the model again$"):
+        check_loadable(ModelConfig(path=str(model)), "k")
+
+
 @pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, "no JSON"])
 def test_adapters_that_are_no_json_are_one_sentence(content: str, model: Path) -> None:
     (model / "adapter_config.json").write_text(content)
     with pytest.raises(EngineError, match=r"adapter_config.json is not a JSON object"):
         loading.load_model(ModelConfig(path=str(model)))
+
+
+def test_adapters_of_a_method_that_is_no_word_are_one_sentence(model: Path) -> None:
+    settings = {"base_model_name_or_path": "world", "peft_type": 5}
+    (model / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"^k: adapter_config\.json of .* that PEFT cannot read \(KeyError: 5\)"):
+        check_loadable(ModelConfig(path=str(model)), "k")
 
 
 def test_weights_that_no_digest_names_are_not_loaded(model: Path) -> None:
