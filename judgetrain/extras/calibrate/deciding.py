@@ -14,7 +14,7 @@ from judgetrain.data.labelled import OVERALL, Scale
 from judgetrain.data.prompt_keys import conversation_starts, prompt_key
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.calibrate.promise import pair_thresholds, score_thresholds, upper_bound
+from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.judges.deciding import DECIDED, Thresholds, Units
 from judgetrain.judges.factory import Models
 from judgetrain.judging.items import JudgedRow
@@ -40,8 +40,12 @@ def choose_thresholds(
         out: the stage's run.
     """
     check_rows(items, settings)
+    # The rows of a file are either all of pairs or all of single responses, which check_rows has seen to.
     single = any(item.group is not None for item in items)
-    labelled = _labelled_responses(items) if single else _labelled_pairs(items, out)
+    if single:
+        labelled = _labelled_responses(items)
+    else:
+        labelled = _labelled_pairs(items, out)
     if not labelled:
         raise DataError(
             f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with "
@@ -52,22 +56,31 @@ def choose_thresholds(
     passing_level = 0
     if scale is not None:
         passing_level = level_that_passes(scale, settings.calibrate.passes)
+
+    # The judge is asked exactly as stage judge asks it, early stop and all: a promise is of answers as they are used.
     with spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         options = models.options(settings.method, settings.method.most or 1)
         with judge_of(models, settings) as judge:
             process = shard_of(settings.method, judge, settings, scored=single, labelled=single)
+            # What is paid for is asked by one process, which counts what it spends.
             spread = budget is None
             size = settings.verdicts.shard_size
             out.sharded(JUDGED, labelled, size, Work(process=process, load=judge, spread=spread), "rows")
+
+    # After judging and not before: which row of a prompt counts must not change the shards that are there already.
     rows = first_of_each_prompt(list(read_rows(out.directory, JUDGED)))
     if len(rows) < len(labelled):
         out.log(f"calibrate: of {len(labelled)} labelled rows {len(rows)} count, one of each prompt")
     if scale is not None:
         thresholds = of_responses(rows, scale, passing_level, settings)
     else:
-        by_weights = options.fitted is not None and not options.fitted.single
-        thresholds = of_pairs(rows, "log_odds" if by_weights else "points", settings)
+        # Weights fitted to pairs turn margins into log-odds. The units are written with the thresholds, so that a judge
+        # that is asked without the weights refuses them.
+        units: Units = "points"
+        if options.fitted is not None and not options.fitted.single:
+            units = "log_odds"
+        thresholds = of_pairs(rows, units, settings)
     thresholds.save(out.directory)
     out.tell(thresholds_told(thresholds))
     if thresholds.decided:
@@ -93,9 +106,11 @@ def _labelled_responses(items: Sequence[JudgedRow]) -> list[JudgedRow]:
 
 def first_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first row of each prompt: rows on one prompt are no independent draws, which the bound takes."""
+    # A row without a prompt is about nothing that another row could be about: it stands for itself.
     starts = conversation_starts([prompt_key(row) or ("row", str(place)) for place, row in enumerate(rows)])
     first: dict[Any, dict[str, Any]] = {}
     for row, start in zip(rows, starts, strict=True):
+        # The first, not the surest: a choice by what the judge said would bend the sample.
         first.setdefault(start, row)
     return list(first.values())
 
@@ -106,15 +121,20 @@ def of_pairs(rows: Sequence[Mapping[str, Any]], units: Units, settings: Calibrat
     assert config.error is not None
     margins = []
     for row in rows:
-        has_verdict = row["verdict"] in ("A", "B", "tie")
-        margins.append(row["margin"] if has_verdict else None)
+        # Where the orders differ there is no answer that could be wrong, whatever the mean margin is.
+        margin = None
+        if row["verdict"] in ("A", "B", "tie"):
+            margin = row["margin"]
+        margins.append(margin)
+    # A row without a verdict has no margin from any judge: it takes a verdict for a side to show that this one gives
+    # none.
     if any(row["verdict"] in ("A", "B") for row in rows) and all(row["margin"] is None for row in rows):
         raise ConfigError(
             f"verdicts.judge={settings.verdicts.judge}: it gives verdicts without a margin, which thresholds are of; "
             "branching and pointwise judges give one"
         )
     right = [row["verdict"] == row["label"] for row in rows]
-    return pair_thresholds(margins, right, units, config.error, config.delta)
+    return pair_thresholds(margins, right, units, Promise(config.error, config.delta))
 
 
 def of_responses(
@@ -123,10 +143,13 @@ def of_responses(
     """Return the thresholds of scores (DataError: too few labels, or labels that are all alike)."""
     config = settings.calibrate
     assert config.error is not None
+
+    # Half way between the highest level that fails and the lowest that passes, where a score is nearer to neither.
     middle = (scale.scores[passing_level - 1] + scale.scores[passing_level]) / 2
     passed = [scale.level(row["label"]) >= passing_level for row in rows]
     name = scale.names[passing_level]
-    return score_thresholds([row["score"] for row in rows], passed, middle, config.error, config.delta, name)
+    scores = [row["score"] for row in rows]
+    return score_thresholds(scores, passed, middle, Promise(config.error, config.delta), name)
 
 
 def level_that_passes(scale: Scale, name: str | None) -> int:
@@ -147,12 +170,15 @@ def level_that_passes(scale: Scale, name: str | None) -> int:
 
 def thresholds_told(thresholds: Thresholds) -> Iterator[str]:
     """Yield the lines at the stage's end."""
+    # Nothing decided is a finding: the artifact is written, so that the same labels are not judged again.
     if not thresholds.decided:
         yield (
             f"nothing is decided: not even where the judge is surest can it be promised that at most "
             f"{thresholds.error:.0%} of its answers are wrong ({thresholds.n} labels)"
         )
         return
+
+    # The bound is what is promised; the share among these few rows is only what was seen.
     bound = upper_bound(thresholds.wrong, thresholds.decided, thresholds.delta)
     yield (
         f"decided {_where(thresholds)}: {thresholds.decided} of {thresholds.n} labelled rows, {thresholds.wrong} of "
@@ -164,7 +190,9 @@ def thresholds_told(thresholds: Thresholds) -> Iterator[str]:
 def _where(thresholds: Thresholds) -> str:
     """Return in words where a judge decides."""
     if not thresholds.of_scores:
-        unit = "nats" if thresholds.units == "log_odds" else "points"
+        unit = "points"
+        if thresholds.units == "log_odds":
+            unit = "nats"
         return f"from a margin of {thresholds.margin or 0.0:.2f} {unit} on"
     parts = []
     if thresholds.high is not None:
@@ -179,6 +207,8 @@ def thresholds_card(directory: Path, judge: str) -> str:
     if not (directory / DECIDED).is_file():
         return ""
     thresholds = Thresholds.load(directory, "thresholds")
+
+    # The console's lines as sentences of one paragraph.
     lines = list(thresholds_told(thresholds))
     return (
         f"Promised: with a chance of {1 - thresholds.delta:g} at most {thresholds.error:.0%} of what is decided is "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.data.labelled import Scale
 from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.errors import DataError
-from judgetrain.judges.base import BothOrders
+from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judges.kinds.aggregation import Fitted, Margins
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import Verdict
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+# Each tenth of the prompts is judged by what was fitted to the other nine.
 FOLDS = 10
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the ridge among which cross-validation chooses."""
@@ -53,42 +54,60 @@ def fit(
 
     judged = [place for place, by_criterion in enumerate(margins) if by_criterion]
     all_ties = all(labels[place] == "tie" for place in judged)
+    # Of one prompt there would be one fold, and nothing to measure on.
     one_prompt = len({prompts[place] for place in judged}) < 2
     if len(judged) < FEWEST or all_ties or one_prompt:
         raise DataError(
             f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties, nor all "
             f"of one prompt; found {len(judged)}"
         )
+
+    # A criterion that a comparison lacks, or that could not be read there, adds nothing to its sum.
     names = _names([margins[place] for place in judged])
     features = np.array([[margins[place].get(name, 0.0) for name in names] for place in judged])
-    targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[place]] for place in judged])
+    targets = np.array([SHARES[labels[place]] for place in judged])
     folds = _folds([prompts[place] for place in judged])
-    ridge, tie = _chosen(features, targets, folds)
-    # Measured on folds that had no part in choosing the ridge or the width of a tie.
-    held = np.full(len(targets), 0.5)
-    widths = np.zeros(len(targets))
-    for fold in np.unique(folds):
-        here = folds == fold
-        strength, width = _chosen(features[~here], targets[~here], folds[~here])
-        widths[here] = width
-        held[here] = expit(features[here] @ _weights(features[~here], targets[~here], strength))
-    weights = _weights(features, targets, ridge)
 
-    # The plain mean's own probabilities, which the fitted ones are to improve on.
+    # What is kept is fitted to all folds. How good it is, folds say that had no part in choosing it.
+    ridge, tie = _chosen(features, targets, folds)
+    weights = _weights(features, targets, ridge)
+    held_out, widths = _held_out(features, targets, folds)
+
+    # The plain mean's own probabilities, which the fitted ones are to improve on: features add up to the mean margin
+    # as a share of the largest one, and the logistic function takes points.
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
     readable = np.array([verdicts[place] != "unreadable" for place in judged])
+
     # Where nothing was read, fitted weights decide nothing: the plain verdict stands.
     right_after = right_before.copy()
-    right_after[judged] = _right(held, targets, widths) & readable
+    right_after[judged] = _right(held_out, targets, widths) & readable
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
         n=len(judged),
         ridge=ridge,
         before={"ece": calibration_error(plain, targets), "agreement": _share(right_before)},
-        after={"ece": calibration_error(held, targets), "agreement": _share(right_after)},
+        after={"ece": calibration_error(held_out, targets), "agreement": _share(right_after)},
     )
+
+
+def _held_out(features: Array, targets: Array, folds: Array) -> tuple[Array, Array]:
+    """Return the probability of each row [n], and the width of a tie there [n], by what the other folds chose.
+
+    Ridge and width are chosen anew for each fold: one that the fold itself had chosen would flatter the figures.
+    """
+    import numpy as np
+    from scipy.special import expit
+
+    probabilities = np.full(len(targets), 0.5)
+    widths = np.zeros(len(targets))
+    for fold in np.unique(folds):
+        here = folds == fold
+        ridge, width = _chosen(features[~here], targets[~here], folds[~here])
+        widths[here] = width
+        probabilities[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
+    return probabilities, widths
 
 
 def fit_scores(
@@ -114,11 +133,12 @@ def fit_scores(
         DataError: fewer than :data:`FEWEST` responses that could be read, all of one level, or all of one prompt.
     """
     import numpy as np
-    from scipy.special import expit
 
     read = [place for place, by_criterion in enumerate(shares) if by_criterion and scores[place] is not None]
     levels = {scale.level(labels[place]) for place in read}
+    # Enough labels of one level are another mistake than too few labels, with another remedy.
     if len(levels) == 1 and len(read) >= FEWEST:
+        # The level's name as the rows write it, which is what the user looks for.
         only = scale.names[levels.pop()]
         raise DataError(
             f"all {len(read)} labels of responses that could be read are {only}: weights are fitted to what tells "
@@ -133,17 +153,12 @@ def fit_scores(
     features = np.array([[shares[place].get(name, 0.0) for name in names] for place in read])
     targets = np.array([labels[place] for place in read])
     folds = _folds([prompts[place] for place in read])
-    ridge, _ = _best_ridge(features, targets, folds, has_intercept=True)
 
-    held = np.full(len(targets), 0.5)
-    for fold in np.unique(folds):
-        here = folds == fold
-        strength, _ = _best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
-        *weights, intercept = _weights(features[~here], targets[~here], strength, has_intercept=True)
-        held[here] = expit(features[here] @ np.array(weights) + intercept)
+    # As for pairs: all folds for the weights, and for their figures folds that had no part in them.
+    ridge, _ = _best_ridge(features, targets, folds, has_intercept=True)
     *weights, intercept = _weights(features, targets, ridge, has_intercept=True)
     by_weights: list[float | None] = list(scores)
-    for place, score in zip(read, held.tolist(), strict=True):
+    for place, score in zip(read, _held_out_scores(features, targets, folds).tolist(), strict=True):
         by_weights[place] = score
     return Fitted(
         weights={name: round(float(weight), 6) for name, weight in zip(names, weights, strict=True)},
@@ -157,6 +172,20 @@ def fit_scores(
     )
 
 
+def _held_out_scores(features: Array, targets: Array, folds: Array) -> Array:
+    """Return the score of each response [n] by weights, an intercept and a ridge of the other folds."""
+    import numpy as np
+    from scipy.special import expit
+
+    scores = np.full(len(targets), 0.5)
+    for fold in np.unique(folds):
+        here = folds == fold
+        ridge, _ = _best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
+        *weights, intercept = _weights(features[~here], targets[~here], ridge, has_intercept=True)
+        scores[here] = expit(features[here] @ np.array(weights) + intercept)
+    return scores
+
+
 def _of_scores(
     scores: Sequence[float | None], labels: Sequence[float], scale: Scale, read: Sequence[int]
 ) -> dict[str, float]:
@@ -166,9 +195,12 @@ def _of_scores(
     """
     import numpy as np
 
+    # Over all labelled rows, as in stage judge: a score that could not be read agrees with no label.
     agreed = []
     for score, label in zip(scores, labels, strict=True):
         agreed.append(score is not None and scale.level(score) == scale.level(label))
+
+    # How far off a score is can be said only of those that there are.
     values = np.array([scores[place] for place in read], dtype=float)
     targets = np.array([labels[place] for place in read])
     figures = {"agreement": _share(np.array(agreed))}
@@ -197,9 +229,15 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
 
     sure = np.maximum(probabilities, 1 - probabilities)
     right = np.where(probabilities >= 0.5, targets, 1 - targets)
+    # A certainty of exactly 1 would stand in a bin of its own behind the last one.
     bins = np.minimum((2 * (sure - 0.5) * BINS).astype(int), BINS - 1)
-    parts = [bins == b for b in range(BINS)]
-    return round(float(sum(abs(sure[p].mean() - right[p].mean()) * p.mean() for p in parts if p.any())), 6)
+    error = 0.0
+    for number in range(BINS):
+        rows = bins == number
+        # An empty bin has no mean.
+        if rows.any():
+            error += abs(sure[rows].mean() - right[rows].mean()) * rows.mean()
+    return round(float(error), 6)
 
 
 def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool = False) -> Array:
@@ -211,6 +249,8 @@ def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool 
     from scipy.optimize import minimize
     from scipy.special import expit
 
+    # Bounds at 0 let the solver end on a criterion that counts for nothing. The start, all weights equal, is the plain
+    # mean.
     number = features.shape[1]
     bounds: list[tuple[float | None, None]] = [(0.0, None)] * number
     start = np.ones(number)
@@ -223,10 +263,14 @@ def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool 
         logits = features @ parameters
         weights = parameters[:number]
         mean = weights.mean()
-        held = ridge * (weights - mean) + ALONG * mean / number
-        value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
+        # The penalty is ridge/2 * |weights - mean|^2 + ALONG/2 * mean^2: this is its gradient, and since it is a
+        # quadratic form, half of the gradient times the weights is its value.
+        penalty_gradient = ridge * (weights - mean) + ALONG * mean / number
+
+        # The cross-entropy of soft targets (a tie is 0.5): log(1 + e^logit) - target * logit.
+        value = np.logaddexp(0, logits).sum() - targets @ logits + penalty_gradient @ weights / 2
         gradient = features.T @ (expit(logits) - targets)
-        gradient[:number] += held
+        gradient[:number] += penalty_gradient
         return float(value), gradient
 
     parameters: Array = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -249,6 +293,8 @@ def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bo
         measured = np.column_stack([features, np.ones(len(features))])
     else:
         measured = features
+
+    # All strengths on the same folds, so that they are compared on the same rows.
     held_out: dict[float, Array] = {}
     for ridge in STRENGTHS:
         probabilities = np.full(len(targets), 0.5)
@@ -259,6 +305,8 @@ def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bo
                 parameters = _weights(features[~here], targets[~here], ridge, has_intercept)
                 probabilities[here] = expit(measured[here] @ parameters)
         held_out[ridge] = probabilities
+
+    # By the loss and not by agreement, which a handful of rows on the edge decides. Of equal ones the weakest ridge.
     best = min(STRENGTHS, key=lambda ridge: _loss(held_out[ridge], targets))
     return best, held_out[best]
 
@@ -267,15 +315,18 @@ def _folds(prompts: Sequence[PromptKey]) -> Array:
     """Return the fold of each comparison; those of one prompt stand in one."""
     import numpy as np
 
-    names = {name: i for i, name in enumerate(sorted(set(prompts)))}
-    order = np.random.default_rng(0).permutation(len(names)) % FOLDS
-    return np.array([order[names[prompt]] for prompt in prompts])
+    # Sorted, so that folds do not depend on the order of the rows; the seed is fixed, so that the same labels always
+    # give the same weights.
+    places = {prompt: place for place, prompt in enumerate(sorted(set(prompts)))}
+    fold_of_place = np.random.default_rng(0).permutation(len(places)) % FOLDS
+    return np.array([fold_of_place[places[prompt]] for prompt in prompts])
 
 
 def _loss(probabilities: Array, targets: Array) -> float:
     """Return the mean cross-entropy, in nats."""
     import numpy as np
 
+    # One sure mistake must not make the loss infinite, whatever the other rows say.
     p = np.clip(probabilities, 1e-9, 1 - 1e-9)
     return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())
 
@@ -285,6 +336,8 @@ def _right(probabilities: Array, targets: Array, tie: Array | float) -> Array:
     import numpy as np
 
     ahead = probabilities - 0.5
+
+    # As targets are written: 1 is A, 0 is B, a half is a tie.
     verdicts = np.where(np.abs(ahead) <= tie, 0.5, (ahead > 0).astype(float))
     right: Array = verdicts == targets
     return right
@@ -301,5 +354,9 @@ def _tie(probabilities: Array, targets: Array) -> float:
 
     if not (targets == 0.5).any():
         return 0.0
+    # The width is tried at 49 quantiles of the rows' own distances from a half, and at 0. Agreement is a step function
+    # of it, along which a gradient would find no way.
     candidates = np.concatenate([[0.0], np.quantile(np.abs(probabilities - 0.5), np.linspace(0.02, 0.98, 49))])
+
+    # Of equally good widths the first, which is the narrowest.
     return round(float(max(candidates, key=lambda tie: _right(probabilities, targets, tie).mean())), 6)

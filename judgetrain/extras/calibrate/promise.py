@@ -19,13 +19,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from judgetrain.errors import DataError
 from judgetrain.judges.deciding import Thresholds, Units
 
 GRID = 200
 """Steps of the grid of thresholds, from 0 to the largest certainty."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is promised of the answers that count.
+
+    Args:
+        error: the wanted share of wrong answers among them, at most.
+        delta: the chance of labelled rows for which more may be wrong.
+    """
+
+    error: float
+    delta: float
+
+    @property
+    def fewest(self) -> int:
+        """Return the fewest rows, all answered rightly, for which it can be made."""
+        # Of n right answers the bound is 1 - delta^(1/n), which is at most the error from this n on. What is taken off
+        # keeps a quotient that is a whole number but for rounding from being rounded up to the next one.
+        return math.ceil(math.log(self.delta) / math.log1p(-self.error) - 1e-9)
+
+    @property
+    def text(self) -> str:
+        """Return the beginning of a message that it cannot be made."""
+        return f"calibrate.error={self.error:g}: a promise that holds with a chance of {1 - self.delta:g}"
 
 
 @dataclass(frozen=True)
@@ -56,12 +81,6 @@ class Accepted:
     wrong: int
 
 
-def fewest(error: float, delta: float) -> int:
-    """Return the fewest rows, all answered rightly, for which a promise can be made."""
-    # One less than the bound's own rounding would take off.
-    return math.ceil(math.log(delta) / math.log1p(-error) - 1e-9)
-
-
 def upper_bound(wrong: int, n: int, delta: float) -> float:
     """Return the largest error, 0 to 1, under which at most ``wrong`` of ``n`` have a chance of ``delta`` or more.
 
@@ -69,29 +88,31 @@ def upper_bound(wrong: int, n: int, delta: float) -> float:
     """
     from scipy.stats import beta
 
+    # The beta distribution has no parameter of 0: all wrong bounds nothing.
     if wrong >= n:
         return 1.0
     return float(beta.ppf(1 - delta, wrong + 1, n - wrong))
 
 
-def lowest_certainty(cases: Sequence[Case], error: float, delta: float) -> Accepted | None:
+def lowest_certainty(cases: Sequence[Case], promise: Promise) -> Accepted | None:
     """Return the least certainty that keeps the promise; None where not even the strictest does.
 
     Args:
         cases: labelled answers, of prompts of their own.
-        error: the wanted share of wrong answers among those that count.
-        delta: the chance of labelled rows for which more may be wrong.
+        promise: to keep.
     """
-    least_rows = fewest(error, delta)
     accepted = None
+    # From the strictest threshold down to one that decides everything.
     for step in range(GRID, -1, -1):
         certainty = step / GRID
         decided = [case for case in cases if case.certainty >= certainty]
-        if len(decided) < least_rows:
+        # With so few rows no answers could pass, and a test that must fail would end the sequence at once. How many
+        # rows there are does not depend on whether they are right, so that skipping costs nothing of delta.
+        if len(decided) < promise.fewest:
             continue
         wrong = sum(not case.right for case in decided)
         # The first threshold that fails ends the sequence, so that each is tested at the whole of delta.
-        if upper_bound(wrong, len(decided), delta) > error:
+        if upper_bound(wrong, len(decided), promise.delta) > promise.error:
             break
         accepted = Accepted(certainty, len(decided), wrong)
     return accepted
@@ -104,6 +125,7 @@ LARGEST_MARGIN = 4.0
 def certainty_of(margin: float, units: Units) -> float:
     """Return how sure a margin is, 0 to 1: its share of the largest one, or of log-odds the distance from a half."""
     if units == "log_odds":
+        # A logit of m is a probability of p with 2p - 1 = tanh(m / 2), so that 0 is a coin's toss and 1 is sure.
         return abs(math.tanh(margin / 2))
     return min(abs(margin) / LARGEST_MARGIN, 1.0)
 
@@ -116,7 +138,7 @@ def margin_at(certainty: float, units: Units) -> float:
 
 
 def pair_thresholds(
-    margins: Sequence[float | None], right: Sequence[bool], units: Units, error: float, delta: float
+    margins: Sequence[float | None], right: Sequence[bool], units: Units, promise: Promise
 ) -> Thresholds:
     """Return the margin from which on a judge of pairs decides.
 
@@ -124,8 +146,7 @@ def pair_thresholds(
         margins: of each labelled comparison; None: nothing could be read, or the orders differ.
         right: whether the judge's verdict is the label.
         units: of the margins.
-        error: as of :func:`lowest_certainty`.
-        delta: likewise.
+        promise: to keep.
 
     Raises:
         DataError: too few labels for any promise.
@@ -134,42 +155,65 @@ def pair_thresholds(
     for margin, is_right in zip(margins, right, strict=True):
         if margin is not None:
             cases.append(Case(certainty_of(margin, units), is_right))
-    needed = fewest(error, delta)
-    if len(cases) < needed:
+    # Too few labels are the user's to mend; labels by which nothing can be promised are a finding, which is written.
+    if len(cases) < promise.fewest:
         raise DataError(
-            f"calibrate.error={error:g}: a promise that holds with a chance of {1 - delta:g} needs at least {needed} "
-            f"labelled comparisons with a verdict, on prompts of their own; found {len(cases)}"
+            f"{promise.text} needs at least {promise.fewest} labelled comparisons with a verdict, on prompts of their "
+            f"own; found {len(cases)}"
         )
-    accepted = lowest_certainty(cases, error, delta)
+    nothing = Thresholds(
+        units=units, error=promise.error, delta=promise.delta, n=len(margins), undecided=1.0, decided=0, wrong=0
+    )
+    accepted = lowest_certainty(cases, promise)
     if accepted is None:
-        return Thresholds(units=units, error=error, delta=delta, n=len(margins), undecided=1.0, decided=0, wrong=0)
+        return nothing
+
+    # A certainty of 1 in log-odds is an endless margin, which JSON does not hold.
+    least_margin = None
     margin = margin_at(accepted.certainty, units)
-    return Thresholds(
-        units=units,
-        error=error,
-        delta=delta,
-        n=len(margins),
+    if math.isfinite(margin):
+        # A row on the grid's line is decided, whatever turning the certainty into a margin rounds off.
+        least_margin = margin * (1 - 1e-12)
+    return replace(
+        nothing,
+        # Rows without a verdict are left to somebody, too: the share is of all rows.
         undecided=1 - accepted.decided / len(margins),
         decided=accepted.decided,
         wrong=accepted.wrong,
-        # A row on the grid's line is decided, whatever turning the certainty into a margin rounds off.
-        margin=margin * (1 - 1e-12) if math.isfinite(margin) else None,
+        margin=least_margin,
     )
 
 
+def _by_side(scores: Sequence[float | None], passed: Sequence[bool], middle: float) -> tuple[list[Case], list[Case]]:
+    """Return the answers that are a pass, and those that are a fail; arguments as of :func:`score_thresholds`.
+
+    The certainty is where a score stands between the middle and its end of the scale.
+    """
+    above = []
+    below = []
+    for score, is_pass in zip(scores, passed, strict=True):
+        if score is None:
+            continue
+        if score >= middle:
+            above.append(Case((score - middle) / (1 - middle), is_pass))
+        else:
+            below.append(Case((middle - score) / middle, not is_pass))
+    return above, below
+
+
 def score_thresholds(
-    scores: Sequence[float | None], passed: Sequence[bool], middle: float, error: float, delta: float, passes: str
+    scores: Sequence[float | None], passed: Sequence[bool], middle: float, promise: Promise, passes: str
 ) -> Thresholds:
     """Return the scores from which on, and down to which, a judge of single responses decides.
 
-    Passes and fails are promised apart, each with half of ``delta``: of either at most ``error`` are wrong.
+    Passes and fails are promised apart, each with half of the promise's ``delta``: of either at most its ``error`` are
+    wrong.
 
     Args:
         scores: of each labelled response, 0 to 1; None: nothing could be read.
         passed: whether people let it pass.
         middle: scores from here on pass, where they decide.
-        error: as of :func:`lowest_certainty`.
-        delta: likewise.
+        promise: to keep.
         passes: the name of the lowest level that is a pass.
 
     Raises:
@@ -178,32 +222,26 @@ def score_thresholds(
     if len(set(passed)) < 2:
         only = "pass" if all(passed) else "fail"
         raise DataError(
-            f"calibrate.error={error:g}: all {len(passed)} labels are a {only}, and thresholds tell passes from fails; "
-            "label others, too"
+            f"calibrate.error={promise.error:g}: all {len(passed)} labels are a {only}, and thresholds tell passes "
+            "from fails; label others, too"
         )
-    above = []
-    below = []
-    for score, is_pass in zip(scores, passed, strict=True):
-        if score is None:
-            continue
-        # The certainty is where the score stands between the middle and its end of the scale.
-        if score >= middle:
-            above.append(Case((score - middle) / (1 - middle), is_pass))
-        else:
-            below.append(Case((middle - score) / middle, not is_pass))
-    needed = fewest(error, delta / 2)
-    if max(len(above), len(below)) < needed:
+    above, below = _by_side(scores, passed, middle)
+
+    # Two tests are made, so that either gets half of the chance that one may fail (Bonferroni).
+    of_either = replace(promise, delta=promise.delta / 2)
+    # One side with enough labels is a promise already: the other's answers stay undecided.
+    if max(len(above), len(below)) < of_either.fewest:
         raise DataError(
-            f"calibrate.error={error:g}: a promise that holds with a chance of {1 - delta:g} needs at least {needed} "
-            f"labelled responses that the judge scores {middle:g} or higher, or as many lower ones, on prompts of "
-            f"their own; found {len(above)} and {len(below)}"
+            f"{promise.text} needs at least {of_either.fewest} labelled responses that the judge scores {middle:g} or "
+            f"higher, or as many lower ones, on prompts of their own; found {len(above)} and {len(below)}"
         )
-    passes_from = lowest_certainty(above, error, delta / 2)
-    fails_from = lowest_certainty(below, error, delta / 2)
+    passes_from = lowest_certainty(above, of_either)
+    fails_from = lowest_certainty(below, of_either)
     high = None
     low = None
     decided = 0
     wrong = 0
+    # Thresholds are widened by a rounding's width, so that a row on the grid's line is decided.
     if passes_from is not None:
         high = middle + passes_from.certainty * (1 - middle) - 1e-12
         decided += passes_from.decided
@@ -216,8 +254,8 @@ def score_thresholds(
         wrong += fails_from.wrong
     return Thresholds(
         units="score",
-        error=error,
-        delta=delta,
+        error=promise.error,
+        delta=promise.delta,
         n=len(scores),
         undecided=1 - decided / len(scores),
         decided=decided,

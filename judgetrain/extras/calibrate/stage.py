@@ -46,6 +46,8 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if settings.calibrate.error is not None:
         choose_thresholds(items, settings, inputs, out)
         return
+
+    # Labels of single responses come as votes, those of pairs as labels.
     if any(item.votes for item in items):
         _run_on_responses(items, settings, inputs, out)
         return
@@ -69,7 +71,11 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
             spread = budget is None
             work = Work(process=process, load=load_judge, spread=spread)
             out.sharded(MARGINS, labelled, config.shard_size, work, "comparisons")
+
+    # Read back from the shards, some of which an earlier run may have left.
     rows = list(read_rows(out.directory, MARGINS))
+
+    # Turns of one conversation are one prompt: in two folds, each would tell of the other.
     prompts = conversation_starts([tuple(row["asked"]) for row in rows])
     margins = [row["margins"] for row in rows]
     labels = [row["label"] for row in rows]
@@ -90,6 +96,8 @@ def _keep(fitted: Fitted, labelled: int, judge: str, out: StageRun) -> None:
     fitted.save(out.directory)
     out.tell(summary(fitted, judge))
     if fitted.n < labelled:
+        # Fewer than the rows that were judged; agreement is over all of them, so that the reader must know of the
+        # difference.
         rows = "responses" if fitted.single else "comparisons"
         empty = "are empty" if fitted.single else "hold an empty response"
         out.log(
@@ -156,10 +164,13 @@ def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branche
 
     One without a text is worth 0 without being read, as in stage judge, and leaves no shares.
     """
+    # Weights and thresholds of an earlier calibration would otherwise be part of what the new ones are fitted to.
     by_mean = replace(
         judge.options, aggregation="mean", fitted=None, thresholds=None, early_stop=False, branches=branches
     )
     groups = [item.group for item in items if item.group is not None]
+
+    # Each alone in a group of its own, so that its tree's list of criteria is written for it.
     responses = [response for group in groups for response in items_of(group)]
     trees = iter(judge.grow_alone(responses, seed, by_mean))
     rows = []
@@ -188,12 +199,15 @@ def judged(
 
     An empty response loses without being read, as in stage judge, and leaves no margins.
     """
+    # The verdict to compare with is the judge's as it is asked, but for what is being fitted here.
     by_mean = replace(judge.options, aggregation="mean", fitted=None, thresholds=None, early_stop=early_stop)
     read = [comparison for comparison in comparisons if comparison.forfeit is None]
     trees: list[EvaluationTree] = []
     others: list[EvaluationTree] = []
     if read:
         trees, others = judge.ask(read, seed, numbers=[comparison.number for comparison in read])
+
+    # With independent plans there is a tree for each order, and margins are of both.
     margins: dict[str, dict[str, float]] = {}
     predictions: dict[str, Prediction] = {}
     for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True):
@@ -214,6 +228,8 @@ def judged(
                 "verdict": prediction.verdict,
             }
         )
+
+    # Of whole trees: fitting needs every margin, also those that an early stop would have saved.
     cost = sum(map(cost_of, (*trees, *others)), Cost())
     return ShardResult(rows, len(rows), **cost.tokens)
 

@@ -27,6 +27,7 @@ def _check_calibrate(settings: JudgeSettings) -> None:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
 
 
+# Stage judge's own record with another end: rows, checks and inputs are the same.
 CALIBRATE = replace(
     JUDGE,
     name="calibrate",

@@ -41,7 +41,11 @@ SHARD = 32
 def _load(settings: CorrectSettings, models: Models) -> "Corrector":
     """Return the judge, the rater, and the model that rewrites: the judge's own where ``correct.engine`` names none."""
     config = settings.correct
+
+    # A judge cannot be asked for more criteria than it was trained to name.
     judge = models.judge(Method.parse(config.judge), min(BRANCHES, settings.criteria or BRANCHES))
+
+    # One loaded model for both: the judge's weights are not held twice.
     engine = judge.engine
     if config.engine is not None:
         answers = answers_of(config.engine, models.out.home, settings.seed)
@@ -62,6 +66,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     comparisons = _comparisons(settings)
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
+
+    # All of them share one budget: what the user limits is the stage, not each server.
     engines = (settings.teacher, settings.external, config.engine)
     with (
         spending(engines, config, "correct", out) as budget,
@@ -74,6 +80,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
         # A budget is counted in this process, so its requests stay here.
         work = Work(process=process, load=corrector, spread=budget is None)
         out.sharded("corrections", comparisons, SHARD, work, "comparisons")
+
+    # Over all shards, those of an earlier run among them.
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)
@@ -112,6 +120,8 @@ def _shard(corrected: "Corrected") -> ShardResult:
     for correction in corrected.corrections:
         if correction.failure:
             dropped[f"correction:{correction.failure}"] += 1
+
+    # Without a score a response is neither good nor weak, and is left as it is.
     dropped["unscored"] += sum(correction.score is None for correction in corrected.corrections)
     return ShardResult(
         [asdict(correction) for correction in corrected.corrections],
@@ -128,6 +138,8 @@ SIDES: tuple[Side, Side] = ("A", "B")
 THRESHOLD = 3.0
 """Responses whose mean score is below this are rewritten (the paper's)."""
 
+# From a response's heading to the next one: the frame's other headings end it, whatever signs of Markdown stand before
+# them.
 _ANALYSIS = (
     r"^[^\w\n]*Analysis of Response {side}[^\w\n:]*:(.*?)"
     r"(?=^[^\w\n]*(?:Response [AB] Score|Analysis of Response|Comparison)\b|\Z)"
@@ -178,6 +190,8 @@ def evaluation_of(tree: EvaluationTree, side: Side) -> str:
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
             readable = [judgment for judgment in guideline.judgments if judgment.verdict is not None]
+
+            # False sorts before True, and the sort is stable: judgments in the wanted order come first.
             readable.sort(key=lambda judgment: judgment.order != order)
             if readable:
                 parts.append(_part(criterion, readable[0], side, shown))
@@ -240,16 +254,21 @@ class Corrector:
 
     def correct(self, comparisons: Sequence[Comparison], seed: int) -> Corrected:
         """Judge comparisons, and rewrite the responses that score below :data:`THRESHOLD`."""
+        # Seeds have names: a further step, or a rater, changes no draw of the others.
         trees = self.judge.sample(comparisons, derive_seed(seed, "before"))
         sides: Sequence[Side] = SIDES
         if self.single:
             sides = ("A",)
+
+        # Flat lists by response, of which places below are indices.
         comparison_of = []
         corrections = []
         for comparison, tree in zip(comparisons, trees, strict=True):
             for side in sides:
                 comparison_of.append(comparison)
                 corrections.append(_judged(tree, side, self.single))
+
+        # Only these are sent to the rewriter, in one batch.
         low = []
         for place, correction in enumerate(corrections):
             if correction.score is not None and correction.score < THRESHOLD:
@@ -260,6 +279,7 @@ class Corrector:
             completions = self.engine.generate(requests, derive_seed(seed, "correct"))
         for place, completion in zip(low, completions, strict=True):
             corrections[place] = _rewritten(corrections[place], completion)
+        # After the rewriting, so that old and new texts are rated in one call of the same rater.
         if self.rater is not None:
             corrections = self._rated(corrections, comparison_of, self.rater, derive_seed(seed, "rated"))
         return Corrected(corrections, trees, completions)
@@ -304,6 +324,8 @@ class Corrector:
         for reply in rater.rate(shown, seed):
             ratings.append(None if reply.answer is None else float(reply.answer))
         before = ratings[: len(corrections)]
+
+        # The call's first ratings are of the old texts, one each; those behind them are of the new texts.
         after = dict(zip(rewritten, ratings[len(corrections) :], strict=True))
         rated = []
         for place, correction in enumerate(corrections):
@@ -326,6 +348,8 @@ def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     else:
         response = comparison.response_b
         model = comparison.model_b
+
+    # Both sides, as a single response stands on both.
     scores = {name: _mean_score(tree, name) for name in SIDES}
     score = scores[side]
     if single:
@@ -350,6 +374,8 @@ def _rewritten(correction: Correction, completion: Completion) -> Correction:
     """Return the correction with its new text, or with the reason why the old one stays."""
     if completion.finish_reason in UNANSWERED:
         return replace(correction, failure=completion.finish_reason)
+
+    # Half a response is no correction, however good its beginning is.
     if completion.finish_reason == "length":
         return replace(correction, failure="cut_off")
     answer = answer_of(completion.text, "\n".join((correction.query, correction.response, correction.evaluation)))

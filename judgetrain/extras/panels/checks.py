@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def members_of(settings: ModelSettings, method: Method) -> Sequence[MemberConfig]:
     """Return the members of a cascade or jury (ConfigError: its section has no entry of this name)."""
-    panels: PanelsConfig | None = getattr(settings, method.kind)
-    panel = panels.named(method.target) if panels is not None else None
+    # The section has the kind's name. It is None where no method of the stage reads it (ModelSettings).
+    panels: PanelsConfig = getattr(settings, method.kind) or PanelsConfig()
+    panel = panels.named(method.target)
     if panel is not None:
         return panel.members
-    entries = panels.judges if panels is not None else []
-    names = ", ".join(entry.name for entry in entries) or "none"
+    names = ", ".join(entry.name for entry in panels.judges) or "none"
     raise ConfigError(f"{method.text!r}: {method.kind}.judges has no such entry, only {names}")
 
 
@@ -38,8 +38,9 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
         of_member = Method.parse(member.judge)
         key = f"{method.kind}.judges[{method.target}].members[{place}].judge"
         # It is asked as where comparisons have no labels: what learns from a benchmark's labels is no member.
-        asked = replace(use, key=key, branches=None, labelled=False)
-        judge_kind(of_member, asked).check(settings, of_member, asked)
+        use_of_member = replace(use, key=key, branches=None, labelled=False)
+        judge_kind(of_member, use_of_member).check(settings, of_member, use_of_member)
+        # Read for its errors alone: the judge reads it again when it is made.
         if member.decided is not None:
             Thresholds.load(member.decided, key.replace(".judge", ".decided"))
 
@@ -48,10 +49,13 @@ def check_members(members: Sequence[MemberConfig], method: Method) -> None:
     """Refuse fewer than two members, the same one twice, and members that have members (ConfigError)."""
     if len(members) < 2:
         raise ConfigError(f"{method.text!r}: it needs two members at least, found {len(members)}")
+    # By the name in tables, which is what the steps of an answer tell members apart by.
     names = [Method.parse(member.judge).name for member in members]
     for member, name in zip(members, names, strict=True):
         if names.count(name) > 1:
             raise ConfigError(f"{method.text!r}: the member {name!r} stands there twice")
+        # ModelSettings.with_members looks one level deep: models of a member's members would be in no check and no
+        # fingerprint.
         if kind_of(Method.parse(member.judge)).panel:
             raise ConfigError(f"{method.text!r}: a member cannot be a cascade or a jury itself, as {member.judge!r} is")
         if member.decided is not None and method.kind != "cascade":
@@ -93,21 +97,29 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     members = []
     for member in members_of(models.settings, method):
         of_member = Method.parse(member.judge)
+
+        # A member without @BRANCHES is asked with one, as in stage judge.
         most = of_member.most or 1
         kind = kind_of(of_member)
         options_of_member = models.options(of_member, most)
+        decided = None
+        if member.decided is not None:
+            # The file's content, not its path: thresholds that are chosen anew change what the cascade answers.
+            decided = hashes.of(member.decided)
         members.append(
             {
                 "model": models.identity(of_member, hashes),
                 "judge": dict(kind.identity(models, of_member, hashes, most)),
                 "engine": models.own_engine(of_member),
+                # The last four entries decide how an answer is read, and with it which member is asked next.
                 # Verdicts are read at once, where trees that are kept could be read in another way.
                 "rule": [options_of_member.aggregation, options_of_member.tie, options_of_member.least_read],
                 "fitted": options_of_member.fitted,
                 "thresholds": options_of_member.thresholds,
-                "decided": hashes.of(member.decided) if member.decided is not None else None,
+                "decided": decided,
             }
         )
+    # No name: two cascades of the same members answer alike, so that renaming one asks nothing again.
     return {"kind": method.kind, "name": None, "members": members}
 
 

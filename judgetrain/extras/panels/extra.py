@@ -4,6 +4,7 @@ from judgetrain.evaluate.hooks import EvaluationExtra
 
 _ROOM = __name__.rpartition(".")[0]
 
+# As text: the module is imported when the hook is called, and the command line lists extras without it.
 EXTRA = EvaluationExtra(
     name="panels",
     measure=f"{_ROOM}.measure:measure",

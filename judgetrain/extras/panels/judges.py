@@ -56,6 +56,7 @@ class Member:
 
     def compare(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """Return its predictions on comparisons, by its own criteria unless it is asked by given ones."""
+        # A rubric that comes with the rows is for members whose names ask for it (``dpo+given``).
         if self.method.criteria == "own":
             comparisons = [replace(comparison, rubric=None) for comparison in comparisons]
         return self.judge.compare_all(comparisons, seed)
@@ -72,19 +73,30 @@ class Member:
             return None
         margin = prediction.margin
         if margin is None:
-            return 0.5 if prediction.verdict == "inconsistent" else SHARES[prediction.verdict]
+            # Pairwise judges and baselines give no margin. Where their orders differ, neither response is ahead.
+            return SHARES.get(prediction.verdict, 0.5)
+
+        # Only branching judges have weights. Their margin is then in nats, and the logistic function is what the
+        # weights were fitted through.
         options = getattr(self.judge, "options", None)
         fitted = getattr(options, "fitted", None)
         if fitted is not None and not fitted.single:
             return logistic(margin)
+
+        # A margin of -4 to 4 points is spread evenly over 0 to 1.
         return 0.5 + margin / (2 * SCALE)
 
     def decision(self, prediction: Prediction) -> Decision:
         """Return whether a verdict is taken without asking anybody else."""
+        # Inconsistent and unreadable: there is no verdict that could be taken.
         if prediction.verdict not in ("A", "B", "tie"):
             return "undecided"
+
+        # Thresholds that the panel's entry names come before those of the judge's own directory.
         if self.thresholds is not None:
             return self.thresholds.of_margin(prediction.margin)
+
+        # A judge without thresholds says nothing of that: each verdict of it is taken.
         return prediction.decision or "decided"
 
     def decided_score(self, score: Score) -> Score:
@@ -94,7 +106,11 @@ class Member:
             return replace(score, decision=self.thresholds.of_score(score.value), passes=passes)
         if score.decision is not None:
             return score
-        return replace(score, decision="undecided" if score.value is None else "decided")
+
+        # A judge without thresholds: whatever it could read is its answer.
+        if score.value is None:
+            return replace(score, decision="undecided")
+        return replace(score, decision="decided")
 
 
 class _Panel(Judge):
@@ -112,6 +128,8 @@ class _Panel(Judge):
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group; each is asked about by itself."""
         single = [replace(group, responses=(text,)) for group in groups for text in group.responses]
+
+        # One by one and back into groups, so that a cascade can ask on about one response of a group alone.
         scores = iter(self._scores(single, seed))
         return [[next(scores) for _ in group.responses] for group in groups]
 
@@ -132,8 +150,10 @@ class CascadeJudge(_Panel):
         def ask(member: Member, places: Sequence[int]) -> Iterator[tuple[Prediction, Step]]:
             predictions = member.compare([comparisons[place] for place in places], seed)
             for place, prediction in zip(places, predictions, strict=True):
-                # An empty response loses, whoever judges.
-                decision = "decided" if comparisons[place].forfeit else member.decision(prediction)
+                decision = member.decision(prediction)
+                if comparisons[place].forfeit:
+                    # An empty response loses, whoever judges.
+                    decision = "decided"
                 yield replace(prediction, decision=decision), _step(member, prediction, decision)
 
         return [_combined(answer, steps, self.name) for answer, steps in self._escalated(len(comparisons), ask)]
@@ -167,6 +187,7 @@ class CascadeJudge(_Panel):
             number: of questions.
             ask: returns a member's answers to the questions at some places, each with its step.
         """
+        # By place in the call, since each member sees a smaller part of the questions.
         answers: dict[int, Answer] = {}
         steps: dict[int, list[Step]] = {place: [] for place in range(number)}
         waiting = list(steps)
@@ -174,6 +195,8 @@ class CascadeJudge(_Panel):
             if not waiting:
                 break
             undecided = []
+
+            # A later member's answer takes the place of the earlier one; the steps keep both.
             for place, (answer, step) in zip(waiting, ask(member, waiting), strict=True):
                 answers[place] = answer
                 steps[place].append(step)
@@ -191,6 +214,7 @@ class JuryJudge(_Panel):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison; its margin is in points, -4 to 4."""
+        # Member by member and not row by row: each has all rows in one batch.
         by_member = [member.compare(comparisons, seed) for member in self.members]
         predictions = []
         for place, comparison in enumerate(comparisons):
@@ -203,39 +227,56 @@ class JuryJudge(_Panel):
         steps = []
         shares = []
         for member, answer in zip(self.members, answers, strict=True):
+            # No decision: nobody is asked after a jury's member.
             step = _step(member, answer, None)
             steps.append(step)
             if step.share is not None:
                 shares.append(step.share)
+        # Without a majority of readable members every verdict stays None, so that the jury is unreadable as a whole:
+        # the rest would be another, smaller jury.
         margin = None
         summed = None
+        verdict_ab = None
+        verdict_ba = None
         if 2 * len(shares) > len(answers):
+            # From a mean share back to points, as other judges' margins are written.
             margin = (fmean(shares) - 0.5) * 2 * SCALE
+
+            # ``summed`` is the verdict that counts. Those of single orders only say how consistent the jury is.
             summed = verdict_of(margin, SCALE * EQUAL)
+            verdict_ab = _majority([answer.verdict_ab for answer in answers])
+            verdict_ba = _majority([answer.verdict_ba for answer in answers])
         failures: Counter[str] = Counter()
         for answer in answers:
             failures.update(answer.failures)
         prediction = Prediction.of(
             comparison,
             self.name,
-            _majority([answer.verdict_ab for answer in answers]) if summed is not None else None,
-            _majority([answer.verdict_ba for answer in answers]) if summed is not None else None,
+            verdict_ab,
+            verdict_ba,
             margin=margin,
             summed=summed,
             judgments=sum(answer.judgments for answer in answers),
             failures=dict(failures),
             reasons=tuple(reason for answer in answers for reason in answer.reasons),
         )
+
+        # One member that was shown orders is enough for the cost to be of both of them.
         shown = any(answer.plan is not None for answer in answers)
         return _with_steps(prediction, steps, self.name, shown)
 
     def _scores(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
         """Return the mean scores of single responses."""
+        # Member by member and not row by row: each has all responses in one batch.
         by_member = [member.score(groups, seed) for member in self.members]
         scores = []
         for place in range(len(groups)):
             answers = [of_member[place] for of_member in by_member]
             values = [answer.value for answer in answers if answer.value is not None]
+            # As for pairs: fewer than a majority would be another jury.
+            value = None
+            if 2 * len(values) > len(answers):
+                value = fmean(values)
             failures: Counter[str] = Counter()
             steps = []
             for member, answer in zip(self.members, answers, strict=True):
@@ -243,7 +284,7 @@ class JuryJudge(_Panel):
                 steps.append(Step(judge=member.name, answer=None, share=answer.value, cost=answer.cost))
             scores.append(
                 Score(
-                    value=fmean(values) if 2 * len(values) > len(answers) else None,
+                    value=value,
                     reasons=tuple(reason for answer in answers for reason in answer.reasons),
                     failures=dict(failures),
                     cost=_sum(answer.cost for answer in answers),
@@ -258,6 +299,8 @@ def _majority(verdicts: Sequence[Verdict | None]) -> Verdict | None:
     shares = [SHARES[verdict] for verdict in verdicts if verdict is not None]
     if not shares:
         return None
+
+    # A third and two thirds have no exact halves: equal up to rounding is a tie.
     return verdict_of(fmean(shares) - 0.5, EQUAL)
 
 
@@ -280,6 +323,8 @@ def _combined(prediction: Prediction, steps: Sequence[Step], name: str) -> Predi
 def _with_steps(prediction: Prediction, steps: Sequence[Step], name: str, orders_shown: bool) -> Prediction:
     """Return a prediction under a name, with its steps and their cost, half of it for either order that was shown."""
     cost = _sum(step.cost for step in steps)
+
+    # A prediction's cost is that of one order (whole_cost doubles it), the steps' are whole.
     if orders_shown:
         return replace(prediction, method=name, steps=tuple(steps), plan="shared", cost=cost * (1 / len(ORDERS)))
     return replace(prediction, method=name, steps=tuple(steps), plan=None, cost=cost)
@@ -290,15 +335,15 @@ def _sum(costs: Iterable[Cost]) -> Cost:
     return sum(costs, Cost())
 
 
-def _members(members: Sequence[MemberConfig], parts: Parts) -> list[Member]:
+def _members(configs: Sequence[MemberConfig], parts: Parts) -> list[Member]:
     """Return the members of a configuration."""
-    made = []
-    for member in members:
+    members = []
+    for config in configs:
         thresholds = None
-        if member.decided is not None:
-            thresholds = Thresholds.load(member.decided, "decided")
-        made.append(Member(Method.parse(member.judge), parts.judge, thresholds))
-    return made
+        if config.decided is not None:
+            thresholds = Thresholds.load(config.decided, "decided")
+        members.append(Member(Method.parse(config.judge), parts.judge, thresholds))
+    return members
 
 
 def build_cascade(method: Method, options: JudgeOptions, parts: Parts) -> Judge:

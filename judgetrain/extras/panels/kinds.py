@@ -10,8 +10,10 @@ def _panel(name: str, judge: str) -> Kind:
     return Kind(
         name=name,
         forms=Forms(evaluate=f"{name}:NAME", python=f"{name}:NAME (with members=)"),
+        # The section that holds the members has the kind's name, which is also the field of the settings.
         panel=True,
         settings=(name,),
+        # Imported at the first call: every parsed method name looks at this record.
         check=later(f"{_ROOM}.checks:check"),
         options=later(f"{_ROOM}.checks:options"),
         arguments=later(f"{_ROOM}.checks:arguments"),

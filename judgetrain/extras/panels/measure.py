@@ -8,10 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.labelled import OVERALL
+from judgetrain.data.labelled import OVERALL, Scale
 from judgetrain.evaluate.hooks import Measured, Predicted, Rated
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Sections, Table, number
+from judgetrain.evaluate.report.table import Columns, Sections, Table, number, percent
 from judgetrain.extras.panels.checks import members_of
 from judgetrain.judges.base import Step
 from judgetrain.judges.kinds.kind import kind_of
@@ -83,6 +83,7 @@ Answers = Sequence[Sequence[tuple[Step, bool | None]]]
 
 def measure(predicted: Predicted) -> Measured:
     """Return the records of cascades and juries on a benchmark of comparisons."""
+    # Of the test split alone: predictions also hold the development split, which thresholds may have been chosen on.
     labels = {comparison.id: comparison.label for comparison in predicted.test.comparisons}
     records: list[Record] = []
     for method, predictions in _panels(predicted.settings, predicted.results):
@@ -97,6 +98,7 @@ def measure(predicted: Predicted) -> Measured:
 
 def _panels(settings: Any, results: Sequence[list[Any]]) -> Iterator[tuple[Method, list[Any]]]:
     """Yield the cascades and juries among the results of methods."""
+    # Predictions carry a method's name alone, and a benchmark that nobody judged has none at all.
     methods = {method.name: method for method in settings.evaluated if kind_of(method).panel}
     for predictions in results:
         if predictions and predictions[0].method in methods:
@@ -105,11 +107,21 @@ def _panels(settings: Any, results: Sequence[list[Any]]) -> Iterator[tuple[Metho
 
 def _is_right(step: Step, label: str | None) -> bool | None:
     """Return whether a verdict is the label; None where it could not be read."""
-    return None if step.share is None else step.answer == label
+    if step.share is None:
+        return None
+    return step.answer == label
+
+
+def _is_at_level(step: Step, label: float, scale: Scale) -> bool | None:
+    """Return whether a score is at the label's level; None where it could not be read."""
+    if step.share is None:
+        return None
+    return scale.level(step.share) == scale.level(label)
 
 
 def measure_responses(rated: Rated) -> Sequence[Record]:
     """Return the records of cascades and juries on a benchmark of single responses."""
+    # Steps have scores of the response as a whole: labels by single criteria say nothing of them.
     scale = rated.benchmark.scales.get(OVERALL)
     if scale is None:
         return ()
@@ -121,13 +133,10 @@ def measure_responses(rated: Rated) -> Sequence[Record]:
         answers = []
         for response, score in zip(rated.benchmark.responses, result.scores, strict=True):
             label = scale.label(response.votes.get(OVERALL, ()))
+            # Annotators of this response may have no majority.
             if label is None:
                 continue
-            row = []
-            for step in score.steps:
-                right = None if step.share is None else scale.level(step.share) == scale.level(label)
-                row.append((step, right))
-            answers.append(row)
+            answers.append([(step, _is_at_level(step, label, scale)) for step in score.steps])
         records += records_of(rated.benchmark.name, methods[result.method], answers, rated.settings)
     return records
 
@@ -144,15 +153,24 @@ def records_of(benchmark: str, method: Method, answers: Answers, settings: Any) 
     records: list[Record] = []
     members = [Method.parse(member.judge) for member in members_of(settings, method)]
     for place, member in enumerate(members):
-        asked = [row[place] for row in answers if len(row) > place]
+        # A cascade's row ends with the member that decided it: later ones were not asked.
+        answers_of_member = [row[place] for row in answers if len(row) > place]
         is_last = place == len(members) - 1
-        taken = []
-        for step, right in asked:
+        counted = []
+        for step, is_right in answers_of_member:
             # The last member's answers are taken as they are.
-            if right is not None and (step.decision != "undecided" or is_last):
-                taken.append(right)
-        prompt_tokens = sum(step.cost.prompt_tokens for step, _ in asked)
-        generated_tokens = sum(step.cost.generated_tokens for step, _ in asked)
+            if is_right is not None and (step.decision != "undecided" or is_last):
+                counted.append(is_right)
+        share = 0.0
+        if answers:
+            share = len(counted) / len(answers)
+        error = None
+        if counted:
+            error = counted.count(False) / len(counted)
+
+        # The run's own models have no price: only the teacher and the external model may be paid for.
+        prompt_tokens = sum(step.cost.prompt_tokens for step, _ in answers_of_member)
+        generated_tokens = sum(step.cost.generated_tokens for step, _ in answers_of_member)
         money = None
         if member.names_model and member.target in EXTERNAL:
             money = getattr(settings, member.target).money(prompt_tokens, generated_tokens)
@@ -162,14 +180,15 @@ def records_of(benchmark: str, method: Method, answers: Answers, settings: Any) 
                 judge=method.name,
                 step=place + 1,
                 member=member.name,
-                asked=len(asked),
-                share=len(taken) / len(answers) if answers else 0.0,
-                error=taken.count(False) / len(taken) if taken else None,
+                asked=len(answers_of_member),
+                share=share,
+                error=error,
                 prompt_tokens=prompt_tokens,
                 generated_tokens=generated_tokens,
                 money=money,
             )
         )
+    # A cascade's members answer different rows, so that there is nothing to correlate.
     if method.kind == "jury":
         for first, second in combinations(range(len(members)), 2):
             names = (members[first].name, members[second].name)
@@ -187,21 +206,35 @@ def _correlation(
     """Return how alike two members answer."""
     from scipy.stats import pearsonr
 
-    read = [(first, second) for first, second in pairs if first[1] is not None and second[1] is not None]
-    ahead = [[step.share for step, _ in (pair[place] for pair in read)] for place in (0, 1)]
+    first_shares = []
+    second_shares = []
+    wrong = []
+    for (first_step, first_right), (second_step, second_right) in pairs:
+        if first_right is None or second_right is None:
+            continue
+        first_shares.append(first_step.share)
+        second_shares.append(second_step.share)
+        wrong.append((not first_right, not second_right))
+
+    # Where a member says the same everywhere, its variance is 0 and the correlation undefined.
     pearson = None
-    if len(read) >= FEWEST and all(len(set(shares)) > 1 for shares in ahead):
-        pearson = float(pearsonr(*ahead).statistic)
-    wrong = [(not first[1], not second[1]) for first, second in read]
+    if len(wrong) >= FEWEST and len(set(first_shares)) > 1 and len(set(second_shares)) > 1:
+        pearson = float(pearsonr(first_shares, second_shares).statistic)
+
+    # Of the union of both members' errors: two jurors that never err have none to share.
     either = sum(any(pair) for pair in wrong)
+    both = sum(all(pair) for pair in wrong)
+    same_errors = None
+    if either:
+        same_errors = both / either
     return Correlation(
         benchmark=benchmark,
         judge=judge,
         first=names[0],
         second=names[1],
-        n=len(read),
+        n=len(wrong),
         pearson=pearson,
-        same_errors=sum(all(pair) for pair in wrong) / either if either else None,
+        same_errors=same_errors,
     )
 
 
@@ -212,19 +245,19 @@ def sections(rows: Sequence[MetricRow], records: Sequence[Record]) -> Sections:
         "step": lambda r: r.step,
         "member": lambda r: r.member,
         "asked": lambda r: r.asked,
-        "decides %": lambda r: number(100 * r.share, 1),
-        "error %": lambda r: "–" if r.error is None else number(100 * r.error, 1),
+        "decides %": lambda r: percent(r.share),
+        "error %": lambda r: percent(r.error),
         "tokens read": lambda r: number(r.prompt_tokens, 0),
         "tokens written": lambda r: number(r.generated_tokens, 0),
-        "money": lambda r: "–" if r.money is None else number(r.money, 4),
+        "money": lambda r: number(r.money, 4),
     }
     correlation_columns: Columns = {
         "jury": lambda r: r.judge,
         "first": lambda r: r.first,
         "second": lambda r: r.second,
         "n": lambda r: r.n,
-        "correlation": lambda r: "–" if r.pearson is None else number(r.pearson, 2),
-        "errors in common %": lambda r: "–" if r.same_errors is None else number(100 * r.same_errors, 1),
+        "correlation": lambda r: number(r.pearson, 2),
+        "errors in common %": lambda r: percent(r.same_errors),
     }
     steps = [record for record in records if isinstance(record, StepRow)]
     correlations = [record for record in records if isinstance(record, Correlation)]

@@ -13,7 +13,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.calibrate.promise import fewest, pair_thresholds, score_thresholds, upper_bound
+from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.base import Prediction, Score
 from judgetrain.judges.config import JudgeOptions
@@ -42,7 +42,7 @@ def test_the_bound_is_the_error_under_which_so_few_wrong_ones_have_a_chance_of_d
 
 def test_fewest_labels_are_those_of_which_none_may_be_wrong() -> None:
     for error, delta in ((0.1, 0.1), (0.05, 0.1), (0.2, 0.05), (0.5, 0.5)):
-        n = fewest(error, delta)
+        n = Promise(error, delta).fewest
         assert (1 - error) ** n <= delta + 1e-12
         assert (1 - error) ** (n - 1) > delta
 
@@ -56,7 +56,7 @@ def test_a_promise_on_pairs_holds() -> None:
         size = rng.uniform(0, 4, 200)
         right = rng.random(200) < 0.5 + size / 8
         margins = (size * rng.choice([-1, 1], 200)).tolist()
-        margin = pair_thresholds(margins, right.tolist(), "points", ERROR, DELTA).margin
+        margin = pair_thresholds(margins, right.tolist(), "points", Promise(ERROR, DELTA)).margin
         if margin is not None:
             # The mean of 1/2 - m/8 over m from the threshold to 4.
             error = 0.5 - (margin + 4) / 16
@@ -75,7 +75,7 @@ def test_a_promise_on_single_responses_holds_for_passes_and_fails() -> None:
         scores = rng.random(300)
         chances = np.where(scores > 0.5, scores - 0.05, scores)
         passed = rng.random(300) < chances
-        thresholds = score_thresholds(scores.tolist(), passed.tolist(), 0.5, 2 * ERROR, DELTA, "pass")
+        thresholds = score_thresholds(scores.tolist(), passed.tolist(), 0.5, Promise(2 * ERROR, DELTA), "pass")
         wrong_passes = wrong_fails = 0.0
         if thresholds.high is not None:
             wrong_passes = 1 - ((1 + thresholds.high) / 2 - 0.05)
@@ -94,7 +94,7 @@ def test_a_promise_is_kept_by_a_judge_that_is_wrong_where_it_is_surest() -> None
     for _ in range(RESAMPLES):
         size = rng.uniform(0, 4, 300)
         right = (size < 3.6) | (rng.random(300) < 0.7)
-        margin = pair_thresholds(size.tolist(), right.tolist(), "points", ERROR, DELTA).margin
+        margin = pair_thresholds(size.tolist(), right.tolist(), "points", Promise(ERROR, DELTA)).margin
         if margin is not None:
             broken += 0.3 * 0.4 / (4 - min(margin, 3.6)) > ERROR
     assert broken / RESAMPLES <= MOST
@@ -103,7 +103,7 @@ def test_a_promise_is_kept_by_a_judge_that_is_wrong_where_it_is_surest() -> None
 def test_log_odds_are_thresholds_in_nats() -> None:
     margins = [float(m) for m in np.linspace(-6, 6, 200)]
     right = [abs(m) > 2 for m in margins]
-    thresholds = pair_thresholds(margins, right, "log_odds", ERROR, DELTA)
+    thresholds = pair_thresholds(margins, right, "log_odds", Promise(ERROR, DELTA))
     assert thresholds.margin is not None and 1 < thresholds.margin < 2.2
     decided = [m for m in margins if thresholds.of_margin(m) == "decided"]
     assert len(decided) == thresholds.decided
@@ -112,15 +112,15 @@ def test_log_odds_are_thresholds_in_nats() -> None:
 
 def test_too_few_labels_say_how_many_are_needed() -> None:
     with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*; found 3"):
-        pair_thresholds([1.0, 2.0, 3.0, None], [True] * 4, "points", ERROR, DELTA)
+        pair_thresholds([1.0, 2.0, 3.0, None], [True] * 4, "points", Promise(ERROR, DELTA))
     with pytest.raises(DataError, match="needs at least 29 .* 0.5 or higher, or as many lower ones.*found 2 and 1"):
-        score_thresholds([0.6, 0.7, 0.1], [True, False, False], 0.5, ERROR, DELTA, "pass")
+        score_thresholds([0.6, 0.7, 0.1], [True, False, False], 0.5, Promise(ERROR, DELTA), "pass")
     with pytest.raises(DataError, match="all 40 labels are a pass, .* label others, too"):
-        score_thresholds([0.6] * 40, [True] * 40, 0.5, ERROR, DELTA, "pass")
+        score_thresholds([0.6] * 40, [True] * 40, 0.5, Promise(ERROR, DELTA), "pass")
 
 
 def test_thresholds_of_another_judge_are_refused(tmp_path: Path) -> None:
-    thresholds = pair_thresholds([3.0] * 40, [True] * 40, "log_odds", ERROR, DELTA)
+    thresholds = pair_thresholds([3.0] * 40, [True] * 40, "log_odds", Promise(ERROR, DELTA))
     with pytest.raises(ConfigError, match="judge.decided: its thresholds are of margins in log_odds"):
         JudgeOptions(thresholds=thresholds)
     (tmp_path / "decided.json").write_text('{"weights": {}}')
