@@ -10,6 +10,7 @@ from judgetrain.keys import key
 @dataclass
 class CalibrateConfig:
     """Stage calibrate: weights of criteria, or with an error the thresholds that promise it."""
+
     # Half or more of the answers wrong is what a coin promises.
     error: float | None = key(
         None,
