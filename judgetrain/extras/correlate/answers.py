@@ -75,6 +75,7 @@ def read_runs(directories: Sequence[Path], model_names: Mapping[str, str]) -> li
     Raises:
         DataError: a directory holds no finished stage.
     """
+    # A directory that holds no finished stage is refused here, before any of its rows is looked for.
     settings = [finished_settings(directory) for directory in directories]
     models = []
     for path in map(model_of, settings):
@@ -82,6 +83,7 @@ def read_runs(directories: Sequence[Path], model_names: Mapping[str, str]) -> li
     runs = []
     for directory, model, name in zip(directories, models, told_apart(models, settings), strict=True):
         metrics = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
+        # One row an answer, so that ids and rows go together by place.
         scores = list(read_rows(directory, "scores"))
         answers = _answers([str(row["id"]) for row in scores], name)
         run = SelfevalRun(
@@ -100,13 +102,17 @@ def _answers(ids: Sequence[str], run: str) -> Iterator[Answer]:
     The earlier answers of a conversation have ids that end in ``#`` and their number; the last one has none.
     """
     all_ids = set(ids)
+    # By a conversation's id, how many turns stand before its last answer: "mt:81#1" and "mt:81" are turns 1 and 2 of
+    # "mt:81".
     earlier_turns: dict[str, int] = {}
     for identifier in ids:
+        # From the right, so that a "#" of the source's own stays in the conversation's id.
         conversation, mark, number = identifier.rpartition("#")
         # A source's own ids may hold a "#"; then there is no conversation of the id before it.
         if mark and conversation in all_ids and number.isdecimal():
             earlier_turns[conversation] = max(earlier_turns.get(conversation, 0), int(number))
     for identifier in ids:
+        # The second pass knows all conversations: an earlier turn's row may stand before the last one's.
         conversation, _, number = identifier.rpartition("#")
         prompt = identifier
         turn = 1 + earlier_turns.get(identifier, 0)
@@ -114,6 +120,7 @@ def _answers(ids: Sequence[str], run: str) -> Iterator[Answer]:
             prompt = conversation
             if number.isdecimal():
                 turn = int(number)
+        # Rows of stage dialogues have their source's name before their own id; files of ratings have the id alone.
         benchmark, _, local_id = prompt.partition(":")
         yield Answer(benchmark, run, local_id, turn)
 
@@ -123,6 +130,7 @@ def scores_of(runs: Sequence[SelfevalRun]) -> list[RaterColumn]:
     columns: dict[str, RaterColumn] = {}
     for run in runs:
         for name, better in run.better.items():
+            # One column for all runs: which model an answer is of stands in the answer.
             column = columns.setdefault(name, RaterColumn(name, better))
             for answer, row in run.scores.items():
                 value = row["scores"][name]
@@ -139,5 +147,7 @@ def answers_of(runs: Sequence[SelfevalRun]) -> dict[Answer, dict[Answer, str]]:
         for answer, row in run.scores.items():
             text = row["response"].strip()
             if text:
+                # A file of ratings names the model, not the run, so that the outer key is what its rows can be found
+                # by.
                 answers.setdefault(answer._replace(model=run.model), {})[answer] = text
     return answers

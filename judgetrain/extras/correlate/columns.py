@@ -30,9 +30,12 @@ def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) ->
     """
     columns: dict[str, RaterColumn] = {}
     for number, config in enumerate(configs):
+        # Of a rating more is better; a file of scores where less is would be correlated with its sign changed.
         column = columns.setdefault(config.name, RaterColumn(config.name, 1))
         for values in read(config.source, f"{key}[{number}].source", _row_reader(config, column, answers)):
             column.values.update(values)
+
+    # After all files of a column are read: one negative number anywhere in it makes -1 a number.
     with_minus_one = {config.name for config in configs if config.keep_minus_one}
     for name, column in columns.items():
         if name not in with_minus_one:
@@ -57,6 +60,7 @@ def _row_reader(
     def read_row(row: Any, _number: int) -> dict[Answer, float]:
         if not isinstance(row, Mapping) or config.id not in row or config.value not in row:
             raise RowError("missing_field", f"expected an object with the columns {config.id} and {config.value}")
+        # A row that another entry is about is no error, and counts nowhere.
         for name, value in config.where.items():
             if label_text(row.get(name)) != value:
                 return {}
@@ -65,8 +69,10 @@ def _row_reader(
         if not benchmark or not model:
             raise RowError("missing_field", "expected the columns benchmark and model, or keys of these names")
         numbers = row[config.value]
+        # FastChat's files hold a number a row with its turn, others a list of all turns' numbers.
         if not isinstance(numbers, list):
             numbers = [numbers]
+        # A list is counted on from the row's turn, if it has one.
         first_turn = int(row.get("turn") or 1)
         values: dict[Answer, float] = {}
         for turn, value in enumerate(numbers, start=first_turn):
@@ -76,6 +82,7 @@ def _row_reader(
             runs_answers = _runs_answers(answer, scalar_text(row.get("response")), answers)
             if not runs_answers:
                 column.elsewhere += 1
+            # Several runs may have given the very same text, which the rating is about in each of them.
             values |= dict.fromkeys(runs_answers, float(value))
         for answer in values:
             if answer in column.values:
@@ -101,6 +108,7 @@ def _runs_answers(answer: Answer, response: object, answers: Answers) -> list[An
         return [answer]
     if isinstance(response, str):
         return [run_answer for run_answer, text in texts.items() if text == response.strip()]
+    # Runs of a model with other settings may answer otherwise: which of the texts was rated cannot be guessed.
     if len(set(texts.values())) > 1:
         names = ", ".join(run_answer.model for run_answer in texts)
         raise RowError("several_runs", f"{answer}: answers of several runs: {names}; give the answer (column response)")
@@ -111,6 +119,7 @@ def _is_number(value: Any) -> bool:
     """Return True for a finite number, False for null and NaN (RowError: it is something else)."""
     if value is None:
         return False
+    # True is an integer to Python, and no rating to anybody.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise RowError("no_number", f"expected a number, null or a list of them, found {value!r}")
     return math.isfinite(value)

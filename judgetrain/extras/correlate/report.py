@@ -23,6 +23,7 @@ def tables(rows: Sequence[Row], means: Sequence[Row]) -> list[Table]:
         rows: of :func:`judgetrain.extras.correlate.stage.correlate`.
         means: of :func:`judgetrain.extras.correlate.stage.means`.
     """
+    # Ratings in the order of the configuration, and of each the benchmarks in the order of its rows.
     page: list[Table] = []
     for rating in dict.fromkeys(row["rating"] for row in rows):
         rating_rows = [row for row in rows if row["rating"] == rating]
@@ -45,6 +46,7 @@ def _correlations(rating: str, benchmark: str, rows: Sequence[Row]) -> Table:
     for kind in KINDS:
         columns[kind.capitalize()] = _with_interval(kind)
     note = NOTE
+    # Most users have no published figures: the columns of a paper would be dashes to them.
     if any(row["published"] for row in rows):
         columns["paper"] = _published
         columns["same"] = _same
@@ -93,6 +95,7 @@ def _variants(rating: str, rows: Sequence[Row]) -> Table:
     """Return scores with references and without side by side (glass-box paper, table 2)."""
     by_score: dict[tuple[str, str, str], dict[str, float | None]] = {}
     for row in rows:
+        # A variant is written behind its score: ``bertscore+reference``.
         score, plus, reference = row["score"].partition("+")
         variants = by_score.setdefault((row["benchmark"], row["model"], score), {})
         variants[plus + reference] = row["pearson"]
@@ -118,6 +121,7 @@ def _means(means: Sequence[Row]) -> Table:
     names = len(columns)
     for mean in means:
         for rating in mean["ratings"]:
+            # A rating that is about some benchmarks alone has its column all the same, with dashes elsewhere.
             columns.setdefault(rating, _entry("ratings", rating, 2))
     if any(mean["confidence"] is not None for mean in means):
         columns["confidence %"] = lambda mean: percent(mean["confidence"])

@@ -56,6 +56,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     ratings = read_columns(config.ratings, "correlate.ratings", answers)
     for column in (*scores, *ratings):
         _log_left_out(column, out)
+    # Files are read before any rater is asked: an error in them must not cost money.
     with spending(settings.asked_engines, config, "correlate", out) as budget:
         ratings += _ask_raters(answers, _dialogues(runs, inputs), Models(settings, inputs, out, budget))
     if not any(rating.values for rating in ratings):
@@ -131,6 +132,7 @@ def _dialogues(runs: Sequence[SelfevalRun], inputs: Mapping[str, Path]) -> dict[
     """Return the dialogue that each answer ends; empty where this run has no dialogues."""
     if "dialogues" not in inputs:
         return {}
+    # Runs beside this one answered the same prompts, or their ratings could not be compared.
     questions = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     dialogues: dict[Answer, Dialogue] = {}
     for run_ in runs:
@@ -170,6 +172,7 @@ def _ask_raters(answers: Answers, dialogues: Mapping[Answer, Dialogue], models: 
             column.values |= dict.fromkeys(run_answers, value)
             rows.append({"rater": method.name, **answer._asdict(), "response": text, "value": value})
         columns.append(column)
+    # Written in the form that correlate.ratings reads, so that another run can take them over without asking.
     models.out.write_rows("ratings", rows)
     return columns
 
@@ -182,6 +185,7 @@ def _rate(method: Method, questions: Sequence[Comparison], models: Models) -> li
         questions: each with one response.
         models: the stage's models.
     """
+    # By rater: adding one to correlate.raters leaves the others' finished shards alone.
     name = f"ratings-{method.file_name}"
     out = models.out
     with loaded_once(lambda: models.judge(method)) as judge:
@@ -224,12 +228,14 @@ def correlate(
     rows = []
     for number, rating in enumerate(ratings):
         printed = {}
+        # A paper's figures are about one rating; shown beside the others they would look wrong.
         if number == 0:
             printed = _by_cell(published)
         others = [other for other in ratings if other is not rating]
         for (benchmark, model), answers in _cells(rating).items():
             for column in (*scores, *others):
                 if any(answer in column.values for answer in answers):
+                    # Taken out, so that those without a score of ours are left at the end.
                     values = printed.pop((benchmark, model, column.name), None)
                     rows.append(_correlation(rating, column, answers, values, seed))
 
@@ -274,6 +280,7 @@ def _correlation(
     figures = with_intervals(x, y, Resampling(RESAMPLES, cell_seed), [answer.id for answer in scored])
     same = None
     if printed is not None:
+        # All three at once: one that is off by a digit makes the row no reproduction.
         same = _without_signs(figures) == [abs(value) for value in printed]
     return {
         "rating": rating.name,
@@ -331,6 +338,7 @@ def means(
         confident: whether an answer's discrepancy is at least the threshold; answers that have none are left out.
     """
     groups: dict[tuple[str, str, str], list[Answer]] = {}
+    # An answer counts in its category, and in that of the whole benchmark.
     for answer, category in categories.items():
         names = ["all"]
         if category and category != "all":

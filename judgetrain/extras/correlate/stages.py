@@ -26,6 +26,7 @@ class CorrelateSettings(ModelSettings):
     @property
     def judges(self) -> Sequence[str]:
         """The stages of the raters, and of the answers that they rate; none where files hold the scores."""
+        # Files bring scores and answers of their own, so that no stage has to run for them.
         if self.correlate.scores:
             return ()
         return ("dialogues", "selfeval", *super().judges)
@@ -49,6 +50,7 @@ def _check(settings: CorrelateSettings) -> None:
             raise ConfigError(
                 f"correlate.raters: {method.text!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
             )
+    # Names are known before anything is read, so that a misspelt one is found before a rater is paid.
     raters = {column.name for column in config.ratings} | {method.name for method in settings.methods}
     for name in config.against:
         if name not in raters:

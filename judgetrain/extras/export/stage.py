@@ -89,7 +89,9 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker_place: Pat
 
     judge = load_model(config, "cpu")
     tokenizer = load_tokenizer(config)
+    # Slots are filled in with their own names in braces, which makes a template of the judge's prompt.
     unfilled = {slot: f"{{{slot}}}" for slot in SLOTS}
+    # Refused before anything is written: a frame that has text before its score.
     label, level_ids = score_place(prompts, tokenizer, name)
     template = render(prompts.render("score", {"context": "", **unfilled}), tokenizer) + label
 
@@ -97,6 +99,7 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker_place: Pat
     classifier.save_pretrained(place, safe_serialization=True)
     tokenizer.save_pretrained(place)
     write_text_atomic(place / TEMPLATE, template)
+    # The card says how the template is filled, which no configuration file of Transformers holds.
     card = (ROOM / "card.md").read_text(encoding="utf-8")
     names = {"name": name, "slots": ", ".join(SLOTS), "model": place.name, "ranker": ranker_place.name}
     write_text_atomic(place / "README.md", card.format(**names))
@@ -108,6 +111,7 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker_place: Pat
         ranker_place, dtype=judge.dtype, trust_remote_code=True
     ).eval()
     for response in PROBES:
+        # Through the written template, so that a slot that was lost on the way would be noticed.
         prompt = fill_slots(template, query="Why?", criterion="x", guideline="y", response=response)
         ids = token_ids(tokenizer, prompt)
         level_difference, score_difference = _differences(judge, level_ids, saved, ranker, ids)
@@ -138,8 +142,10 @@ def _differences(
     """
     import torch
 
+    # Over the levels alone, as the judge reads its score: other tokens have no part in it.
     levels = logits_at_end(judge, ids)[..., list(level_ids)].softmax(-1)
     level_difference = (logits_at_end(classifier, ids).softmax(-1) - levels).abs().max()
+    # The lowest level is 0 and the highest 1, as the ranker writes it.
     expected_score = levels @ torch.linspace(0, 1, len(level_ids))
     score_difference = logits_at_end(ranker, ids) - expected_score
     return float(level_difference), abs(float(score_difference))
@@ -153,9 +159,12 @@ def _save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: 
     """
     weights = {}
     for name, weight in classifier.state_dict().items():
-        # vLLM's Transformers backend looks for the head by this name.
-        saved_name = "classifier.weight" if name == "score.weight" else name
+        saved_name = name
+        if name == "score.weight":
+            # vLLM's Transformers backend looks for the head by this name.
+            saved_name = "classifier.weight"
         weights[saved_name] = weight
+    # Saved as the classifier is, but for the name of its head; what else differs is written over below.
     classifier.save_pretrained(place, state_dict=weights)
     config = read_json(place / "config.json")
     config["auto_map"] = {"AutoModelForSequenceClassification": f"{HEAD}.JudgeForScoring"}
@@ -163,6 +172,7 @@ def _save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: 
     config |= {"num_labels": 1, "problem_type": "regression", "id2label": {"0": "score"}, "label2id": {"score": 0}}
     write_json_atomic(place / "config.json", config)
     tokenizer.save_pretrained(place)
+    # A text file, as it is no module of this package: it runs where judgetrain is not installed.
     code = (ROOM / f"{HEAD}.txt").read_text(encoding="utf-8")
     code = code.format(base=type(classifier).__name__, levels=classifier.config.num_labels)
     write_text_atomic(place / f"{HEAD}.py", code)
@@ -180,9 +190,11 @@ def _pair_template(template: str, tokenizer: PreTrainedTokenizerBase) -> str:
     text = template
     if added_ids == [tokenizer.bos_token_id]:
         text = template.removeprefix(str(tokenizer.bos_token))
+    # Compared by tokens: a tokenizer may add an end token, or drop a blank at the start.
     if tokenizer(text)["input_ids"] != [*token_ids(tokenizer, template)]:
         raise EngineError(f"vLLM has the tokenizer add {added_ids}, which the judge's prompt is not written for")
     expressions = []
+    # The pattern has a group, so that the slots' names are among the parts.
     for part in re.split(r"{(\w+)}", text):
         # Text between slots stands as a quoted string, so that braces in it are no Jinja.
         expression = PAIR.get(part, json.dumps(part, ensure_ascii=False))
@@ -209,13 +221,16 @@ def score_place(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: st
             "take a set whose frame begins with the score"
         )
     label = match[1]
+    # Any content will do: only the end of the prompt has a say in how the reply is split into tokens.
     prompt = render(prompts.render("score", {"context": "", **dict.fromkeys(SLOTS, "x")}), tokenizer)
     prompt_ids = token_ids(tokenizer, prompt)
+    # As they stand behind the prompt and before a line's end, since a tokenizer may join what touches.
     replies = [continuation(tokenizer, prompt, prompt_ids, f"{label}{score}\n") for score in SCORES]
     # Many tokenizers have the blank and the digit as one token: the reply then ends before the blank.
     for start in (label, label.rstrip()):
         start_ids = token_ids(tokenizer, prompt + start)[len(prompt_ids) :]
         level_ids = tuple(reply[len(start_ids)] for reply in replies)
+        # All replies must begin alike and differ in the very next token, or the place before the score is none.
         is_common_start = all(reply[: len(start_ids)] == start_ids for reply in replies)
         if is_common_start and len(set(level_ids)) == len(SCORES):
             return start, level_ids
@@ -241,11 +256,14 @@ def _make_classifier(
     config.pad_token_id = tokenizer.pad_token_id
     classifier: Any
     try:
+        # Made of the configuration and the loaded judge: from_pretrained would read the files a second time, and draw a
+        # head at random.
         classifier = AutoModelForSequenceClassification.from_config(config, dtype=judge.dtype).eval()
         head = torch.nn.Parameter(judge.get_output_embeddings().weight[list(level_ids)].detach().clone())
         classifier.base_model.load_state_dict(judge.base_model.state_dict())
         assert classifier.score.weight.shape == head.shape
     except (ValueError, AttributeError, AssertionError, RuntimeError) as error:
+        # A full machine is no fault of the architecture.
         if is_out_of_memory(error):
             raise
         raise EngineError(f"Transformers has no such classifier for {config.model_type} models: {error}") from error

@@ -17,6 +17,7 @@ class ExportSettings(ModelSettings):
     """Stage export: a judge's weights and prompts decide what it writes, not how the judge is asked."""
 
     named: str = at("verdicts.judge", content=in_place(method_directory))
+    # How the judge is asked is only checked here, so that another value must not export the same weights again.
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
     rubric: str | None = at("criteria", in_fingerprint=False)
@@ -31,8 +32,9 @@ class ExportSettings(ModelSettings):
     def methods(self) -> Sequence[Method]:
         """The judge, if it is one that can be exported."""
         method = self.method
-        trained = method.goes_by_criteria and (method.target in JUDGE_STAGES or method.is_directory)
-        return (method,) if trained else ()
+        if method.goes_by_criteria and (method.target in JUDGE_STAGES or method.is_directory):
+            return (method,)
+        return ()
 
 
 def _check_export(settings: ExportSettings) -> None:
@@ -43,6 +45,7 @@ def _check_export(settings: ExportSettings) -> None:
         raise ConfigError(f"{key}={settings.named!r}: trained judges are exported: a stage's (dpo), or a directory")
     check_model(settings, method, key)
     config = settings.judge.changed(**method.asking)
+    # Any number of criteria: only how scores are read is looked at.
     if config.reads != "one" or config.asking(1).score != "expected":
         raise ConfigError(
             f"{key}={settings.named!r}: a classifier scores one response: set judge.reads=one, and leave "

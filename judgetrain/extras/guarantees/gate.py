@@ -134,14 +134,17 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         ConfigError: names the rule and what it lacks.
     """
     methods = {method.name: method for method in map(Method.parse, evaluate.methods)}
+    # A rule about a judge that was left out would be tested on nothing, and the gate fail for want of it.
     if evaluate.partial and config.required:
         raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
     for rule in map(GateRule.parse, config.required):
         where = f"guarantees.required: {rule.text}:"
+        # COMMONEST needs no such check: it is made of the labels, and stands in no list of methods.
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{where} evaluate.methods has no baseline ({', '.join(BASELINES)})")
         if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
             raise ConfigError(f"{where} evaluate.methods has nothing that needs no training, such as rubric:70")
+        # The judge always names a method; what it is compared with may be a word for several.
         named = [(rule.judge, rule.branches)]
         if rule.than not in (FLOORS, UNTRAINED, COMMONEST):
             named.append((rule.than, rule.than_branches))
@@ -194,6 +197,7 @@ def verdicts_of(results: Iterable[Sequence[Prediction]]) -> Verdicts:
     verdicts: Verdicts = {}
     for predictions in results:
         key = MethodKey(predictions[0].method, predictions[0].branches)
+        # By id: the tests below go through the benchmark's own comparisons.
         verdicts[key] = {prediction.comparison_id: prediction.decided for prediction in predictions}
     return verdicts
 
@@ -204,6 +208,7 @@ def _opponents(
     """Return the methods that a rule's judge is compared with; empty where none is evaluated on the benchmark."""
     if rule.than == FLOORS:
         return [key for key in verdicts if key.method in BASELINES]
+    # The best one alone: it is what a user would take instead of training.
     if rule.than == UNTRAINED:
         return best_untrained(methods, verdicts, benchmark)[:1]
     key = key_of(verdicts, rule.than, rule.than_branches)
@@ -217,8 +222,10 @@ def untrained(method: Method) -> bool:
 
     It asks no trained judge, has no criteria that come with the comparisons, and is nobody's published verdicts.
     """
+    # A judge of this run's stages.
     if method.target in JUDGE_STAGES:
         return False
+    # A judge that somebody trained before.
     if method.is_directory and _holds_judge(method):
         return False
     return method.criteria == "own" and not kind_of(method).published
@@ -232,6 +239,7 @@ def _holds_judge(method: Method) -> bool:
     """
     if kind_of(method).trained:
         return True
+    # Looked up in the local cache alone: the model was fetched when it was asked, and no network is needed twice.
     if method.on_hub:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
@@ -259,6 +267,7 @@ def best_untrained(methods: Sequence[Method], verdicts: Verdicts, benchmark: Ben
         # In both orders, as agreement counts.
         return sum(verdicts[key][identifier] == (label, label) for identifier, label in labels.items())
 
+    # Sorting is stable: of equally good ones the first of evaluate.methods stands first.
     return sorted((key for key in verdicts if key.method in names), key=agreeing, reverse=True)
 
 
@@ -290,6 +299,7 @@ class PairedTest:
             second: the method that it is compared with.
         """
         comparisons = [comparison for comparison in self.benchmark.comparisons if comparison.label is not None]
+        # Comparisons of one prompt are no independent evidence, so that prompts are resampled whole.
         prompts = [self.benchmark.prompt_of(comparison) for comparison in comparisons]
         test = AgreementTest(self.benchmark.name, prompts, self.margin, self.resampling)
         first_agrees = self._agreement(first, comparisons)
@@ -332,21 +342,30 @@ class AgreementTest:
         difference = paired_difference(first_agrees, second_agrees, self.resampling, self.prompts)
         if difference is None:
             return None
-        # Without a p, too few prompts differ to show anything.
-        p = 1.0 if difference.p is None else difference.p
+        p = difference.p
+        if p is None:
+            # Too few prompts differ to show anything.
+            p = 1.0
         interval = ""
         if difference.interval:
             low, high = difference.interval
             interval = within(signed(low), signed(high))
         result = f"{signed(difference.mean)}{interval} points, p {p:.3f}"
         if rule.strict:
+            # The test has two sides: a judge that is clearly worse has a small p, too.
             passed = p <= P and difference.mean > 0
-            relation = "is better than" if passed else "is not better than"
+            relation = "is not better than"
+            if passed:
+                relation = "is better than"
         else:
-            # Without an interval there are too few prompts to rule anything out.
-            least = difference.interval[0] if difference.interval else -1.0
+            # Without an interval there are too few prompts to rule out that all agreement is lost.
+            least = -1.0
+            if difference.interval:
+                least = difference.interval[0]
             passed = least > -self.margin
-            relation = "is as good as" if passed else "is not shown to be as good as"
+            relation = "is not shown to be as good as"
+            if passed:
+                relation = "is as good as"
             result += f", {signed(least)} at least, where {signed(-self.margin)} is allowed"
         if len(set(self.prompts)) == 1:
             result += "; one prompt shows nothing"
@@ -371,25 +390,30 @@ def checks_of_responses(rated: Rated) -> list[Check]:
     """
     settings = rated.settings
     config: GuaranteesConfig = settings.guarantees
+    # Thresholds and learned methods may have seen the development split.
     prompts_of_split = [prompt not in rated.development for prompt in rated.benchmark.prompts]
     labels = labels_of(rated.benchmark)
     places = [place for place, label in enumerate(labels) if label is not None and prompts_of_split[place]]
     if not places:
         return []
 
-    def agreeing(values: Sequence[float | None]) -> Bools:
-        scored = Scored.of([labels[p] for p in places], [values[p] for p in places], scale, prompts)
-        return scored.levels == scored.truth
-
     scale = rated.benchmark.scales[OVERALL]
     prompts = [rated.benchmark.prompts[place] for place in places]
+    counted_labels = [labels[place] for place in places]
+
+    def agreeing(values: Sequence[float | None]) -> Bools:
+        scored = Scored.of(counted_labels, values, scale, prompts)
+        return scored.levels == scored.truth
+
     agreed: dict[MethodKey, Bools] = {}
     for result in rated.results:
         key = MethodKey(result.method, result.branches)
-        agreed[key] = agreeing([score.value for score in result.scores])
-    level = commonest(Scored.of([labels[p] for p in places], [None] * len(places), scale, prompts))
+        agreed[key] = agreeing([result.scores[place].value for place in places])
+
+    # The commonest label needs no scores, and its floor gets the one score that stands for its level.
+    level = commonest(Scored.of(counted_labels, [None] * len(places), scale, prompts))
     floor = MethodKey(f"{ALWAYS} {scale.names[level]}", 0)
-    agreed[floor] = agreeing([scale.scores[level]] * len(labels))
+    agreed[floor] = agreeing([scale.scores[level]] * len(places))
 
     test = AgreementTest(rated.benchmark.name, prompts, config.margin, settings.resampling)
     free = {method.name for method in settings.evaluated if untrained(method)}
@@ -418,11 +442,14 @@ def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun)
     row = gate_row(checks, config.required)
     out.write_json(FILE.removesuffix(".json"), row)
     out.track.summary({"gate/passed": row["passed"]})
+
+    # All checks are told, those that passed among them: what the gate rests on is part of the result.
     for check in checks:
         result = "FAILED"
         if check.passed:
             result = "passed"
         out.log(f"evaluate: gate: {check.told}: {result}")
+    # An alert and no error: the artifact must be finished first, or what was paid for would be lost.
     failed = failures(row)
     if failed:
         out.track.alert(f"{out.recipe}: the judge did not pass its gate", failed)
@@ -450,6 +477,7 @@ def require_passed(directory: Path) -> None:
     Raises:
         GateError: it did not; says which rules failed.
     """
+    # Read from the artifact and not from memory: a run that finds a finished evaluation must fail as well.
     path = directory / FILE
     if not path.is_file():
         return
@@ -460,6 +488,7 @@ def require_passed(directory: Path) -> None:
 
 def _numbered(name: str) -> tuple[str, int | None]:
     """Return a method's name and its number of branches, as ``dpo@10`` writes them; None without a number."""
+    # A directory's name may hold an "@" of its own; only digits behind the last one are a number.
     method, at, branches = name.rpartition("@")
     if at and branches.isdigit():
         return method, int(branches)

@@ -19,6 +19,7 @@ def sections(rows: Sequence[MetricRow], records: Sequence[Check | TrainingGain])
         "p": lambda c: number(c.p, 3),
         "passed": lambda c: "yes" if c.passed else "no",
     }
+    # An extra has one list of records for all of its tables.
     gains = [record for record in records if isinstance(record, TrainingGain)]
     checks = [record for record in records if isinstance(record, Check)]
     worth = Table.of("Worth training", gains, gain_columns)

@@ -79,6 +79,7 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
     if judge is None or not untrained:
         return None
     best = untrained[0]
+    # The gate's own test, so that both sentences on one report cannot contradict each other.
     rule = gate.GateRule.parse(f"{judge} beats {gate.UNTRAINED}")
     test = gate.PairedTest(benchmark, verdicts, settings.guarantees.margin, settings.resampling)
     check = test.of(rule, judge, best)
@@ -108,6 +109,7 @@ def _last_trained(methods: Sequence[Method]) -> Method | None:
     """Return the last judge that was trained, in its plain form, else in the first one listed; None without one."""
     trained = []
     for method in methods:
+        # Criteria that come with the comparisons are nothing that training gave the judge.
         if method.goes_by_criteria and method.target in JUDGE_STAGES and method.criteria == "own":
             trained.append(method)
 
@@ -118,6 +120,7 @@ def _last_trained(methods: Sequence[Method]) -> Method | None:
 def _named_branches(predicted: Predicted, name: str) -> int | None:
     """Return the branches with which a rule, or the objective, names a judge; None where neither does."""
     settings = predicted.settings
+    # Rules first: the number of branches that a run must pass with is the one that its user cares about.
     for rule in map(gate.GateRule.parse, settings.guarantees.required):
         if rule.judge == name and rule.branches:
             return rule.branches
@@ -132,8 +135,10 @@ def _training_seconds(predicted: Predicted, trained: Method) -> float | None:
     """Return the seconds of all stages that training needed; None where a manifest is gone."""
     if trained.target not in predicted.inputs:
         return None
+    # All stages that led to the judge, each once.
     stages = lineage([predicted.inputs[trained.target]])
     seconds = [row["seconds"] for row in stages if row["stage"] not in DATA]
+    # Without one stage's time the sum would be too small without a word.
     if not seconds or None in seconds:
         return None
     return float(sum(seconds))
@@ -147,6 +152,7 @@ def _tokens_a_verdict(predictions: Sequence[Prediction]) -> float:
 
 def _share(tokens: float, others_tokens: float) -> float | None:
     """Return the judge's tokens for each of the other method's; None where that takes none."""
+    # Baselines take no tokens, and of published verdicts the cost is not known (NaN).
     if not others_tokens or not math.isfinite(tokens / others_tokens):
         return None
     return tokens / others_tokens
@@ -190,6 +196,7 @@ def _sentence(check: gate.Check, untrained: int, cost: str) -> str:
             f"{check.first}: training gains {points} ({interval}) over the best you could do without it ({other}), "
             f"for {cost}"
         )
+    # Not to be shown to pay is no evidence against it; only an interval below 0 is.
     finding = "nothing shows that training pays here"
     if surely_behind:
         finding = "training does not pay here"
@@ -202,6 +209,7 @@ def _sentence(check: gate.Check, untrained: int, cost: str) -> str:
 def measure(predicted: Predicted) -> Measured:
     """Return the gate's checks, and whether training paid, out of an evaluation's predictions."""
     settings = predicted.settings
+    # What is reported is over the test split; methods may have learned on the other.
     on_test = [part_of(predicted.test, predictions) for predictions in predicted.results]
     records: list[gate.Check | TrainingGain] = []
     records += gate.gate_checks(predicted.test, settings.evaluated, on_test, settings.guarantees, settings.resampling)
@@ -230,6 +238,7 @@ def _card_section(directory: Path, judge: str) -> str:
         judge: the stage that trained the judge, or its directory.
     """
     lines = []
+    # The judge was trained once and may have been evaluated with several numbers of branches.
     for row in read_json(directory / FILE) or ():
         if Method.parse(row["judge"]).target == judge:
             lines.append(f"- {row['benchmark']} (n = {row['n']}): {row['told']}")

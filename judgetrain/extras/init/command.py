@@ -94,11 +94,13 @@ def init(pipeline: Pipeline) -> None:
     directory = Path(config.data_dir).expanduser()
     if not config.data_dir or not directory.is_dir():
         raise ConfigError(f"init: data_dir={config.data_dir!r}: no such directory; say python -m judgetrain init DIR")
+    # A user may have changed the recipe: it is never written over.
     recipe = directory / RECIPE
     if recipe.exists():
         raise ConfigError(f"init: {recipe} is there already; remove it to have another one written")
     paths = []
     for path in sorted(directory.iterdir()):
+        # Readers unpack gzip themselves, so that the name before .gz decides.
         if path.is_file() and path.name.removesuffix(".gz").endswith(SUFFIXES):
             paths.append(path)
     if not paths:
@@ -111,6 +113,7 @@ def init(pipeline: Pipeline) -> None:
     files = [look(path, fields) for path in paths]
     for contents in files:
         print(printable("\n".join(contents.lines())))
+    # After all files are shown: what cannot be used is understood by looking at what there is.
     parts = divided(files)
     base, encoder = _models(config)
     write_text_atomic(recipe, text_of(parts, directory.resolve(), base, encoder))
@@ -124,6 +127,7 @@ def _models(config: Config) -> tuple[str, str]:
     """
     named: set[str] = set()
     if HydraConfig.initialized():
+        # The configuration has a value for every key; only the command line tells which ones the user named.
         named = {override.partition("=")[0] for override in HydraConfig.get().overrides.task}
     base = default_base()
     if "train.base.path" in named:
@@ -149,15 +153,18 @@ def preflight(pipeline: Pipeline) -> None:
     target = "dpo"
     if config.evaluate.benchmarks:
         target = "evaluate"
+    # On a machine that others use all takes longer, and the same limit would end before enough was measured.
     processes_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     most = LONGEST * min(2.0, max(1.0, processes_a_core))
     console.line(f"preflight: looking at all that stage={target} reads")
+    # All errors at once, before anything is played: each would else cost a preflight of its own.
     pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
     quiet_libraries()
     # Imported here, since init needs no torch and answers at once.
     from judgetrain.extras.init.preflight import Play
 
+    # In a place of its own: nothing that is played may be taken up by a run.
     with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
         play = Play(config, target, Path(place), until=began + most)
         play.run()
@@ -170,6 +177,7 @@ def default_base() -> str:
     These are the packaged weights where they are installed and no GPU is, else a small model of the Hub.
     """
     packages = (WEIGHTS.removeprefix(PACKAGE).replace("-", "_"), "gguf")
+    # Looked for and not imported, since init answers at once.
     is_packaged = all(importlib.util.find_spec(name) for name in packages)
 
     # The driver's own program is looked for, since importing torch takes seconds.
@@ -184,7 +192,9 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
     Raises:
         ConfigError: there is nothing to learn from.
     """
+    # Of ties alone no agreement can be measured.
     with_labels = [file for file in files if file.kinds["comparison"] and file.verdicts.keys() & {"A", "B"}]
+    # A file that its name calls a test comes first, whatever the others hold.
     test = next((file for file in with_labels if file.is_test), None)
     train = []
     for file in files:
@@ -198,12 +208,15 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
         labelled_throughout = [file for file in with_labels if file.labelled == file.rows >= ENOUGH]
         if labelled_throughout:
             test = labelled_throughout[-1]
+            # The file is trained on as well, so that most of its rows stay for that; the rows that are measured on are
+            # left out of training by their queries.
             held = min(HELD, test.labelled // 4)
     if not train:
         only_test = ""
         if test:
             only_test = f"{test.path.name} is the only file, and is to measure on; "
         raise ConfigError(f"init: {only_test}there is nothing to learn from: {SEE_ROWS}")
+    # The dearest knowledge first: people's labels, then pairs that a model can label, then single good answers.
     if any(file.labelled >= ENOUGH for file in train):
         return DataFiles("labels", train, test, held)
     if any(file.kinds["comparison"] for file in train):
@@ -229,6 +242,7 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
     if encoder:
         more += f"cluster: {{encoder: {_quoted(encoder)}}}\n"
     under = "pairs"
+    # For two cores: adapters, few criteria and short texts.
     if base in (WEIGHTS, "world"):
         under = "pairs_small"
     return TEXT.format(
@@ -254,6 +268,7 @@ def _benchmarks(parts: DataFiles) -> str:
     if parts.held:
         limit["limit"] = parts.held
     some_unlabelled = ""
+    # Rows without a label are an error in a benchmark, unless it is told that there are some.
     if test.labelled < test.rows:
         some_unlabelled = ", unlabelled: true"
     source = _source(test, "test", **limit)
@@ -277,7 +292,9 @@ def _source(file: FileContents, name: str, **more: Any) -> str:
         name: of the source.
         more: keys of the source.
     """
+    # DIR stands for ${data_dir} until the rest is quoted.
     source: dict[str, Any] = {"name": name, "path": f"DIR/{file.path.name}"}
+    # Named only where every row is one: other files are read row by row, as what each row is.
     if file.kinds.keys() == {"comparison"}:
         source |= {"type": "comparisons", "format": "comparison"}
     if file.fields:
@@ -311,6 +328,7 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(file.rows >= MOST for file in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
+    # The recipe's own encoder is on the Hub, as this base is.
     note = {HUB_MODEL: "; offline add cluster.encoder=DIR", "world": "; this one is to try commands"}.get(base, "")
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
@@ -322,6 +340,7 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
 def _left_out(parts: DataFiles, test: FileContents) -> int:
     """Return how many rows to learn from hold a query that is measured on, or nearly."""
     measured = []
+    # None measures on the whole file.
     for dialogue in test.dialogues[: parts.held]:
         measured += [("test", query) for query in question_texts(dialogue)]
     queries = BenchmarkQueries(measured)

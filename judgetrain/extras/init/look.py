@@ -123,6 +123,7 @@ def look(path: Path, fields: Mapping[str, str]) -> FileContents:
         fields: columns by field that the user names.
     """
     contents = FileContents(path, dict(fields))
+    # The project's own readers, so that what is shown here is what a run will read.
     source = SourceConfig(name=path.stem, path=str(path), fields=contents.fields, limit=MOST)
     reader = row_reader(source, "data")
     seen = Seen()
@@ -133,10 +134,12 @@ def look(path: Path, fields: Mapping[str, str]) -> FileContents:
         dialogue, responses = _read_content(row, number, reader, contents, values)
         contents.dialogues.append(dialogue)
         contents.references += bool(dialogue.reference)
+        # All that a judge would be shown of the row.
         texts = [*(message.content for message in dialogue.messages), *responses]
         contents.tokens.append(sum(map(estimated_tokens, texts)))
         contents.duplicates += not seen.add(normalised("\n".join(texts)))
         for name in SHOWN:
+            # Readers know several usual names of a column, the first of which that has a value counts.
             column = fields.get(name) or _first_column(row, DEFAULT_FIELDS[name])
             if column:
                 contents.roles.setdefault(name, column)
@@ -145,12 +148,15 @@ def look(path: Path, fields: Mapping[str, str]) -> FileContents:
         contents.rejects.append("{place}: {message}".format(**reject))
 
     try:
+        # Not strict: init shows all that is wrong, where a run stops at the first row.
         for _ in read(source, "data", read_row, Rejects(strict=False, keep=keep_reject)):
             pass
     except DataError as error:
         # The whole file cannot be read; what was seen of it stays.
         contents.rejects.append(str(error))
     contents.unknown = reader.unknown
+    # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
+    # not read as such.
     if contents.unknown or not contents.verdicts:
         _find_labels(contents, values)
     return contents
@@ -184,6 +190,7 @@ def _read_content(
         dialogue = reader.dialogue(row, number)
         contents.kinds["dialogue"] += 1
         return dialogue, ()
+    # Values of all columns are counted, as it is not known yet which of them holds labels.
     for name, value in row.items():
         counts = values.setdefault(name, Counter())
         if value not in (None, ""):
@@ -206,6 +213,7 @@ def _find_labels(contents: FileContents, values: Mapping[str, Counter[str]]) -> 
         contents: of the file, to which the labels are added.
         values: numbers of rows by column and value.
     """
+    # A column that is read as something else holds no labels, whatever its values look like.
     used = {column for name, column in contents.roles.items() if name != "label"}
     for name, counts in values.items():
         meanings = {value: MEANINGS.get(value.strip().casefold(), "") for value in counts}
@@ -216,6 +224,7 @@ def _find_labels(contents: FileContents, values: Mapping[str, Counter[str]]) -> 
         contents.fields["label"] = name
         contents.roles["label"] = name
         contents.labels = meanings
+        # Labels that had no meaning have one by this column.
         contents.unknown = Counter()
         contents.verdicts = Counter(meanings[value] for value in counts.elements())
         return

@@ -110,8 +110,10 @@ class Play:
         """Rows that are left out, by the reason."""
         self._busy = lost()
         self._track = Steps()
+        # What the user asked for, which is planned but not run; what is run is a small copy of it.
         self._wanted = Pipeline(config)
         self._stages = [*self._wanted.needed(target)]
+        # Up to the first judge nobody judges yet: chance and steadiness make no difference there.
         self._played_once = self._stages
         if "initial" in self._stages:
             self._played_once = self._stages[: self._stages.index("initial") + 1]
@@ -125,11 +127,13 @@ class Play:
         batch = BATCH
         if isinstance(engine, TransformersEngineConfig):
             batch = engine.batch_size
+        # A server's engine has no model of its own to measure: the base is the one that is trained.
         model = config.train.base
         if isinstance(engine, LocalEngineConfig):
             model = engine.model
         ledger = Ledger(config.train.base.path, batch, until=until)
         teacher = config.teacher
+        # A teacher may be paid for, and a preflight sends nothing that costs.
         if not teacher.engine.computes:
             teacher = replace(teacher, engine=RehearsedConfig())
         evaluate = replace(config.evaluate, benchmarks=[*map(_few, config.evaluate.benchmarks)])
@@ -138,6 +142,7 @@ class Play:
             engine=RehearsedConfig(model=model, batch_size=batch, ledger=ledger),
             teacher=teacher,
             dialogues=replace(config.dialogues, sources=[*map(_few, config.dialogues.sources)]),
+            # Models that answer queries, labels and verdicts may be paid for as well.
             responses=replace(config.responses, models=[*map(_unpaid, config.responses.models)]),
             label=replace(config.label, external=_unpaid(config.label.external)),
             evaluate=_unpaid(evaluate, "external"),
@@ -162,6 +167,7 @@ class Play:
             return self._training_seconds(stage)
         if stage == "initial":
             return self._first_training()
+        # Work that the model was spared is in the ledger; what passed here and what is pending are one stage's time.
         began = now()
         pending = self.ledger.pending
         # Of a few trees by a judge that judges by chance nothing may be left.
@@ -169,6 +175,7 @@ class Play:
             self._play(stage)
         if not self.ledger.steady:
             self._note_sizes(stage)
+        # Requests are spread over the run's workers, of which each has a model of its own.
         waited = (self.ledger.pending - pending) / (self.config.executor.workers or 1)
         # The system counts what was lost to others with a delay, so that the difference may be below 0.
         return max(0.0, now() - began + waited) * self.more.get(stage, 1.0)
@@ -183,12 +190,14 @@ class Play:
         settings = replace(self._played.settings(stage), **changes)
         inputs = {}
         for name in STAGES[stage].inputs(settings):
+            # Judges of later trainings are not there: no later training is played.
             if name in JUDGE_STAGES:
                 inputs[name] = self._place("initial")
             else:
                 inputs[name] = self._place(name)
         out = StageRun(self._place(stage), stage, self.config.seed, Console(silent=True), RunOptions(home=self.home))
         out.track = self._track
+        # A stage's own lines would speak of figures that are made up.
         with redirect_stdout(io.StringIO()):
             STAGES[stage].run(settings, inputs, out)
 
@@ -219,17 +228,20 @@ class Play:
         """Count the rows of local sources; a source of the Hub is read up to its limit in either case."""
         rows = 0
         played = 0
+        # Counting the rows of a file takes seconds; rows on the Hub cannot be counted without fetching them.
         for source in self.config.dialogues.sources:
             if source.local:
                 size = sum(1 for _ in read(source, "dialogues", lambda row, number: None, Rejects(strict=False)))
                 rows += size
                 played += min(size, ROWS)
         self.more["dialogues"] = max(1, rows) / max(1, played)
+        # Clustering embeds every dialogue.
         self.more["cluster"] = self.more["dialogues"]
 
     def _note_comparisons(self) -> None:
         """Work out how many comparisons the teacher and the trees get, of the run and of what is played."""
         config = self.config
+        # At most so many dialogues get responses, however many there are.
         sample = config.cluster.sample
         kept = count_rows(self._place("dialogues"), "dialogues")
         self.more["responses"] = min(sample, kept * self.more["dialogues"]) / max(1, min(sample, kept))
@@ -238,6 +250,7 @@ class Play:
         taught_played, trees_played = self._shared_out(played)
         self.of["teacher"] = f"{taught:,} comparisons"
         self.of["tree"] = f"{trees:,} trees"
+        # The first judge learns from what the teacher wrote, and all later ones from trees.
         for stage in ("teacher", "initial"):
             self.more[stage] = taught / max(1, taught_played)
         for stage in ("tree", "label", *LATER_TRAININGS):
@@ -278,13 +291,17 @@ class Play:
             load_model(settings.base).save_pretrained(model)
             load_tokenizer(settings.base).save_pretrained(model)
             save_asking(settings, model)
+        # The judge's own tokenizer and context decide what fits into later trainings.
         self._judge = ModelConfig(str(model))
         self._tokenizer = load_tokenizer(self._judge)
         first_second, tokens_before = self._track.seen[0]
         last_second, tokens_after = self._track.seen[-1]
+        # Between the first and the last step that was seen: the first one also compiles, and is no measure of the
+        # others.
         self._tokens_a_second = (tokens_after - tokens_before) / (last_second - first_second)
         # Besides the steps: loading, compiling, and what else comes before the first one.
         self._setup_seconds = max(0.0, first_second - began - tokens_before / self._tokens_a_second)
+        # A teacher that was only rehearsed wrote made-up texts, whose length says nothing.
         if self.config.teacher.engine.computes:
             self._note_lengths()
         return self._training_seconds("initial")
@@ -299,6 +316,7 @@ class Play:
     def _training_seconds(self, stage: str) -> float:
         """Return the seconds of a training at the first one's pace, and note its steps."""
         train = self._train_settings(stage)
+        # The smaller one decides, as in training itself.
         most_tokens = min(train.max_length, own_context(self._judge))
         name = "pairs-train"
         if stage == "initial":
@@ -314,6 +332,7 @@ class Play:
             return 0.0
         too_long = examples.dropped.get("too_long", 0)
         self.cut |= Counter({f"{name} longer than {most_tokens} tokens (train.*.max_length)": too_long})
+        # A share of the played rows is too long; the same share of the others is taken to be.
         rows = round(len(examples) * self.more[stage])
         tokens = fmean(examples.lengths)
         if stage in ("reference", "dpo"):
@@ -326,6 +345,7 @@ class Play:
             return self.ledger.load + rows * tokens / self._tokens_a_second / 3
         batch = train.per_device_train_batch_size * train.global_accumulation_steps
         steps = train.max_steps
+        # TRL's sign that epochs count, not steps.
         if steps <= 0:
             steps = math.ceil(rows * lasting(train, rows).num_train_epochs / batch)
         self.of[stage] = f"steps of {batch}, {tokens:,.0f} tokens each"
@@ -377,6 +397,7 @@ class Play:
         by_chance = 0.0
         steady = 0.0
         for stage, seconds in self.seconds.items():
+            # A finished stage takes no time, and what it holds is not what was played.
             if self._wanted.plan(stage).finished:
                 seconds = [0.0] * len(seconds)
                 about = "is there"

@@ -51,6 +51,7 @@ def reply(request: Request, draw: int, steady: bool) -> str:
         draw: a random number of this request.
         steady: whether it always says the same of two responses; else it judges by chance, by ``draw``.
     """
+    # A judge that reads one response: its frame has a single score.
     if request.step == "score":
         return f"Score: {1 + _pretended_worth(request, 'response', draw, steady) % 5}"
     if request.step in ("judgment", "pairwise"):
@@ -73,6 +74,8 @@ def _pretended_worth(request: Request, slot: str, draw: int, steady: bool) -> in
     text = request.slots[slot]
     if not steady:
         return derive_seed(draw, text)
+    # The text's own part is the same by every criterion, so that a steady judge's criteria mostly agree; the other part
+    # lets them differ.
     return derive_seed(text) + derive_seed(request.slots.get("criterion", ""), text)
 
 
@@ -119,6 +122,7 @@ class Ledger:
         """
         prompts, new_tokens = zip(*requests, strict=True)
         tokens_read = 0
+        # The engine reads a common beginning once and copies its cache; the reckoning must do likewise.
         for family, shared in families({*prompts}):
             tokens_read += shared + sum(len(prompt) - shared for prompt in family)
         written = sum(new_tokens)
@@ -139,6 +143,7 @@ class Ledger:
         sizes = np.array([sizes for sizes, _ in self.seen])
         seconds = np.array([seconds for _, seconds in self.seen])
         # Divided by its seconds, every batch has the same weight, however long it took.
+        # Not below 0: with few batches plain least squares would give a step or a token negative time.
         shares, _ = nnls(sizes / seconds[:, None], np.ones(len(seconds)))
         return float(shares @ self.sizes(requests))
 
@@ -185,6 +190,8 @@ class Rehearsed:
             pairs = zip(requests, draws, strict=True)
             return [_completion(reply(request, draw, True), request, 1, 1) for request, draw in pairs]
         step = requests[0].step
+        # Completions that are there already are those of prompts that do not fit: the model would not be asked about
+        # them.
         prompts, completions = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
         for completion in completions.values():
             reason = completion.error
@@ -200,6 +207,7 @@ class Rehearsed:
         answers = ledger.answers[kind]
         for place, (number, prompt) in enumerate(prompts.items()):
             tokens = self._length(requests[number], number, speaks)
+            # What the base itself wrote, in turn, stands for what it would write to the others.
             if speaks and answers:
                 completions[number] = answers[place % len(answers)]
             else:
@@ -209,6 +217,7 @@ class Rehearsed:
             # The model was asked for less than the judge will write, so these requests count as all others do.
             count = 0
             ledger.pending -= ledger.spent[kind] - spent_before
+        # Only these are reckoned; the time of those that were asked has passed.
         not_asked = [*prompts][count:]
         ledger.pending += ledger.seconds(
             [(prompts[number], completions[number].generated_tokens) for number in not_asked]
@@ -224,6 +233,7 @@ class Rehearsed:
             untrained: whether the base answers, whose texts are not counted.
         """
         most = request.sampling.max_new_tokens
+        # Lengths are known by the teacher's levels, which have no name for a judgment of one response.
         level = request.step
         if level == "score":
             level = "judgment"
@@ -250,6 +260,7 @@ class Rehearsed:
         ledger = self._ledger
         answers = ledger.answers[kind]
         count = 0
+        # Two batches of a kind are enough to tell a token's time from a step's.
         while count < len(requests) and len(answers) < 2 * ledger.batch:
             ledger.late = time.monotonic() > ledger.until
             enough = ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1
@@ -265,6 +276,7 @@ class Rehearsed:
         """Return how many requests to ask together next."""
         ledger = self._ledger
         _, speaks = kind
+        # Requests of this kind take hardly any time: a whole batch is a better measure than its parts.
         if 0 < ledger.spent[kind] < ENOUGH / 10:
             return int(ledger.batch)
         # What a request takes is not known yet; and the untrained base may write to its token limit.
@@ -307,6 +319,7 @@ def _completion(text: str, request: Request, prompt: int, tokens: int) -> Comple
     choices = []
     if candidates:
         for match in re.finditer(r"(?<=Score: )[1-5]", text):
+            # Judges that read expected scores get the written one, with certainty.
             sure = tuple(float(candidate == match[0]) for candidate in candidates)
             choices.append(Choice(match.start(), sure))
     return Completion(

@@ -56,6 +56,7 @@ def soft_share(prediction: Prediction) -> Share:
     """
     if prediction.verdict_ab is None or prediction.verdict_ba is None:
         return None
+    # In mode anchor a response has one comparison alone: only its margin tells apart responses that all win theirs.
     if prediction.margin is not None and not math.isnan(prediction.margin):
         return logistic(prediction.margin)
     return (SHARES[prediction.verdict_ab] + SHARES[prediction.verdict_ba]) / 2
@@ -82,11 +83,13 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
     tables = [_Table(group) for group in groups]
     if mode == "round_robin":
         pairs = []
+        # Combinations follow the members' order, so that a pair is always shown the same way round.
         for table in tables:
             pairs += [(table, first, second) for first, second in combinations(table.members, 2)]
         _fill_in(pairs, ask, hard_share)
         return [table.mean_shares() for table in tables]
 
+    # Before anything is asked: half a batch of rewards is of no use to a trainer.
     if any(group.reference is None for group in groups):
         raise DataError("mode anchor compares responses with a reference answer, and a prompt has none: give it one")
     against_reference = []
@@ -118,6 +121,7 @@ class _Table:
         if share is None:
             self.shares[second, first] = None
         else:
+            # Written both ways round, so that a mean can look up any member's shares first.
             self.shares[second, first] = 1 - share
 
     def mean_shares(self) -> list[Scalar]:
@@ -134,6 +138,7 @@ class _Table:
         for other in others:
             share = self.shares[member, other]
             if share is not None:
+                # A text that stands there three times counts as three opponents, though it was asked about once.
                 shares.append((share, self.counts[other]))
 
         # Copies tie with one another. That alone says nothing where no other response could be read.
@@ -165,6 +170,7 @@ def _fill_in(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, share_of: Calla
             table.note(first, second, 0.0)
         else:
             table.note(first, second, 0.5)
+    # The id follows from the texts: the same pair in two groups is asked about once.
     by_id = {comparison.id: comparison for *_, comparison in waiting}
 
     # Sorted, so that the judge gets the same batch in whatever order the responses come.

@@ -76,6 +76,7 @@ class JudgeReward:
         self._judge = judge
         self._options = options
         if mode == SCORE:
+            # What the caller says comes last, and is refused by the judge if it does not fit.
             self._options = {"reads": "one"} | options
         self._reference = reference
         self._seed = seed
@@ -120,6 +121,7 @@ class JudgeReward:
         columns: Mapping[str, Any],
     ) -> list[float | None]:
         """Return what each completion is worth beside the others of its prompt, or beside its reference."""
+        # By query and reference: trainers repeat a prompt for each of its completions, in any order.
         rows_of: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             # In mode anchor, a row without a reference has nothing to be compared with.
@@ -132,15 +134,19 @@ class JudgeReward:
         predictions: list[Prediction] = []
 
         def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
+            # Of what is asked, not of a count of calls: a training that goes on from a checkpoint gets the same
+            # rewards.
             seed = derive_seed(self._seed, *(comparison.id for comparison in comparisons))
             answers = self.judge.compare_all(comparisons, seed)
             predictions.extend(answers)
             return answers
 
+        # Rows without a reference stay None, which TRL leaves out of the means.
         rewards: list[float | None] = [None] * len(completions)
         for rows, values in zip(rows_of.values(), scalars(groups, ask, self.mode), strict=True):
             for (row, _), value in zip(rows, values, strict=True):
                 rewards[row] = value
+        # TRL hands this over beside the columns; other trainers do not.
         log_metric = columns.get("log_metric")
         if log_metric is not None:
             log_metric("judge/comparisons", float(len(predictions)))
@@ -166,9 +172,11 @@ class JudgeReward:
             query, response = _conversation(prompt, completion)
             if not response.strip():
                 continue
+            # The row's own criteria come before those of all rows.
             rubric = self._criteria
             if rubrics[row] not in (None, ""):
                 rubric = self._rubric(rubrics[row], row)
+            # Equal completions share a score: they are asked about once, and get the same reward.
             rows_of[query, reference, rubric][response].append(row)
         groups = []
         for (query, reference, rubric), by_response in rows_of.items():
@@ -239,6 +247,7 @@ def best_of_n(
     reward = JudgeReward(judge, mode, seed=seed, **options)
     if not responses:
         raise DataError("expected at least one response to choose from, found none")
+    # As messages, since a text that ends in an open tag of reasoning would count as the beginning of the answers.
     query = [{"role": message.role, "content": message.content} for message in messages_of(prompt)]
     try:
         scores = reward([query] * len(responses), responses)
@@ -249,6 +258,7 @@ def best_of_n(
     best: int | None = None
     best_score = -math.inf
     for place, score in enumerate(scores):
+        # Strictly above: of equally good ones the first stays.
         if score is not None and score > best_score:
             best = place
             best_score = score
@@ -274,6 +284,8 @@ def _conversation(prompt: Text, completion: Text) -> tuple[tuple[Message, ...], 
     """
     begun: list[Mapping[str, Any]]
     if isinstance(prompt, str):
+        # A rendered prompt may end with a template's opening tag, without which the reasoning could not be told from
+        # the answer.
         begun = [{"role": "assistant", "content": opening_in(prompt)}]
         return messages_of(prompt), text_of(_continued(begun, completion))
     query, begun = messages.at_query(prompt)
@@ -291,6 +303,7 @@ def _continued(begun: Sequence[Mapping[str, Any]], completion: Text) -> Text:
         return [*begun, *turns]
     last = begun[-1]
     first = turns[0]
+    # A call of a tool, or what it answered, is over: what follows is a message of its own.
     if not messages.goes_on(last) or first.get("role") != "assistant":
         return [*begun, *turns]
     texts = [messages.text_of(message.get("content")) or "" for message in (last, first)]

@@ -63,11 +63,14 @@ def compute_scores(
     references = []
     for row, (truth, extra) in enumerate(zip(ground_truths, extras, strict=True)):
         references.append(_reference(truth, extra, row))
+    # A judge of single responses needs none; compared with nothing, a response would get 0.5 whatever it says.
     if options.get("reads") != "one" and None in references:
         raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
+    # verl reads rows from Parquet, which gives lists as NumPy's arrays.
     criteria = [_plain(extra.get("criteria")) for extra in extras]
     # verl's reward loop calls from several threads, and a judge answers one.
     with _one_at_a_time:
+        # As a sorted tuple, which a cache can look up.
         reward = reward_of(judge, tuple(sorted(options.items())))
         prompts = [_prompt(extra) for extra in extras]
         responses = [str(response) for response in solution_strs]
@@ -120,9 +123,11 @@ def _reference(truth: Any, extra: Mapping[str, Any], row: int) -> str | None:
     Raises:
         DataError: neither is an answer, and the extras do not say that there is none.
     """
+    # A number is the text that a table holds of it (docs/rules.md).
     answer = scalar_text(truth)
     if isinstance(answer, str) and answer.strip():
         return answer
+    # A ground truth for a rule, such as a list of test cases, is no answer that a judge could be shown.
     if answer not in ("", None) and "reference" not in extra:
         raise DataError(
             f"row {row} of verl, reward_model.ground_truth: {truth!r:.80} is no reference answer; "

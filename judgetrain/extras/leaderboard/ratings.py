@@ -73,6 +73,8 @@ class Games:
         """
         cells = self.systems**2
         weight = weights[self.prompt]
+        # A pair of systems is a cell of the matrix, written out in one row: bincount then sums millions of comparisons
+        # at once.
         won = np.bincount(self.a * self.systems + self.b, weight * self.share, cells)
         won = won + np.bincount(self.b * self.systems + self.a, weight * (1.0 - self.share), cells)
         return np.asarray(won, dtype=np.float64).reshape(self.systems, self.systems)
@@ -83,6 +85,7 @@ class Games:
         count = self.prompts
         wins = [self.wins(np.ones(count))]
         for _ in range(resamples):
+            # As many prompts as there are, drawn with replacement: how often each was drawn is its weight.
             weights = rng.multinomial(count, np.full(count, 1.0 / count))
             wins.append(self.wins(np.maximum(weights, LEAST)))
         return np.array(wins)
@@ -122,6 +125,7 @@ def bradley_terry(wins: Floats) -> Floats:
     import evalica
 
     ratings = np.full(len(wins), np.nan)
+    # Ratings of systems that no chain of comparisons links have no common scale, so that each part is fitted by itself.
     for members in linked(wins, mutual=False):
         if len(members) < 2:
             continue
@@ -134,6 +138,7 @@ def bradley_terry(wins: Floats) -> Floats:
             # Every cell is a win of its row's system, and its weight says how much was won.
             [evalica.Winner.X] * len(rows),
             weights=wins[winners, losers].tolist(),
+            # Far below what a page shows; the limit ends a fit that does not come to rest.
             tolerance=1e-10,
             limit=100_000,
         )
@@ -192,9 +197,11 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
     # A stream beside the one that drew the resamples, which began with the seed alone.
     rng = np.random.default_rng([seed, 1])
     sweeps = _sweeps(games, won[0])
+    # Pairs that tied throughout would tie in every resample as well, and get an interval without width.
     even_pairs = list(_even_pairs(games))
     logs = []
     for number, wins in enumerate(won):
+        # ``wins`` stays as it was drawn: what is reported as won must not hold the correction.
         bounded = wins.copy()
         is_resample = number > 0
         if is_resample:
@@ -209,9 +216,11 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
                 bounded[worse, better] -= turned
                 bounded[better, worse] += turned
         for winners, losers, prompts in sweeps:
+            # Half of one more prompt, as a share of all of them.
             share = 0.5 / (prompts + 1.0)
             if is_resample:
                 share = rng.beta(1.0, prompts)
+            # Taken from each of the winners' wins in proportion, so that who won more of them keeps the lead.
             turned = share * wins[np.ix_(winners, losers)]
             bounded[np.ix_(winners, losers)] -= turned
             bounded[np.ix_(losers, winners)] += turned.T
@@ -256,7 +265,9 @@ def _anchors(wins: Floats, members: Ints) -> Ints:
 
     So a rating that the data does not bound moves no other one. Empty where all systems are swept.
     """
+    # Groups come with the largest first.
     group = next(group for group in linked(wins, mutual=True) if np.isin(group, members).all())
+    # A group of one is linked to nobody by wins both ways: no system of the part has a finite rating.
     if len(group) == 1:
         return group[:0]
     return group
@@ -266,6 +277,7 @@ def _even_pairs(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield the pairs whose comparisons all have one share that is no sweep, and their number of prompts."""
     low = np.minimum(games.a, games.b)
     high = np.maximum(games.a, games.b)
+    # A pair may stand either way round in the rows; its shares are compared as of the system with the lower number.
     share = np.where(games.a == low, games.share, 1.0 - games.share)
     for first, second in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
         of_pair = (low == first) & (high == second)
@@ -355,6 +367,7 @@ class Battles:
             columns.extend((judge, system_a, system_b, prompt, OUTCOMES.index(battle.outcome)))
 
         rows = np.reshape(columns, (-1, 5)).astype(np.intp)
+        # Repeats are found among all rows, since a later verdict replaces one that could not be read.
         counts = np.isin(rows[:, 4], [OUTCOMES.index(name) for name in COUNTED])
         self.repeats = repeats_of(np.array(keys, dtype=np.uint64), rows[:, 0], rows[:, 4], counts)
         rows = rows[self.repeats.kept]
@@ -364,6 +377,8 @@ class Battles:
 
         names = list(systems)
         self.outcomes = Counter()
+        # Outcomes of all rows that are kept, unreadable ones among them: they stand in the table, though they rate
+        # nobody.
         of_pairs, numbers_of_rows = np.unique(rows[:, [1, 2, 4]], axis=0, return_counts=True)
         for (system_a, system_b, outcome), number in zip(of_pairs.tolist(), numbers_of_rows.tolist(), strict=True):
             self.outcomes[names[system_a], names[system_b], OUTCOMES[outcome]] += number
@@ -450,6 +465,7 @@ def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
     Raises:
         RowError: it has no verdict, or one that is none of those known.
     """
+    # Stage judge writes a verdict, published battles a winner; a row that has both is of stage judge.
     for name in ("verdict", "winner"):
         if name in row:
             break
@@ -463,6 +479,7 @@ def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
         if name_text(text) == systems[0]:
             return "A"
         return "B"
+    # "B" is an outcome and "b" another spelling of it, so that capitals are tried first.
     outcome = WINNERS.get(text) or WINNERS.get(text.lower())
     if outcome is None:
         raise RowError(

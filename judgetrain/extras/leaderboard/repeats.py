@@ -25,7 +25,9 @@ def key_of(row: Mapping[str, Any], prompt: PromptKey | None) -> int:
         return NO_KEY
     parts = [id_text(row["id"]), repr(prompt)]
     parts += [name_text(row.get(column)) for column in ("model_a", "model_b")]
+    # As Python writes them: a missing text and the text "None" must not be the same key.
     parts += [repr(row.get(column)) for column in ("response_a", "response_b")]
+    # 64 bits: among a million comparisons two share a key by chance once in some 37 million files.
     digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     # A digest of 0 would be taken for a row without an id.
     return int.from_bytes(digest, "big") or 1
@@ -61,6 +63,7 @@ def repeats_of(
         outcomes: the number of each row's outcome [rows].
         counts: whether the outcome is a verdict [rows].
     """
+    # What cannot be told to be a repetition counts.
     kept = keys == NO_KEY
     named = np.flatnonzero(~kept)
     # By comparison and judge; in a group verdicts come after what could not be read, and then by place.
@@ -73,6 +76,7 @@ def repeats_of(
     group = np.cumsum(last_of_group) - last_of_group
     changed = _groups_that_differ(group[counts[order]], outcomes[order][counts[order]])
 
+    # One row for each comparison and judge that has a verdict: where a comparison has several, several judges gave one.
     verdicts = order[last_of_group & counts[order]]
     _, comparison, sizes = np.unique(keys[verdicts], return_inverse=True, return_counts=True)
     several = sizes[comparison] > 1
@@ -83,6 +87,7 @@ def repeats_of(
 
 def _groups_that_differ(groups: NDArray[np.intp], values: NDArray[np.intp]) -> int:
     """Return how many groups [rows] hold more than one of the values [rows]."""
+    # Each value of a group once: a group that differs then has two rows at least.
     pairs = np.unique(np.column_stack([groups, values]), axis=0)
     _, distinct_values = np.unique(pairs[:, 0], return_counts=True)
     return int((distinct_values > 1).sum())

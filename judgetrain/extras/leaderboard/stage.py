@@ -21,6 +21,7 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
     """Write ``leaderboard.json`` and ``.html``, and print the table."""
     battles = read_battles(settings.leaderboard.files or [inputs["judge"]], settings.leaderboard.prompt)
     board = leaderboard(battles, out.seed)
+    # Those alone count for nothing: inconsistent verdicts are half a win for either.
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
@@ -36,6 +37,7 @@ def console(board: Leaderboard) -> list[Any]:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    # Short headers: with the longest numbers a row stays within 80 columns.
     for header in ("rank", "system", "rating", "95%", "between", "win %", "n", "unread"):
         justify: Any = "right"
         if header == "system":
@@ -104,6 +106,7 @@ def remarks(board: Leaderboard) -> list[str]:
 
 def page(board: Leaderboard, title: str) -> str:
     """Return the page: ranks with intervals, and the matrix of pairs."""
+    # Each part has a list of its own on the page, since ranks of two parts say nothing of each other.
     parts = []
     for number in range(len(board.parts)):
         parts.append([row for row in board.systems if row.part == number])
@@ -130,5 +133,6 @@ def _cells(pair: SystemPair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
     if rate.interval:
         low, high = rate.interval
         interval = (1.0 - high, 1.0 - low)
+    # The matrix has both halves: a reader looks up a system in its row.
     turned = Rate(share=1.0 - rate.share, interval=interval, games=rate.games)
     return {(pair.first, pair.second): (rate, pair.decided), (pair.second, pair.first): (turned, pair.decided)}

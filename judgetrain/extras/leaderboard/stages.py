@@ -13,6 +13,7 @@ class LeaderboardSettings(VerdictsSettings):
     """Stage leaderboard."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
+    # The base class asks for a judge only where no files are named; their content is in the section above.
     files: list[str] = at("leaderboard.files", in_fingerprint=False)
 
 
@@ -35,6 +36,7 @@ def _check_here(settings: LeaderboardSettings) -> None:
         comparison = item.comparison
         system_a = comparison.model_a
         system_b = comparison.model_b
+        # Found before a judge is paid: without two names a verdict ranks nobody.
         if not system_a or not system_b or system_a == system_b:
             raise DataError(
                 f"leaderboard: {comparison.id}: expected the names of two systems in model_a and model_b, found "

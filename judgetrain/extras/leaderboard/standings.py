@@ -131,6 +131,7 @@ def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES
     """
     comparisons = Battles(battles)
     outcomes: dict[str, int] = {}
+    # By outcome, whoever was compared; sorted, so that the file does not depend on the order of the rows.
     for (_, _, outcome), count in sorted(comparisons.outcomes.items(), key=lambda item: item[0][-1]):
         outcomes[outcome] = outcomes.get(outcome, 0) + count
     total = comparisons.outcomes.total()
@@ -142,6 +143,7 @@ def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES
     pairs = list(_pairs(ratings, comparisons.names))
     separability = None
     if any(pair.interval for pair in pairs):
+        # Of all pairs, also of those with too few prompts for an interval: they are not told apart.
         separability = sum(pair.decided for pair in pairs) / len(pairs)
     parts = []
     for members in ratings.parts:
@@ -181,11 +183,13 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
     """
     from scipy.stats import beta
 
+    # In the data, not in a resample: a pair that a resample did not draw keeps the small weight of LEAST.
     met = [other for other in others if won[0, first, other] + won[0, other, first] > 0]
     if not met:
         return None
     wins = won[:, first, met]
     losses = won[:, met, first]
+    # The mean over opponents and not over comparisons: an opponent that is met often does not count for more.
     shares = (wins / (wins + losses)).mean(1).clip(0.0, 1.0)
     share = float(shares[0])
     low, high = ends(shares[1:])
@@ -194,6 +198,7 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
         share = float(round(share))
     prompts = games.between([first], others)
     prompt_count = len(np.unique(prompts))
+    # Resampling outcomes that are all alike shows no chance of another one, however few they are.
     if high - low < 1e-9:
         unseen = float(beta.ppf(0.975, 1, prompt_count))
         low = share * (1.0 - unseen)
@@ -209,6 +214,8 @@ def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[SystemPair]:
     for members in ratings.parts:
         best_first = sorted(members.tolist(), key=lambda system: -ratings.ratings[0, system])
         for first, second in combinations(best_first, 2):
+            # Within each resample: both ratings of it move together, so that two intervals that overlap may still be
+            # apart.
             distances = ratings.ratings[:, first] - ratings.ratings[:, second]
             low, high = map(float, ends(distances[1:]))
             interval = None
@@ -226,6 +233,7 @@ def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[SystemPair]:
 
 def _standings(ratings: Fit, comparisons: Battles, pairs: Sequence[SystemPair]) -> list[Standing]:
     """Return the systems' rows: the largest part first, best first; then systems of which nothing could be read."""
+    # How many systems are surely above each one, and how many below: the ends of its ranks.
     above = Counter(pair.second for pair in pairs if pair.decided)
     below = Counter(pair.first for pair in pairs if pair.decided)
     part_of: dict[int, int] = {}
@@ -277,6 +285,7 @@ def _rating(system: int, ratings: Fit, members: Any) -> SystemRating | None:
     points = ratings.ratings[0, system]
     if np.isnan(points):
         return None
+    # Equal ratings share the better rank.
     rank = 1 + int((ratings.ratings[0, members] > points).sum())
     interval = None
     if ratings.prompts_of(system) >= FEWEST:

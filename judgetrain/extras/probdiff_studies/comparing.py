@@ -43,6 +43,7 @@ def compared(
         official: scores by their names and models.
     """
     own_model = next(iter(models.values()))
+    # All models have the same prompts (read_models), so that places in these lists mean one prompt.
     ids = list(own_model.d)
     discrepancies = {name: [model.d[identifier] for identifier in ids] for name, model in models.items()}
     sweeps = {}
@@ -102,6 +103,7 @@ def ranking(models: Mapping[str, Values]) -> list[Row]:
             rows.append({"model": name, "confidence": share, "mean": average(discrepancies), "n": count})
     placed = []
     for row in rows:
+        # Places and no running number: models of equal confidence must not be told apart by their names.
         better = sum(other["confidence"] > row["confidence"] for other in rows)
         placed.append({"place": 1 + better, **row})
     return sorted(placed, key=lambda row: (row["place"], row["model"]))
@@ -134,6 +136,7 @@ def beside_official(rows: Sequence[Row], official: Mapping[str, Mapping[str, flo
         confidences = []
         official_scores = []
         for row in rows:
+            # The paper's own threshold; the others are in the table of groups.
             if row["group"] != group or row["delta"] != DELTA:
                 continue
             if row["model"] in scores and row["confidence"] is not None:
@@ -188,6 +191,7 @@ def kappas(verdicts: Mapping[str, Verdicts]) -> list[Row]:
                 first_verdicts.append(verdict)
                 second_verdicts.append(other)
         kappa = None
+        # By one verdict throughout agreement by chance is complete, and kappa a division by zero.
         if len({*first_verdicts, *second_verdicts}) > 1:
             kappa = float(cohen_kappa_score(first_verdicts, second_verdicts))
         rows.append({"of": [first_name, second_name], "kappa": kappa})
@@ -238,8 +242,10 @@ def won(models: Mapping[str, SelfEvaluated], dialogues: Mapping[str, Dialogue], 
             theirs = other.answers[identifier].strip()
             if ours and ours == theirs:
                 verdicts[identifier] = 0
+            # An answer that is empty has no verdict: it is in ``without``.
             elif ours and theirs:
                 pairs.append(Comparison(identifier, dialogues[identifier], ours, theirs, name, other_name))
+        # By the other model's number: its name may hold what no file's name may.
         verdicts |= verdicts_of(method, f"duels-{number}-{method.file_name}", pairs, asking)
         for group, ids in groups_of(own_run.d, own_run.categories).items():
             readable = [verdict for verdict in map(verdicts.get, ids) if verdict is not None]
@@ -271,6 +277,7 @@ def judged(own_run: SelfEvaluated, dialogues: Mapping[str, Dialogue], asking: As
         if revision.strip() != answer:
             comparisons.append(Comparison(identifier, dialogues[identifier], answer, revision, "answer", "revision"))
     verdicts = verdicts_of(method, f"verdicts-{method.file_name}", comparisons, asking)
+    # What was not asked about is the unchanged ones; what could not be read is there as None.
     return {identifier: verdicts.get(identifier, 0) for identifier in own_run.revisions}
 
 
@@ -278,6 +285,7 @@ def verdicts_of(method: Method, name: str, comparisons: Sequence[Comparison], as
     """Return the verdicts of a judge on comparisons by their ids, kept as shards: 1 where the second text is better."""
     settings = asking.settings
     out = asking.out
+    # As many as stage evaluate asks with at most.
     branches = max(settings.branches or [1])
     with (
         spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,

@@ -21,6 +21,7 @@ class StudiesConfig(LimitsConfig):
     against: list[str] = key(
         [],
         "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
+        # The results are in the fingerprint by their content: a directory may be filled again under its name.
         content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )
     judge: str = key(

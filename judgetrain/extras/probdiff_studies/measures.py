@@ -52,6 +52,7 @@ def repeated_answers(
         for place, of_prompt in enumerate(answers):
             answer = text_of.get(place, "")
             of_prompt.append(answer)
+            # The model sees all its earlier answers when it is asked again, as in the paper's table 1.
             reply = {"role": "assistant", "content": answer}
             chats[place] = (*chats[place], reply, {"role": "user", "content": repetition.words})
     return answers, all_completions
@@ -64,6 +65,7 @@ def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[
     """
     result = []
     for turn in range(1, max(map(len, answers), default=0)):
+        # Always with the first answer, so that later rows show how far answers wander.
         pairs = [(of_prompt[0], of_prompt[turn]) for of_prompt in answers if of_prompt[0] and of_prompt[turn]]
         if not pairs:
             continue
@@ -107,5 +109,8 @@ def deviations(spread: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Return each prompt's standard deviation of answers, and their mean, which is less for a better model (paper)."""
     by_prompt: list[float | None] = []
     for logprobs in spread:
-        by_prompt.append(float(np.std(logprobs)) if logprobs else None)
+        deviation = None
+        if logprobs:
+            deviation = float(np.std(logprobs))
+        by_prompt.append(deviation)
     return {"deviation": average(by_prompt), "deviations": by_prompt, "answers": list(map(len, spread))}

@@ -73,8 +73,10 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
     for row, revision_row in zip(scores, revision_rows, strict=True):
         prompt = row["id"]
         score = row["scores"]["probdiff"]
+        discrepancies[prompt] = None
         # A text is the reason why there is no score.
-        discrepancies[prompt] = None if isinstance(score, str) else float(score)
+        if not isinstance(score, str):
+            discrepancies[prompt] = float(score)
         answers[prompt] = row["response"]
         categories[prompt] = row.get("category")
         if "revision" in revision_row:
@@ -95,6 +97,7 @@ def read_models(own_directory: Path, patterns: Sequence[str]) -> dict[str, SelfE
     Raises:
         DataError: a directory that is named is none, or they have no prompt in common.
     """
+    # Resolved, so that a glob that matches this run by another path does not read it twice.
     own_directory = own_directory.resolve()
     own_run = read_selfeval(own_directory)
     models = {own_directory: own_run}
@@ -102,6 +105,7 @@ def read_models(own_directory: Path, patterns: Sequence[str]) -> dict[str, SelfE
         directories = named(pattern)
         if not directories:
             raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
+        # A glob may sweep up what is no selfeval; a directory that is named was meant.
         is_glob = not Path(pattern).expanduser().is_dir()
         for directory in directories:
             directory = directory.resolve()
@@ -114,6 +118,7 @@ def read_models(own_directory: Path, patterns: Sequence[str]) -> dict[str, SelfE
                 continue
             models[directory] = model
     runs = list(models.values())
+    # Confidences over different prompts would rank the prompts, not the models.
     shared = set(runs[0].d).intersection(*(run.d for run in runs))
     if not shared:
         raise DataError("studies.against: no prompt in common; run stage=selfeval over the same dialogues and limit")
@@ -145,6 +150,7 @@ def groups_of(ids: Iterable[str], categories: Mapping[str, str | None]) -> dict[
     groups = {ALL: prompts}
     for group_of in (sources, of_category):
         names = sorted(set(group_of.values()))
+        # A single source or category would be all prompts again.
         if len(names) < 2:
             continue
         for name in names:

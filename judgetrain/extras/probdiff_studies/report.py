@@ -127,10 +127,13 @@ def _deviations(studies: Mapping[str, Any]) -> Table:
     """Return how far the log-probabilities of a prompt's sampled answers spread, for the run's own model."""
     spread = studies["spread"]
     answers = spread["answers"]
+    # The run's own model is the first, and the only one that is sampled.
     own_model = next(iter(studies["sweep"]))
     columns: Columns = {"model": lambda _: own_model, "prompts": lambda _: len(answers)}
     columns |= {"answers": lambda _: sum(answers), "deviation": lambda row: number(row["deviation"], 4)}
-    rows = [spread] if any(answers) else []
+    rows = []
+    if any(answers):
+        rows.append(spread)
     return Table.of("Spread of log-probability", rows, columns)
 
 

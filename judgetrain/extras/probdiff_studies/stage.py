@@ -50,12 +50,15 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.engine:
         _closed(studied.engine, settings, inputs, out)
         return
+    # The own run is read a second time below, cut to what all models have; judges look at all of it.
     own_run = read_selfeval(inputs["selfeval"])
     models = read_models(inputs["selfeval"], studied.against)
     questions = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
+    # Of conversations the earlier turns hold the model's own answers, which are no part of the questions.
     dialogues = {dialogue.id: dialogue for dialogue in answered_dialogues(questions, responses)}
     model = scored_model(settings.scorer, settings.base)
+    # One loaded model for both studies, freed before a judge is loaded.
     with loaded_once(lambda: load_scorer(model)) as scorer:
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
@@ -120,6 +123,7 @@ def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSett
         settings: of the stage.
         study: its name, so that each study has a sample of its own.
     """
+    # The study's name is part of the seed: more prompts for one study leave the other's finished shards as they are.
     rng = random.Random(derive_seed(settings.seed, "studies", study))
     places = rng.sample(range(len(dialogues)), min(count, len(dialogues)))
     in_order = list(dialogues.values())
@@ -177,6 +181,7 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         loaded = scorer()
+        # The scorer counts over its whole life; a shard's cost is the difference.
         usage_before = loaded.usage
         spread = measures.logprob_spread(loaded, _chats(items), SAMPLES, SAMPLING, out.shard_seed(index))
         rows = []

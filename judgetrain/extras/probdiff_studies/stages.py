@@ -27,6 +27,7 @@ class StudiesSettings(ModelSettings):
     studies: StudiesConfig = at("studies")
     scorer: ScorerConfig = at("scorer")
     selfeval: SelfEvalConfig = at("selfeval", in_fingerprint=False)
+    # The base is read by the scorer where that names no model, and by a judge that is called base.
     base: ModelConfig | None = at("train.base", active_if=lambda s: not s.scorer.model.path or names_target("base")(s))
     cluster: ClusterConfig | None = at(
         "cluster", only=("encoder",), active_if=lambda settings: settings.studies.prompts
@@ -56,7 +57,9 @@ def _check(settings: StudiesSettings) -> None:
     if studies.duels and not studies.against:
         raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
     for method in settings.methods:
-        key = "studies.judge" if method.text == studies.judge else "studies.duels"
+        key = "studies.duels"
+        if method.text == studies.judge:
+            key = "studies.judge"
         kind = find_kind(method.kind)
         asks_model = kind is not None and kind.model and kind.build is not None
         # A judge of this run's stages is no input of this stage.
@@ -81,7 +84,7 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> 
         DataError: a malformed row, or one about no prompt of the run; names file and line.
     """
 
-    def take(row: Any, number: int) -> tuple[str, str, int]:
+    def read_row(row: Any, number: int) -> tuple[str, str, int]:
         if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
             raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
         if ids is not None and str(row["id"]) not in ids:
@@ -89,7 +92,7 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> 
         return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
 
     verdicts: dict[str, dict[str, int]] = {}
-    for annotator, prompt, verdict in read(SourceConfig(name=key, path=path), key, take):
+    for annotator, prompt, verdict in read(SourceConfig(name=key, path=path), key, read_row):
         of_annotator = verdicts.setdefault(annotator, {})
         if prompt in of_annotator:
             raise DataError(
@@ -106,10 +109,11 @@ def _check_here(settings: StudiesSettings) -> None:
     check_directories(settings.engine, settings.methods, "studies.judge")
 
 
-STUDIES = Stage(
-    name="studies",
-    settings=StudiesSettings,
-    inputs=lambda settings: ("dialogues",) if settings.studies.engine else ("dialogues", "selfeval"),
-    check=_check,
-    check_here=_check_here,
-)
+def _inputs(settings: StudiesSettings) -> Sequence[str]:
+    """Return the stages that the studies read; an endpoint that answers repeatedly needs prompts alone."""
+    if settings.studies.engine:
+        return ("dialogues",)
+    return ("dialogues", "selfeval")
+
+
+STUDIES = Stage(name="studies", settings=StudiesSettings, inputs=_inputs, check=_check, check_here=_check_here)

@@ -23,6 +23,7 @@ class Share:
 
     def holds(self, worker: "Share") -> int:
         """Return how many such workers this node has room for."""
+        # Every worker takes a core, also one that computes on a GPU.
         by_cpus = self.cpus // worker.cpus
         if not worker.gpus:
             return by_cpus
@@ -38,6 +39,7 @@ def nodes() -> list[tuple[str, Share]]:
 
     shares = []
     for node in ray.nodes():
+        # Ray lists nodes that have gone as well.
         if node["Alive"]:
             shares.append((str(node["NodeManagerAddress"]), _share(node["Resources"])))
     return shares
@@ -63,6 +65,7 @@ def connect() -> None:
     Raises:
         EngineError: Ray is not installed, or the cluster cannot be reached.
     """
+    # Before Ray is imported, which reads it then: no run reports its use to anybody unasked.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -96,6 +99,7 @@ def _join(address: str) -> None:
         # What a worker has started (vLLM's engine, which holds the GPU) ends with it, also where it is killed.
         os.environ.setdefault("RAY_process_group_cleanup_enabled", "true")
         options["include_dashboard"] = False
+    # A node's shell may have other caches and settings than the one that started the run.
     variables = {name: value for name, value in os.environ.items() if passed_on(name)}
     ray.init(
         address=address,
@@ -126,6 +130,7 @@ class Worker:
     def __init__(self, place: str) -> None:
         from judgetrain.artifacts.console import quiet_libraries
 
+        # On another node the directory may be missing; absolute paths work there all the same.
         if Path(place).is_dir():
             os.chdir(place)
         quiet_libraries()

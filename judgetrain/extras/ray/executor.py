@@ -85,7 +85,6 @@ class RayExecutor(Executor):
             # Nothing is left to do, so no cluster is started for it.
             return
         remaining = chain([first], remaining)
-        # Shards that a worker died over come after the others.
         lost: deque[Shard] = deque()
         self._start(work.gpus)
         import ray
@@ -98,19 +97,21 @@ class RayExecutor(Executor):
 
         # Workers unpickle the work once a call, by this name.
         name = str(self._runs)
+        # Into Ray's store once, and not with each shard.
         packed = ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, Shard]] = {}
         while True:
+            # Only as many shards as there are free workers: the others' items are fetched when their turn comes.
             while self._free:
-                shard = next(remaining, None)
-                if shard is None and lost:
-                    shard = lost.popleft()
+                shard = _next_shard(remaining, lost)
                 if shard is None:
                     break
                 worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = (worker, shard)
             if self._free and not under_way:
                 return
+
+            # Either a shard is finished, or a worker is ready for its first one.
             call = self._first_answered(under_way)
             if call in self._coming:
                 self._welcome(call)
@@ -128,6 +129,8 @@ class RayExecutor(Executor):
                 self._replace(worker, shard[0], error)
                 lost.append(shard)
                 continue
+
+            # An expected error ends the run, but the worker is sound and stays for the next one.
             self._free.append(worker)
             self._deaths = 0
             if isinstance(done, JudgetrainError):
@@ -140,6 +143,7 @@ class RayExecutor(Executor):
             return
         import ray
 
+        # Closed first and killed then: what a model has started, as vLLM's engine, ends by itself.
         calls = [worker.free.remote() for worker in self._free]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=ENDING)
@@ -190,6 +194,7 @@ class RayExecutor(Executor):
         shares = [share for _, share in nodes()]
         if gpus is None:
             gpus = self._default_gpus
+        # On a cluster without GPUs the model runs on CPU cores, as on a machine without one.
         if not any(share.gpus for share in shares):
             gpus = 0
         need = Share(gpus=gpus)
@@ -199,9 +204,11 @@ class RayExecutor(Executor):
             return
         self._failed_starts = 0
         self._need = need
+        # Counted by what nodes have in all, not by what is free: others may leave while this run goes on.
         count = self._config.workers or sum(share.holds(need) for share in shares)
         if not count:
             raise EngineError(f"executor=ray: no worker of {need} fits on a node of the cluster: {described()}")
+        # No restart by Ray: it would not say that the shard is lost, and a new worker is started here.
         kind: Any = ray.remote(Worker).options(num_cpus=need.cpus, num_gpus=need.gpus, max_restarts=0)
         self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
         for _ in range(count):
@@ -233,6 +240,7 @@ class RayExecutor(Executor):
         self._add()
         self._deaths += 1
         self._deaths_over[shard] += 1
+        # Either one shard kills each worker that takes it, or workers die whatever they do.
         if self._deaths_over[shard] >= WORST or self._deaths > max(WORST, DEATHS * len(self._workers)):
             raise EngineError(
                 f"executor=ray: workers died again and again and finished nothing, the last over shard {shard} "
@@ -289,6 +297,14 @@ class RayExecutor(Executor):
                 f"{self._need} on one node of {described()}: ask for less, or wait"
             )
         return answered[0]
+
+
+def _next_shard(remaining: Iterator[Shard], lost: deque[Shard]) -> Shard | None:
+    """Return the next shard to process; those that a worker died over come after the others."""
+    shard = next(remaining, None)
+    if shard is None and lost:
+        return lost.popleft()
+    return shard
 
 
 def _last(error: Exception) -> str:

@@ -51,6 +51,7 @@ class FinishedEvaluation:
         """
         if not (directory / MANIFEST).is_file() or not (directory / "metrics.json").is_file():
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")
+        # Damage is refused here: a report must not show what a manifest no longer vouches for.
         checked(directory)
         contents: dict[str, Any] = {}
         for name in ("manifest", "metrics", "paired", "ratings", "summary"):
@@ -62,6 +63,7 @@ class FinishedEvaluation:
         # Of older versions' evaluations it is not known whether their data are another's: they stand by themselves.
         unknown = {"data": f"{UNKNOWN}:{directory.resolve()}"}
         settings: dict[str, str] = {}
+        # Later stages come last and win where two say the same key.
         for stage in lineage([directory]):
             settings |= flat(stage["config"] or {})
         # The settings may name a variable in the seed's place.
@@ -126,6 +128,7 @@ class SeedMeans:
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Return the mean and the sample standard deviation; None where a value is missing."""
+    # A mean over fewer seeds than the row says would be another figure.
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None, None
@@ -261,6 +264,7 @@ def benchmark_titles(runs: Sequence[FinishedEvaluation]) -> dict[tuple[str, str 
     It is the name alone where all runs have the same data under it, whatever the runs call them: figures on other
     comparisons, other labels or another split are not comparable, and stand apart.
     """
+    # By name and then by data, in the order in which they first stand in a run.
     runs_of: dict[str, dict[str | None, list[FinishedEvaluation]]] = {}
     for run in runs:
         for benchmark, data in dict.fromkeys((row.benchmark, row.data) for row in run.every_row):
@@ -268,6 +272,7 @@ def benchmark_titles(runs: Sequence[FinishedEvaluation]) -> dict[tuple[str, str 
 
     titles = {}
     for benchmark, by_data in runs_of.items():
+        # What all runs with these data have in common and others have not, such as a seed or a limit.
         labels = shared_labels([[run.settings for run in of_data] for of_data in by_data.values()])
         counts = Counter(labels)
         for (data, of_data), label in zip(by_data.items(), labels, strict=True):
@@ -409,6 +414,7 @@ def merge(pipeline: Pipeline) -> None:
             "report.runs"
         )
     output = Path(config.output_dir)
+    # All are read before anything is written: one damaged run leaves an earlier report as it was.
     finished = [FinishedEvaluation.read(path) for path in _directories(runs, output)]
     report = merged(finished, name, [Method.parse(text).name for text in config.evaluate.methods])
     target = output / "reports" / name
@@ -451,6 +457,7 @@ def _directories(runs: Iterable[str], output: Path) -> Iterator[Path]:
             raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
         for path in paths:
             directories = [path]
+            # A sweep's directory holds a folder for each of its jobs.
             if any(path.glob(f"*/{JOB}")):
                 directories = evaluations(read_jobs(path))
                 if not directories:

@@ -69,8 +69,10 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     from judgetrain.extras.rl.trainer import Rollouts
 
     config = settings.train
+    # The start brings its own prompts, which the policy goes on to answer.
     start = inputs[config.start] / "model"
     prompts = load_prompt_set(start / PROMPTS)
+    # Before the start is asked for its own labels, which takes long.
     check_reads(prompts, TREE_READS[settings.reads], "judge.reads=one")
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
 
@@ -119,6 +121,7 @@ def _policy_engine(settings: RlSettings, job: Job, out: StageRun) -> Iterator[Ca
     if not isinstance(settings.engine, VllmEngineConfig):
         yield own_engine
         return
+    # vLLM runs beside the trainer and gets its weights by way of a directory.
     engine = settings.engine.with_model(job.start.path)
     with closing(VllmPolicy(engine, settings.train.max_length, out.path("rollout-weights"), policy)) as vllm:
         yield vllm
@@ -138,6 +141,7 @@ def labelled_comparisons(inputs: Mapping[str, Path]) -> tuple[list[Labelled], Lo
     from judgetrain.extras.rl.trainer import Labelled
 
     labels = {row["comparison_id"]: row["verdict"] for row in read_rows(inputs["label"], "labels")}
+    # From the trees, which hold the comparisons; labels hold their ids alone.
     comparisons = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
     labelled = []
     unlabelled = Losses()
@@ -190,6 +194,7 @@ def own_labels(
         for prediction in judge().compare_all(items, out.shard_seed(index)):
             verdicts = {"verdict_ab": prediction.verdict_ab, "verdict_ba": prediction.verdict_ba}
             rows.append({"comparison_id": prediction.comparison_id, **verdicts})
+        # Counted as nothing read: the stage counts its comparisons once, when they are labelled.
         return ShardResult(rows, 0, counts_out=0)
 
     with loaded_once(load) as judge:
@@ -200,6 +205,7 @@ def own_labels(
     unlabelled = Losses()
     for comparison in comparisons:
         row = rows[comparison.id]
+        # Where the orders differ the start has no opinion that could be learned.
         if row["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]:
             labelled.append(Labelled(comparison, row["verdict_ab"]))
         else:
@@ -220,6 +226,7 @@ def drawn_comparisons(
     """
     count = count_rows(inputs["responses"], "comparisons")
     rng = random.Random(derive_seed(seed, "own labels"))
+    # By place and not by row, so that nothing but the drawn comparisons has to be in memory.
     drawn = set(rng.sample(range(count), min(count, most or count)))
     comparisons = []
     for place, row in enumerate(read_rows(inputs["responses"], "comparisons")):
@@ -379,10 +386,13 @@ def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
         "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
         # in_order has shuffled the comparisons, and the rows of one have to stay together.
         "shuffle_dataset": False,
+        # Rewards read columns that the model's signature does not name.
         "remove_unused_columns": False,
+        # Held-out comparisons are asked greedily, so that further answers would be the same.
         "num_generations_eval": 1,
         "max_completion_length": max(sampling.max_new_tokens for sampling in limits),
         "temperature": TEMPERATURE,
+        # The start is the first of those to choose from.
         "eval_on_start": config.keep_best,
         # The model that learns is the model that sampled, which had no dropout.
         "disable_dropout": True,

@@ -40,6 +40,7 @@ def _check(settings: RlSettings) -> None:
             f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {processes} "
             f"processes: make it a multiple of {processes}"
         )
+    # Micro-batches must be whole, as each step's rows are sampled at once and split into them.
     texts = config.rows_per_step // processes
     if texts % config.per_device_train_batch_size:
         raise ConfigError(

@@ -37,14 +37,18 @@ AGREEMENT = "eval_agreement"
 @contextmanager
 def policy(trainer: Any) -> Iterator[PreTrainedModel]:
     """Yield the model that is trained, whole and ready to generate; adapters are inside it."""
+    # Under ZeRO-3 a process holds a part of the weights; TRL gathers them for as long as the block lasts.
     wrapped = trainer.model_wrapped
     with (
         torch.no_grad(),
         unwrap_model_for_generation(wrapped, trainer.accelerator, trainer.args.ds3_gather_for_generation) as model,
         torch.autocast(trainer.accelerator.device.type, dtype=torch.bfloat16, enabled=trainer.args.bf16),
     ):
-        # PEFT puts adapters into the base's own layers, so that the base generates with them.
-        yield model.get_base_model() if hasattr(model, "peft_config") else model
+        if hasattr(model, "peft_config"):
+            # PEFT puts adapters into the base's own layers, so that the base generates with them.
+            yield model.get_base_model()
+        else:
+            yield model
 
 
 class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
@@ -92,10 +96,12 @@ class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
 
 def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of a batch, sorted by the tokens that are read; what is no column of rows stays."""
+    # By mask: columns are padded to the longest row of the whole batch.
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
     order = torch.argsort(lengths, stable=True)
     in_order = dict(batch)
     for name, value in batch.items():
+        # Everything that has a row for each text must be sorted the same way, whatever TRL calls it.
         if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(lengths):
             in_order[name] = value[order]
     return in_order
@@ -108,6 +114,7 @@ def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     prompt = int(inputs["prompt_mask"].sum(dim=1).max())
     completion = int(inputs["completion_mask"].sum(dim=1).max())
+    # Advantages and the like have one column, and stay; what is as wide as the completions is cut with them.
     width = inputs["completion_mask"].shape[1]
     cut = dict(inputs)
     for name, value in inputs.items():
@@ -130,6 +137,7 @@ def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rol
         ``eval_agreement`` (both orders give the label that training is rewarded by), ``eval_consistency`` and
         ``eval_unreadable``.
     """
+    # One branch, though a judge may be asked with ten later: it is the branch that is trained.
     options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0), reads=rollouts.reads)
     judge = BranchingJudge(engine, rollouts.prompts, options)
     predictions = judge.compare_all([item.comparison for item in labelled], rollouts.seed)
@@ -138,6 +146,7 @@ def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rol
     is_unreadable = []
     for prediction, item in zip(predictions, labelled, strict=True):
         verdicts = (prediction.verdict_ab, prediction.verdict_ba)
+        # Both orders, as a branch's reward asks for; None is no label, so that unreadable agrees with nothing.
         agrees.append(set(verdicts) == {item.verdict})
         is_consistent.append(verdicts[0] is not None and verdicts[0] == verdicts[1])
         is_unreadable += [verdict is None for verdict in verdicts]
@@ -206,6 +215,7 @@ class RecordingEngine(TransformersEngine):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int = 0) -> None:
         settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256)
         super().__init__(settings, model, tokenizer)
+        # Texts beyond rl.max_length could not be learned from, so that none is generated.
         self.max_context = min(self.max_context, max_context or self.max_context)
         self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
         self._seed = 0
@@ -213,6 +223,7 @@ class RecordingEngine(TransformersEngine):
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return completions as the engine does; the model is left as it was, in training mode or not."""
         self._seed = seed
+        # The engine puts the model into evaluation mode; TRL goes on in the mode that it left.
         was_training = self.model.training
         try:
             return super().generate(requests, seed)
@@ -279,12 +290,14 @@ class Rollouts:
         """
         config = self.config
         generations = config.num_generations
+        # One id for each comparison: TRL repeats a row for each generation, and the data set for each part.
         ids = [prompt[-1]["content"] for prompt in prompts][:: generations * PARTS]
         # Branches are numbered over all processes, so that their random numbers do not depend on who samples them.
         first = trainer.accelerator.process_index * len(ids) * generations
         comparisons = []
         for identifier in ids:
             comparisons += [self.labelled[identifier].comparison] * generations
+        # By the step, so that a training that goes on from a checkpoint samples what it would have sampled.
         seed = derive_seed(self.seed, "rollout", trainer.state.global_step)
         with self.engine(trainer) as engine:
             trees = self.grow(comparisons, engine, seed, first)
@@ -333,6 +346,7 @@ class Rollouts:
             engine: has the tokens of the tree's nodes.
         """
         orders = TREE_READS[self.reads]
+        # There is one at most: the list may be unreadable, or the guideline missing.
         guideline = next((node for criterion in tree.criteria for node in criterion.guidelines), None)
         judgments = {}
         if guideline is not None:
@@ -344,6 +358,7 @@ class Rollouts:
                 margin = judgments[order].margin
             margins.append(margin)
         branch = rewards_of(label, margins)
+        # The list and the guideline decide what the judgments say, and are rewarded for all of it.
         yield _part(tree.lists[0], branch, engine)
         yield _part(guideline, branch, engine)
         for order, margin in zip(orders, margins, strict=True):
@@ -359,6 +374,7 @@ class Rollouts:
 def _part(node: Any, rewards: dict[str, float], engine: Recording) -> Part:
     """Return the part of a tree's node; a stand-in where there is none, or the model gave no answer."""
     if node is None or node.finish_reason in UNANSWERED:
+        # A row needs a token in either column; the mask keeps it out of the loss.
         end = engine.tokenizer.eos_token_id
         return (end,), (end,), False, rewards
     prompt, completion = engine.tokens[node.seed, node.place]

@@ -28,6 +28,7 @@ class RecordingVllm(VllmEngine):
     """vLLM as a :class:`~judgetrain.extras.rl.trainer.Recording` that can be given other weights."""
 
     def __init__(self, config: VllmEngineConfig, max_context: int) -> None:
+        # vLLM's workers are other processes, which find the class by its name.
         extended = {"worker_extension_cls": f"{TakesWeights.__module__}.{TakesWeights.__qualname__}"}
         super().__init__(replace(config, vllm=config.vllm | extended))
         self.max_context = min(self.max_context, max_context)
@@ -40,6 +41,7 @@ class RecordingVllm(VllmEngine):
     def load(self, weights: str) -> None:
         """Take the weights of a directory, and forget what was read with the old ones."""
         self._llm.collective_rpc("take_weights", args=(weights,))
+        # What is cached was computed with the old weights.
         self._llm.reset_prefix_cache()
 
 
@@ -68,6 +70,7 @@ class VllmPolicy:
     def __call__(self, trainer: Any) -> Iterator[RecordingVllm]:
         """Yield the engine with the weights of the trainer's step; earlier samples are forgotten."""
         if self._step != trainer.state.global_step:
+            # At step 0 the engine still has the start's weights, which it was loaded with.
             with self.lend(trainer) as model:
                 model.save_pretrained(self.weights)
             self._engine.load(str(self.weights))
@@ -77,6 +80,7 @@ class VllmPolicy:
 
     def close(self) -> None:
         """End vLLM's processes."""
+        # The property is in the instance once it was asked for: closing must not load the engine.
         if "_engine" in vars(self):
             self._engine.close()
         rmtree(self.weights, ignore_errors=True)

@@ -64,12 +64,15 @@ def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> Atta
     if not settings.sample:
         return None
     attacks = load_attacks(settings.wording, settings.attacks)
+    # An attack is on the worse response, of which a tie has none.
     decided = [comparison for comparison in test.comparisons if comparison.label in ("A", "B")]
     if not decided or not attacks:
         return None
+    # By the benchmark's name: another benchmark in the configuration changes no sample of this one.
     rng = random.Random(derive_seed(seed, "robustness", test.name))
     chosen = rng.sample(decided, min(settings.sample, len(decided)))
     cases = []
+    # All attacks on the same comparisons, so that their figures can be set side by side.
     for attack in attacks:
         for comparison in chosen:
             case = _case(attack, comparison, test)
@@ -112,6 +115,7 @@ def _attacked_methods(
         is_paid = method.target in EXTERNAL and getattr(settings, method.target).paid
         if _attackable(method) and not is_paid:
             free.append(method)
+    # The last stage's judge is what a run is for; each further method would take as long again.
     for stage in reversed(JUDGE_STAGES):
         for method in free:
             if method.goes_by_criteria and method.target == stage:
@@ -128,6 +132,7 @@ def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
     load_attacks(settings.wording, settings.attacks)
     allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
     for name in settings.methods:
+        # A target that is not evaluated in this run is no mistake: recipes name judges that a sweep may leave out.
         if name not in allowed and name not in TARGETS:
             choices = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
             raise ConfigError(
@@ -146,5 +151,6 @@ def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> Case | Non
     attacked = attack.into(plain)
     if attacked is None:
         return None
+    # worse_first returns the comparison itself where it stands the right way round.
     swapped = plain is not comparison
     return Case(attack=attack, plain=plain, attacked=attacked, swapped=swapped, prompt=test.prompt_of(comparison))

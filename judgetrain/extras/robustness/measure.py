@@ -107,6 +107,7 @@ def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequen
 def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
     """Return the verdicts without and with an attack, in the order that has the worse response as A."""
     verdict_ab, verdict_ba = before[case.plain.id]
+    # Exchanging the responses exchanges both the orders and the letters.
     if case.swapped:
         verdict_ab, verdict_ba = mirrored(verdict_ba), mirrored(verdict_ab)
     plain = (verdict_ab, verdict_ba)
@@ -125,6 +126,7 @@ def _attacked(name: str, kind: str, outcomes: Sequence[Outcome]) -> Attacked:
         outcomes: the attacked comparisons.
     """
     if kind == "empty":
+        # A has no content, so that nothing but B in both orders is right, whatever was said without the attack.
         must_lose = [after == ("B", "B") for _, _, after in outcomes]
         prompts = [case.prompt for case, _, _ in outcomes]
         share, interval = _share(must_lose, prompts)
@@ -144,5 +146,6 @@ def _share(holds: Sequence[bool], prompts: Sequence[str]) -> tuple[float | None,
     """Return the share of comparisons on which something holds, and its interval over prompts; None without any."""
     if not holds:
         return None, None
+    # Over prompts: comparisons of one prompt, and several attacks on it, are no independent evidence.
     values = np.array(holds, dtype=bool)
     return float(values.mean()), wilson_interval(values, prompts)

@@ -41,6 +41,7 @@ def _front(rows: Sequence[MetricRow]) -> Table:
         "re-run flips %": _whole("rerun", "flips"),
         "attacked": lambda row: max(attacked.n for attacked in _attacks(row) if attacked.attack),
     }
+    # Forgeries are not among the default attacks: most reports need no column of dashes for them.
     kinds = {attacked.kind for row in rows for attacked in _attacks(row)}
     if "forgery" in kinds:
         columns["forgeries flip %"] = _whole("forgery", "flips")
@@ -51,6 +52,7 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
     """Return tables of every attack on every judge; forgeries, which are many, in a table of their own."""
     lines = []
     for row in rows:
+        # A line is an attack with its method's name, which the record of an attack does not have.
         lines += [SimpleNamespace(method=row.key, **vars(attacked)) for attacked in _attacks(row)]
     edit_columns: Columns = {
         "method": attrgetter("method"),

@@ -66,10 +66,12 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = []
     for number, config in enumerate(settings.benchmarks):
+        # Only their queries are looked at, which both kinds of benchmarks have.
         if holds_single_responses(config, f"evaluate.benchmarks[{number}]"):
             benchmarks.append(load_responses(config, number, settings.seed).asked)
         else:
             benchmarks.append(load_benchmark(config, number, settings.seed, settings.world))
+    # A benchmark's own groups come last: where they name a scenario's domain, that is the one its paper means.
     domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
     for benchmark in benchmarks:
         domains |= benchmark.domains
@@ -86,6 +88,7 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
                 scenario = comparison.group
             scenarios.append(scenario)
         sets.append(_distribution(benchmark.name, scenarios, domains))
+    # The fitted model is no JSON; its figures say how far its guesses can be trusted.
     facts = classifier._asdict()
     del facts["model"]
     out.write_json("metrics", {"sets": [asdict(distribution) for distribution in sets], "classifier": facts})
@@ -232,6 +235,7 @@ def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
     """
     reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
     dialogues = list(read(source, key, reader.dialogue))
+    # Rare categories are left out: cross-validation needs one query of each in every part.
     counts = Counter(dialogue.category for dialogue in dialogues if dialogue.category is not None)
     labelled = []
     for dialogue in dialogues:
@@ -259,6 +263,7 @@ def train_classifier(labelled: Sequence[tuple[str, str]], seed: int) -> Scenario
 
     queries, scenarios = zip(*labelled, strict=True)
 
+    # A fresh one for each use: the words that count are part of what is fitted.
     def pipeline() -> Any:
         words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=50_000)
         return make_pipeline(words, LinearSVC(random_state=seed))

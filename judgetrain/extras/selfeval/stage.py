@@ -58,12 +58,15 @@ def _answer(items: Sequence[Dialogue], scorer: TokenScorer, config: SelfEvalConf
     questions_of = [questions(dialogue) for dialogue in items]
     rows: list[list[Row]] = [[] for _ in items]
     parts: list[ShardResult] = []
+    # Turn by turn over all dialogues, so that each turn is one batch; a later question needs the answer before it.
     for turn in range(max(map(len, questions_of), default=0)):
         requests = []
         row_starts = []
         places = []
         for place, (dialogue, parts_of_chat) in enumerate(zip(items, questions_of, strict=True)):
             answers = [row["text"] for row in rows[place]]
+            # Either the dialogue has no such question, or an earlier one got no answer, without which this one means
+            # nothing.
             if turn >= len(parts_of_chat) or not all(answers):
                 continue
             chat = _after(parts_of_chat[: turn + 1], answers)
@@ -92,6 +95,7 @@ def questions(dialogue: Dialogue) -> list[Messages]:
     """
     messages = [{"role": message.role, "content": message.content} for message in dialogue.messages]
     first = len(messages)
+    # From the end, as long as two messages of the user follow each other.
     while first > 1 and messages[first - 2]["role"] == messages[first - 1]["role"] == "user":
         first -= 1
     return [tuple(messages[:first]), *((message,) for message in messages[first:])]
@@ -172,6 +176,7 @@ def table(
         categories: of the answers.
         cut: for each answer, if its revision was cut.
     """
+    # All answers come first, and then categories by name.
     places: dict[str, list[int]] = {ALL: list(range(len(categories)))}
     names = [category or NONE for category in categories]
 
@@ -211,6 +216,7 @@ def shown(rows: Sequence[Row]) -> Table:
     remarks = [EXPLANATION]
     for row in rows:
         answers = row["n"] + sum(row["unscored"].values())
+        # Rows of one category, a row a method, become one line.
         cells = lines.setdefault(row["category"], {"category": row["category"], "n": answers})
         arrow = "↓"
         if row["better"] > 0:
@@ -218,6 +224,7 @@ def shown(rows: Sequence[Row]) -> Table:
         cells[f"{row['method']} {arrow}"] = number(row["mean"], 4)
         for delta, share in row.get("sweep", {}).items():
             cells[f"confidence {delta} %"] = percent(share)
+        # The reasons of all answers together; those by category are in metrics.json.
         if row["category"] == ALL and row["unscored"]:
             remarks.append(f"Without {row['method']}: {row['unscored']}.")
     columns: Columns = {name: itemgetter(name) for name in lines[ALL]}
@@ -238,7 +245,9 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
     with loaded_once(lambda: load_scorer(settings.scored_model)) as scorer:
         respond(dialogues, scorer, settings, out)
+        # Read back, as some shards may be an earlier run's.
         responses = list(read_rows(out.directory, "responses"))
+        # One dialogue an answer from here on: of several questions each is scored by itself.
         dialogues = answered_dialogues(dialogues, responses)
         scoring = _Scoring(list(zip(dialogues, responses, strict=True)), scorer, settings, out)
         for group, members in groups(settings.selfeval.methods).items():
@@ -252,6 +261,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         score_rows.append({**names, "response": row["text"], "scores": scores})
     out.write_rows("scores", score_rows)
     out.write_json("metrics", rows)
+    # A tracker takes numbers alone.
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     title = f"Self-evaluation: {settings.scored_model.path}, {len(dialogues)} prompts"
     out.tell([title, *table_lines(shown(rows))])
@@ -324,6 +334,7 @@ class _Scoring:
         usage_before = loaded.usage
         samples = []
         for dialogue, row in items:
+            # An answer's probability is that at the temperature at which it was sampled.
             temperature = temperature_of(dialogue, self.settings.selfeval)
             samples.append(replace(sample_of(dialogue, row["text"]), temperature=temperature))
         scores_of = score(loaded, samples, members, self.settings.scorer, seed)
@@ -334,6 +345,8 @@ class _Scoring:
             # Most methods have no details.
             for row, details in zip(rows, scores.details, strict=bool(scores.details)):
                 row |= details
+        # Methods of a group share what they read of the model, and with it what could not be scored: one speaks for
+        # all.
         unscored = scores_of[members[0]].unscored
         dropped = {f"{group}:{reason}": count for reason, count in unscored.items()}
         return ShardResult(rows, len(rows), dropped, **tokens_of([loaded.usage - usage_before]))

@@ -38,6 +38,7 @@ def finished_settings(directory: Path) -> dict[str, Any]:
 
 def model_of(settings: Mapping[str, Any]) -> str:
     """Return the path of the model that a stage selfeval with these settings looked at."""
+    # As in scored_model, but of settings as a manifest holds them.
     path: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
     return path
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from ipaddress import ip_address
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
@@ -84,6 +84,7 @@ class Admission:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        # First of all, also for open paths: a page of another site must not even learn which judge is here.
         stranger = self._stranger(headers)
         if stranger is not None:
             await stranger(scope, receive, send)
@@ -98,6 +99,7 @@ class Admission:
             refusal = error(401, message, headers={"www-authenticate": "Bearer"})
         elif refusal is None:
             try:
+                # The body is read here and not by the application: whole within its time, or not at all.
                 async with asyncio.timeout(self._limits.patience):
                     body = await self._body(headers, receive)
                 # The signal to end may have come while the body did.
@@ -148,6 +150,7 @@ class Admission:
         Without a token, whoever reaches the server may ask it, and a browser on this machine does. A page of another
         site says so by its Origin; or its name is made to point here (DNS rebinding), and stands in Host.
         """
+        # There is a token, which no foreign page can send.
         if self._hosts is None:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -158,6 +161,7 @@ class Admission:
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         # "null", of a page without a place, has none.
         origin_host = origin.partition("://")[2]
+        # Programs send no Origin; the server's own page sends the host that it came from.
         if origin and origin_host != host and _host_name(origin_host) not in self._hosts:
             return error(
                 403, "a page of another site may not ask this server; serve.allowed_hosts lets further ones in"
@@ -177,6 +181,7 @@ class Admission:
         kind, _, credentials = header.partition(b" ")
         if kind.lower() == b"basic":
             try:
+                # OpenRLHF takes an address alone, in which a token can stand as a password.
                 _, _, credentials = base64.b64decode(credentials.strip(), validate=True).partition(b":")
             except (binascii.Error, ValueError):
                 return False
@@ -193,10 +198,12 @@ class Admission:
         """
         longest = self._limits.body
         announced = headers.get(b"content-length", b"")
+        # A client may announce no length, or a wrong one: what comes is counted in any case.
         fits = not (announced.isdigit() and int(announced) > longest)
         body = bytearray()
         bytes_read = 0
         try:
+            # A connection that is closed while its client still sends would lose the answer that says why.
             while bytes_read <= DISCARDED * longest:
                 message = await receive()
                 if message["type"] != "http.request":
@@ -246,9 +253,11 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
     """
     # Without FastAPI's own pages, which load scripts from another site.
     app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
+    # Before everything else, so that no endpoint can be added without it.
     app.add_middleware(Admission, service=service, token=token, hosts=hosts)
     _handle_errors(app)
     _add_judge(app, service)
+    # Both endpoints of rewards share the threads, and with them the limit.
     group_rewards = GroupRewards(service, ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"))
     _add_reward(app, service, group_rewards)
     _add_compare(app, service, group_rewards)
@@ -270,6 +279,7 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
         }
         return JSONResponse(state, code)
 
+    # Made once: it depends on nothing that changes.
     page = _page(service, token)
 
     @app.get("/", include_in_schema=False)
@@ -283,6 +293,7 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
 def _page(service: Service, token: str | None) -> str:
     """Return the page of ``/``: browsers run its own script alone, by its hash, and ask this server alone."""
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    # For the page's Content-Security-Policy.
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return render(
         TEMPLATES / "page.html",
@@ -308,6 +319,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             rows = request.comparisons
         else:
             rows = [request]
+        # Refused by counting, before anything of the rows is read, which takes time.
         refusal = _without_criteria(service, "criteria", [row.criteria for row in rows])
         if refusal is not None:
             return refusal
@@ -331,6 +343,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
                 seeds.append(service.seed)
             else:
                 seeds.append(row.seed)
+        # All rows at once: they wait in the queue beside other clients' rows, and share batches with them.
         futures = service.compare(comparisons, seeds)
         answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
         verdicts: list[schema.VerdictOut | schema.ScoreOut] = []
@@ -377,6 +390,8 @@ class GroupRewards:
             return predictions
 
         def score() -> list[Scalar]:
+            # Each in a group of its own: in one group all would be judged by the criteria that were written for the
+            # first.
             candidates = [Candidates.of(group.prompt, [text], group.reference) for text in group.responses]
             return [score.value for score in service.patient(candidates, gone)]
 
@@ -408,6 +423,7 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
         was said of it, and how many there were.
         """
         groups = await asyncio.to_thread(groups_of, request, config.reward != "round_robin")
+        # Round robin asks about every pair: the number of comparisons grows with the square of a group.
         largest = max(map(len, groups.values()))
         most = service.limits.responses
         if config.reward == "round_robin" and largest > most:
@@ -416,6 +432,7 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
         worths = await asyncio.gather(*waiting)
         values: dict[int, Scalar] = {}
         for group, worth in zip(groups.values(), worths, strict=True):
+            # By place in the request: groups hold the responses of one prompt, which may stand anywhere in it.
             values |= zip(group, worth, strict=True)
         rewards = []
         was_read = []
@@ -425,6 +442,7 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
             if value is None:
                 value = NOTHING_READ
             rewards.append(value)
+        # OpenRLHF filters prompts by scores, which it expects within these bounds.
         scores = [min(1.0, max(0.0, reward)) for reward in rewards]
         logs = {"judge_reward": rewards, "judge_read": was_read}
         return JSONResponse({"rewards": rewards, "scores": scores, "extra_logs": logs})
@@ -479,8 +497,9 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
             return error(
                 422, f"questions: {service.judge.name} goes by no criteria; judges that branch do", "questions"
             )
-        asked = await asyncio.to_thread(systemone.asked_of, request)
-        candidates = [item for of_question in asked.values() for item in of_question]
+        candidates_of = await asyncio.to_thread(systemone.candidates_of, request)
+        # All questions are one batch; the answers come back in the same order.
+        candidates = list(chain.from_iterable(candidates_of.values()))
         most = min(service.config.criteria, service.limits.queue)
         if len(candidates) > most:
             message = f"questions: at most {most} with their options in one request, found {len(candidates)}"
@@ -488,7 +507,7 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         futures = service.compare(candidates, [service.seed] * len(candidates))
         scores = iter(await asyncio.gather(*map(asyncio.wrap_future, futures)))
         answers: dict[str, list[Score]] = {}
-        for name, of_question in asked.items():
+        for name, of_question in candidates_of.items():
             answers[name] = [next(scores) for _ in of_question]
             if any(score.value is None for score in answers[name]):
                 field = f"questions.{name}"
@@ -504,6 +523,7 @@ def _results(texts: Sequence[str], judged: Sequence[Judged]) -> Iterator[dict[st
         texts: of the responses.
         judged: comparisons of two texts, whose order may be the other one, with their predictions.
     """
+    # Pairs are asked about in an order that their texts decide, which need not be the request's.
     by_texts = {}
     for comparison, prediction in judged:
         by_texts[frozenset((comparison.response_a, comparison.response_b))] = (comparison, prediction)
@@ -541,6 +561,7 @@ def _without_criteria(service: Service, field: str, criteria: Sequence[Any]) -> 
 
 def _too_many_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:
     """Return the refusal of more criteria than a request may have; None where there are no more."""
+    # Counted roughly and without reading: a request of a million criteria would keep the server busy.
     number = sum(map(schema.number_of, criteria))
     most = service.config.criteria
     if number <= most:
@@ -554,9 +575,11 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, invalid: RequestValidationError) -> Response:
         """Return what is wrong first, by its field; what was sent is not sent back."""
+        # One is enough to go on with: a body of the wrong form has errors in every field.
         first = invalid.errors()[0]
         if first["type"] == "json_invalid":
             return error(422, f"body: no JSON: {first['ctx']['error']}", "body")
+        # Without the header FastAPI reads no JSON, and its error would be about the text.
         if "json" not in request.headers.get("content-type", ""):
             return error(422, "expected the header Content-Type: application/json (curl -H)", "body")
         field = _field(first["loc"])
@@ -575,6 +598,7 @@ def _handle_errors(app: FastAPI) -> None:
     async def failed(request: Request, exception: JudgetrainError) -> Response:
         """Return the message of an error that the request, or else the judge, is the cause of."""
         status = 500
+        # What was sent cannot be judged; all other expected errors are the judge's.
         if isinstance(exception, (DataError, ConfigError)):
             status = 422
         field = None

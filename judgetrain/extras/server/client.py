@@ -49,6 +49,7 @@ class RemoteJudge(Judge):
         headers = {}
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        # No proxy of the environment: the server is this machine or a neighbour, and the token is for it alone.
         self._client = httpx2.Client(headers=headers, timeout=patience, trust_env=False)
 
     def __enter__(self) -> "RemoteJudge":
@@ -116,6 +117,7 @@ class RemoteJudge(Judge):
                 if response.status_code == 200:
                     return _verdicts(response, [row["id"] for row in rows], self._url)
                 reason = f"status {response.status_code}: {_message(response)}"
+                # A row that is refused once will be refused again.
                 if response.status_code not in AGAIN:
                     raise EngineError(f"{self._url}/v1/judge: {reason}")
             except httpx2.TransportError as error:
@@ -158,6 +160,7 @@ def _verdicts(response: httpx2.Response, ids: Sequence[str], url: str) -> list[A
         ids_of_answer = [row["id"] for row in rows]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise EngineError(f"{url}/v1/judge: the answer holds no verdicts ({type(error).__name__}: {error})") from error
+    # A proxy or another version may answer; verdicts on other rows must not be taken for these.
     if ids_of_answer != [*ids]:
         raise EngineError(
             f"{url}/v1/judge: {len(ids)} comparisons were sent, and {len(ids_of_answer)} verdicts came that are not "
@@ -173,6 +176,7 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
         # JSON has no NaN, which stands for what was not measured.
         cost[name] = float("nan") if number is None else number
     reasons = tuple(Reason(**reason) for reason in row["reasons"])
+    # Scores have a value, and verdicts a verdict.
     if "value" in row:
         return Score(
             value=row["value"],
@@ -183,6 +187,7 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
             passes=row.get("passes"),
             steps=tuple(Step.from_row(step) for step in row.get("steps", ())),
         )
+    # A newer server may send fields that this version does not know, and verdict and consistent are properties.
     fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     steps = tuple(Step.from_row(step) for step in row.get("steps", ()))
     fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps}

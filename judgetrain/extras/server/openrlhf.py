@@ -85,6 +85,7 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
         FieldError: a label is to be one, and is no answer.
     """
     groups: dict[Key, dict[int, str]] = {}
+    # Where responses are compared with one another labels are whatever the trainer has, and are not looked at.
     labels = request.labels or [None] * len(request.query)
     for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
         reference = None
@@ -107,10 +108,13 @@ def response_of(query: str, prompt: str) -> str:
     padding = ""
     text = query
     if prompt:
+        # OpenRLHF pads a batch on the left.
         padding, found_prompt, text = query.partition(prompt)
         is_padding = not padding or _ENDS.fullmatch(padding) is not None
         if (query and not found_prompt) or not is_padding:
             raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")
+    # Run by run and not by one pattern at the end of the text, which would try every blank again (quadratic in its
+    # length).
     for run in _ENDS.finditer(text):
         # Blanks alone at the end are the response's own.
         if run.end() == len(text) and run[0].strip():
@@ -132,6 +136,7 @@ def shown_response(response: str, prompt: str) -> str:
         if template.mark not in response:
             continue
         messages = []
+        # The response begins inside the assistant's turn, which the prompt has opened.
         for role, text in template.turns.findall(f"{template.opening}{response}"):
             content = text.strip()
             if role == "user" and content.startswith(_TOOL_RESPONSE):
@@ -150,6 +155,7 @@ def prompt_of(rendered: str) -> Prompt:
         if messages and messages[-1].role == "assistant" and not messages[-1].content:
             # The empty turn that opens the response.
             messages.pop()
+        # What does not end with the user's turn is no prompt of this template, whatever marks it holds.
         if messages and messages[-1].role == "user":
             return messages
     return rendered
@@ -193,9 +199,11 @@ class Gathering:
             # A whole group in one request, as OpenRLHF up to 0.8 sends it.
             return await self._judge(await asyncio.to_thread(_group, key, responses))
         group = self._open.setdefault(key, _Open())
+        # Its place in the group: the results come in the order in which responses joined.
         first = len(group.responses)
         group.responses += responses
         group.waiting += 1
+        # The first request starts the task, so that the wait is counted from it.
         if group.scalars is None:
             group.scalars = asyncio.create_task(self._judge_when_full(key, group))
         if len(group.responses) >= self._size:

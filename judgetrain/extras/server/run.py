@@ -35,12 +35,14 @@ class Server(uvicorn.Server):
         """Note a signal. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
         is_second = self._service.draining
         self._service.draining = True
+        # The first signal waits for what was accepted; who sends another one does not want to wait.
         if is_second:
             self.should_exit = True
             self.force_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end; uvicorn asks ten times a second."""
+        # Draining alone is not enough: a request that is being judged would lose its answer.
         if self._service.draining and not self._service.open_requests:
             self.should_exit = True
         return await super().on_tick(counter)
@@ -69,6 +71,7 @@ class Patient(H11Protocol):
 
     def _watch(self) -> None:
         """Set the deadline while a request's headers are not there, and lift it when they are."""
+        # h11 leaves IDLE once it has read a request's headers whole.
         if self.conn.their_state is not h11.IDLE:
             if self._deadline:
                 self._deadline.cancel()
@@ -84,6 +87,7 @@ def bound(config: ServeConfig) -> socket.socket:
         ConfigError: no such address, or it is in use.
     """
     try:
+        # Resolved here, so that names and addresses of IPv6 work as well.
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family)
         # Else the port of a server that has just ended is not free for a minute.
@@ -113,13 +117,20 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
         console: for messages.
     """
     host, port = listener.getsockname()[:2]
-    # The address of IPv6 stands in brackets in a URL.
-    url_host = f"[{host}]" if ":" in host else host
-    secured = "" if token else ", without a token"
+    url_host = host
+    if ":" in host:
+        # The address of IPv6 stands in brackets in a URL.
+        url_host = f"[{host}]"
+
+    # A token keeps strangers out. Without one the names do: a page of another site must not ask by way of a browser.
+    secured = ""
+    allowed_names = None
+    if not token:
+        secured = ", without a token"
+        allowed_names = names_of(service.config)
     is_local = urlsplit(f"//{url_host}").hostname in ("127.0.0.1", "::1")
     if token is None and not is_local:
         console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
-    allowed_names = None if token else names_of(service.config)
     settings = uvicorn.Config(
         create_app(service, token, allowed_names),
         http=partial(Patient, service.limits.patience),  # type: ignore[arg-type]

@@ -53,6 +53,7 @@ def rubric_in(criteria: Any, field: str) -> Rubric | None:
         return None
     try:
         rubric = rubric_of(criteria)
+        # All texts of the rubric at once, wherever they stand in it.
         _writable(json.dumps(rubric.to_row(), ensure_ascii=False))
     except (DataError, ValueError) as error:
         raise FieldError(str(error), field) from error
@@ -64,6 +65,7 @@ def number_of(criteria: Any) -> int:
     if criteria is None:
         return 0
     if isinstance(criteria, str):
+        # A text has a criterion a line.
         return criteria.count("\n") + 1
     if isinstance(criteria, dict):
         # The list may stand in a rubric's object.
@@ -183,6 +185,7 @@ class CostOut(BaseModel):
 
 def _verdict_fields() -> dict[str, Any]:
     """Return the fields of a verdict as Pydantic defines them: those of :class:`Prediction`, two by shorter names."""
+    # Read off the class, so that what a judge in Python returns and what the server sends cannot drift apart.
     types = get_type_hints(Prediction)
     fields: dict[str, Any] = {
         "id": (types.pop("comparison_id"), Field(validation_alias="comparison_id")),
@@ -192,7 +195,9 @@ def _verdict_fields() -> dict[str, Any]:
         "consistent": (bool | None, Field(description="null where one of the orders could not be read")),
     }
     for name, kind in types.items():
-        fields[name] = (CostOut if name == "cost" else kind, ...)
+        fields[name] = (kind, ...)
+    # A cost that is not known is NaN in Python, for which JSON has null alone.
+    fields["cost"] = (CostOut, ...)
     return fields
 
 
@@ -264,7 +269,9 @@ class ResponseObject(BaseModel):
             FieldError: an item cannot be read, or is a message of somebody else, behind which there would be no answer.
         """
         for item in self.output:
-            role = item.get("role") if isinstance(item, dict) else None
+            role = None
+            if isinstance(item, dict):
+                role = item.get("role")
             if role in ("user", "system", "developer") and not is_of_answer(item):
                 raise FieldError(f"expected what the policy wrote, found a message of role {role!r}", field)
         try:

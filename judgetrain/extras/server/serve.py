@@ -27,6 +27,7 @@ def serve(pipeline: Pipeline) -> None:
         ConfigError: a judge that is not there, or an address that cannot be had.
     """
     config = pipeline.config
+    # They come with an extra, and the import error would not say which.
     for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")
     from judgetrain.extras.server.run import bound, run
@@ -39,6 +40,7 @@ def serve(pipeline: Pipeline) -> None:
     # Before the model is loaded, which takes minutes: an address that is in use ends it at once.
     listener = bound(config.serve)
     home = Path(config.output_dir)
+    # Answers of models that are paid for are kept below the home, beside those of stages.
     stage_run = StageRun(home / "served", "serve", config.seed, pipeline.console, RunOptions(home=home))
     models = Models(settings, inputs, stage_run)
     with using(home), judge_of(models, settings) as judge:
@@ -48,6 +50,7 @@ def serve(pipeline: Pipeline) -> None:
 def _settings(config: Config) -> JudgeSettings:
     """Return the settings with which stage judge would ask this judge."""
     served = config.serve
+    # The source is never read; stage judge's settings must have one.
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"), reasons=served.reasons)
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
     check_judge(settings, served.judge, "serve.judge", alone=True)

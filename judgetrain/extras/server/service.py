@@ -111,6 +111,7 @@ class Service:
             BusyError: the server ends, or nobody waits any more.
         """
         results: list[Any] = []
+        # In parts: a large group would else fill the queue, and other clients would be turned away.
         size = min(self.limits.batch, self.limits.queue)
         for start in range(0, len(comparisons), size):
             futures = self._queued(comparisons[start : start + size], gone)
@@ -151,6 +152,7 @@ class Service:
             batch = self._next_batch()
             if not batch:
                 return
+            # Each job gets its own result or error: one row that fails must not fail the others' requests.
             for job, result in zip(batch, self._judged(batch), strict=True):
                 if isinstance(result, Exception):
                     job.future.set_exception(result)
@@ -164,6 +166,7 @@ class Service:
                 self._wait_for_jobs()
                 if not self._waiting:
                     return []
+                # Taken under the lock, judged without it: meanwhile others can join the queue.
                 batch = self._take_batch()
 
             # False says that the job was cancelled. After True nobody can cancel it any more.
@@ -190,6 +193,7 @@ class Service:
         batch: list[_Job] = []
         others = deque[_Job]()
         for job in self._waiting:
+            # A judge takes comparisons or single responses, and one seed, in a call.
             fits = type(job.item) is type(first.item) and job.seed == first.seed
             if fits and len(batch) < self.limits.batch:
                 batch.append(job)

@@ -110,45 +110,79 @@ class DecisionsOut(BaseModel):
     usage: UsageOut
 
 
-def asked_of(request: DecisionsIn) -> dict[str, list[Candidates]]:
+def candidates_of(request: DecisionsIn) -> dict[str, list[Candidates]]:
     """Return the responses that are judged for each question: the state, or each option of a choice.
 
     Raises:
         FieldError: the state, a question or a level says nothing.
     """
     query, response = _parts_of_state(request.state)
-    asked = {}
+    candidates = {}
     for name, question in request.questions.items():
-        field = f"questions.{name}"
-        instructions = _text(question.instructions)
         if isinstance(question, ChoiceIn):
-            if not instructions:
-                raise FieldError("expected what is to be chosen, found nothing", f"{field}.instructions")
-            rubric = _rubric(name, f"It is the right answer to: {instructions}", ("no", "yes"))
-            state = response if query is None else f"{query}\n\n{response}"
-            options = []
-            for option, description in question.criteria.items():
-                text = f"{option}: {_text(description)}" if description else option
-                if not text.strip():
-                    raise FieldError("expected an option, found an empty name", f"{field}.criteria")
-                options.append(Candidates.of(f"{state}\n\n{instructions}", [text], rubric=rubric))
-            asked[name] = options
-            continue
-        levels = _levels_of(question)
-        text = instructions or levels[-1]
-        if not instructions and isinstance(question, NoulIn) and question.criteria is None:
-            raise FieldError("expected a question, found neither instructions nor criteria", f"{field}.instructions")
-        if isinstance(question, ScoreIn) and not all(level.strip() for level in levels):
-            raise FieldError("expected a description of each level, found an empty one", f"{field}.criteria")
-        rubric = _rubric(name, text, levels)
+            candidates[name] = _options_of(name, question, query, response)
+        else:
+            candidates[name] = [_state_of(name, question, query, response)]
+    return candidates
+
+
+def _options_of(name: str, question: ChoiceIn, query: str | None, response: str) -> list[Candidates]:
+    """Return each option of a choice as a response to the state and the question.
+
+    Args:
+        name: of the question.
+        question: with its options.
+        query: of the state; None: it tells none.
+        response: of the state.
+
+    Raises:
+        FieldError: the question or an option says nothing.
+    """
+    field = f"questions.{name}"
+    instructions = _text(question.instructions)
+    if not instructions:
+        raise FieldError("expected what is to be chosen, found nothing", f"{field}.instructions")
+    rubric = _rubric(name, f"It is the right answer to: {instructions}", ("no", "yes"))
+    state = response
+    if query is not None:
+        state = f"{query}\n\n{response}"
+    options = []
+    for option, description in question.criteria.items():
+        text = option
+        if description:
+            text = f"{option}: {_text(description)}"
+        if not text.strip():
+            raise FieldError("expected an option, found an empty name", f"{field}.criteria")
+        options.append(Candidates.of(f"{state}\n\n{instructions}", [text], rubric=rubric))
+    return options
+
+
+def _state_of(name: str, question: NoulIn | ScoreIn, query: str | None, response: str) -> Candidates:
+    """Return the state as a response, judged by the question; arguments as of :func:`_options_of`.
+
+    Raises:
+        FieldError: the question or a level says nothing.
+    """
+    field = f"questions.{name}"
+    instructions = _text(question.instructions)
+    levels = _levels_of(question)
+    # A question may consist of what its best level says.
+    text = instructions or levels[-1]
+    if not instructions and isinstance(question, NoulIn) and question.criteria is None:
+        raise FieldError("expected a question, found neither instructions nor criteria", f"{field}.instructions")
+    if isinstance(question, ScoreIn) and not all(level.strip() for level in levels):
+        raise FieldError("expected a description of each level, found an empty one", f"{field}.criteria")
+    rubric = _rubric(name, text, levels)
+    if query is None:
         # A state that tells no query is read as a response to the question itself.
-        asked[name] = [Candidates.of(query if query is not None else text, [response], rubric=rubric)]
-    return asked
+        query = text
+    return Candidates.of(query, [response], rubric=rubric)
 
 
 def _parts_of_state(state: Content) -> tuple[str | None, str]:
     """Return the query and the response in a state; without both it is a response to nothing (None)."""
     if isinstance(state, dict) and isinstance(state.get("response"), str):
+        # Exactly these two keys: with further ones the object is a state of its own, all of which is shown.
         for key in QUERIES:
             if set(state) == {key, "response"} and isinstance(state[key], str) and state[key].strip():
                 return state[key], _said(state["response"])
@@ -197,7 +231,7 @@ def decisions_of(request: DecisionsIn, answers: Mapping[str, Sequence[Score]], j
 
     Args:
         request: the questions.
-        answers: by question the scores of what :func:`asked_of` returned.
+        answers: by question the scores of what :func:`candidates_of` returned.
         judge: the judge's name.
     """
     decided: dict[str, NoulOut | ChoiceOut | LevelsOut] = {}
@@ -238,6 +272,7 @@ def level_probabilities(score: Score, levels: int) -> list[float]:
     The judge writes 1 for the lowest level and 5 for the highest; a score between two levels is divided between them,
     so that the expected level is the judge's. Without probabilities of the scores the one that was written is certain.
     """
+    # One criterion has one judgment of a response; a score without a value was refused before.
     (reason,) = (reason for reason in score.reasons if reason.score_a is not None)
     assert reason.score_a is not None
     weighed = {reason.score_a: 1.0}
@@ -246,6 +281,7 @@ def level_probabilities(score: Score, levels: int) -> list[float]:
     probabilities = [0.0] * levels
     for written, chance in weighed.items():
         place = share(min(max(written, LOWEST), HIGHEST)) * (levels - 1)
+        # At the highest score the last two levels are the ones around it.
         below = min(int(place), levels - 2)
         probabilities[below] += chance * (below + 1 - place)
         probabilities[below + 1] += chance * (place - below)

@@ -4,6 +4,7 @@ from judgetrain.judges.kinds.kind import Forms, Kind, later
 
 _ROOM = __name__.rpartition(".")[0]
 
+# Without ``build``: there is no judge that could be asked about other comparisons.
 KIND = Kind(
     name="stored",
     forms=Forms(evaluate="stored:NAME"),

@@ -68,6 +68,7 @@ def check_here(section: StoredVerdictsConfig, settings: EvaluateSettings) -> Non
 
 def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
     """Return the benchmark and the verdicts on it by NAME, of the methods ``stored:NAME``; they are read once."""
+    # The check before a run has read them already.
     if "stored" in settings.read:
         return settings.read["stored"]  # type: ignore[no-any-return]
     evaluated = {method.target for method in settings.evaluated if method.kind == "stored"}
@@ -76,6 +77,7 @@ def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
     by_name: dict[str, tuple[str, list[Prediction]]] = {}
     settings.read["stored"] = by_name
     for number, entry in enumerate(settings.stored.verdicts):
+        # Entries that no method names are not read: their files need not be there.
         if entry.name in evaluated:
             if entry.benchmark not in benchmarks:
                 raise ConfigError(
@@ -108,36 +110,8 @@ def stored_predictions(
         DataError: an unknown verdict or a malformed row (file, row and value), or no row about these comparisons.
     """
     _check_labels(stored, key)
-    benchmark_source = source_of(benchmark)
-    source = benchmark_source
-    if stored.source.path or stored.source.type == "hub":
-        # Otherwise the predictions stand beside the labels.
-        source = replace(stored.source, path=stored.source.path or benchmark_source.path)
-    reader = None
-    if benchmark.source.adapter:
-        reader = CaseReader(benchmark_source)
-    verdicts_of: dict[str, Verdicts] = {}
-
-    def read_row(row: Any, number: int) -> None:
-        if not selected(row, stored.where):
-            return
-        is_reversed = False
-        if reader is not None:
-            local_id, is_reversed = reader.identity(row, number)
-        else:
-            column = benchmark.source.fields.get("id", "id")
-            written_id = row.get(column)
-            local_id = f"{number:07d}" if written_id is None else id_text(written_id)
-        verdict_ab, verdict_ba = _verdicts(row, stored)
-        if is_reversed:
-            verdict_ab = mirrored(verdict_ab)
-            verdict_ba = mirrored(verdict_ba)
-        verdicts = (verdict_ab, verdict_ba)
-        if verdicts_of.setdefault(f"{benchmark_source.name}:{local_id}", verdicts) != verdicts:
-            raise RowError("repeated_id", f"two rows give different verdicts on {local_id!r}")
-
-    for _ in read(source, f"{key}.source", read_row):
-        pass
+    verdicts_of = _read_stored(stored, benchmark, key)
+    # Some verdicts without a comparison, and the other way round, are usual; none in common means other ids.
     if not any(comparison.id in verdicts_of for comparison in comparisons):
         first_stored = next(iter(verdicts_of), "none")
         raise DataError(
@@ -152,12 +126,55 @@ def stored_predictions(
     return predictions
 
 
+def _read_stored(stored: StoredConfig, benchmark: BenchmarkConfig, key: str) -> dict[str, Verdicts]:
+    """Return the verdicts of an entry's rows by the ids of comparisons; arguments as of :func:`stored_predictions`.
+
+    Both are in the comparison's own order.
+    """
+    benchmark_source = source_of(benchmark)
+    source = benchmark_source
+    if stored.source.path or stored.source.type == "hub":
+        # Otherwise the predictions stand beside the labels.
+        source = replace(stored.source, path=stored.source.path or benchmark_source.path)
+
+    # The adapter that makes the benchmark's ids makes these, too, and knows which rows it turned round.
+    reader = None
+    if benchmark.source.adapter:
+        reader = CaseReader(benchmark_source)
+    verdicts_of: dict[str, Verdicts] = {}
+
+    def read_row(row: Any, number: int) -> None:
+        if not selected(row, stored.where):
+            return
+        is_reversed = False
+        if reader is not None:
+            local_id, is_reversed = reader.identity(row, number)
+        else:
+            # Rows without an id are called by their number, as the benchmark's own are.
+            local_id = f"{number:07d}"
+            written_id = row.get(benchmark.source.fields.get("id", "id"))
+            if written_id is not None:
+                local_id = id_text(written_id)
+        verdict_ab, verdict_ba = _verdicts(row, stored)
+        if is_reversed:
+            verdict_ab = mirrored(verdict_ab)
+            verdict_ba = mirrored(verdict_ba)
+        verdicts = (verdict_ab, verdict_ba)
+        if verdicts_of.setdefault(f"{benchmark_source.name}:{local_id}", verdicts) != verdicts:
+            raise RowError("repeated_id", f"two rows give different verdicts on {local_id!r}")
+
+    for _ in read(source, f"{key}.source", read_row):
+        pass
+    return verdicts_of
+
+
 def _prediction(comparison: Comparison, verdicts: Verdicts | None, method: str, merged: bool) -> Prediction:
     """Return the prediction of stored verdicts; None: there are none on this comparison."""
     reason = "unreadable"
     if verdicts is None:
         reason = "not_stored"
         verdicts = (None, None)
+    # Each order that has no verdict counts as a failure, as it does for a judge that is asked.
     missing = verdicts.count(None)
     failures = {}
     if missing:
@@ -185,6 +202,7 @@ def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:
         return both, both
     verdict_ab = _readable(first)
     verdict_ba = _readable(_meaning(row, stored.verdict_ba, stored))
+    # As they were shown: with the responses exchanged the file's A is the comparison's B.
     if not stored.ba_mirrored:
         verdict_ba = mirrored(verdict_ba)
     return verdict_ab, verdict_ba
@@ -202,6 +220,7 @@ def _meaning(row: Mapping[str, Any], column: str, stored: StoredConfig) -> str:
     if column not in row:
         raise RowError("missing_field", f"expected the column {column!r} of verdicts, found {', '.join(map(str, row))}")
     text = label_text(row[column])
+    # Without labels of its own the file writes verdicts as this package does.
     labels = stored.labels or {name: name for name in MEANINGS}
     if text not in labels:
         raise RowError("unknown_verdict", f"{column} {row[column]!r} is not one of {', '.join(labels)}")

@@ -53,6 +53,7 @@ class SystemOneJudge(Judge):
     """
 
     def __init__(self, address: str, name: str) -> None:
+        # Behind #, which no address of a server needs otherwise.
         self._url, self._model = urldefrag(address)
         self.name = name
         headers = {}
@@ -63,6 +64,7 @@ class SystemOneJudge(Judge):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison (EngineError: the server refuses one, or is away for too long)."""
+        # Several at a time, which the server may judge together.
         with ThreadPoolExecutor(AT_ONCE) as threads:
             return list(threads.map(self._verdict, comparisons))
 
@@ -81,6 +83,7 @@ class SystemOneJudge(Judge):
             return Prediction.of(comparison, self.name)
         a_first, cost = self._chance_of_first(comparison.dialogue, comparison.response_a, comparison.response_b)
         b_first, cost_ba = self._chance_of_first(comparison.dialogue, comparison.response_b, comparison.response_a)
+        # Both are of response A, so that their mean takes the preference for a place out.
         chances = (a_first, 1 - b_first)
         verdicts = [verdict_of(chance - 0.5, EQUAL) for chance in chances]
         return Prediction.of(
@@ -111,6 +114,7 @@ class SystemOneJudge(Judge):
             state = {**_conversation(group.dialogue), "response": response}
             question = {"type": "score", "instructions": HOW_GOOD, "criteria": list(LEVELS)}
             answer, cost = self._ask(state, question)
+            # Levels are called by their number, from 0 for the worst.
             places = [str(place) for place in range(len(LEVELS))]
             probabilities = _probabilities(answer, places, self._url)
             expected = sum(place * chance for place, chance in enumerate(probabilities))
@@ -128,6 +132,7 @@ class SystemOneJudge(Judge):
             body["model"] = self._model
         reason = ""
         for attempt in range(TIMES):
+            # After 1, 2, 4 and 8 seconds.
             if attempt:
                 time.sleep(2 ** (attempt - 1))
             try:
@@ -138,6 +143,7 @@ class SystemOneJudge(Judge):
             reason = f"status {reply.status_code}: {reply.text[:200]}"
             if reply.status_code == 200:
                 return self._answer(reply)
+            # A request that is wrong stays wrong, however often it is sent.
             if reply.status_code not in BUSY:
                 break
         raise EngineError(f"{self._url}{PATH}: {reason}")
@@ -175,6 +181,7 @@ def _probabilities(answer: Mapping[str, Any], names: Sequence[str], url: str) ->
     total = sum(probabilities)
     if not total > 0 or min(probabilities) < 0:
         raise EngineError(f"{url}{PATH}: expected probabilities of {', '.join(names)}, found {answer}")
+    # Rounded probabilities need not sum to 1.
     return [chance / total for chance in probabilities]
 
 
@@ -191,6 +198,7 @@ def check_address(method: Method) -> None:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{method.text!r}: expected an address, as in systemone:http://localhost:8093")
+    # The address is part of a method's name, which reports, rows and fingerprints hold.
     if parts.username or parts.password:
         raise ConfigError(f"systemone:{parts.hostname}: a key in the address would stand in files: set {KEY}")
 

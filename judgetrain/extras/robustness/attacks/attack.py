@@ -64,6 +64,7 @@ class Attack:
         if self.how == "swap":
             changed = comparison.swapped()
         elif self.place == "query":
+            # The query is the last message; earlier turns stay as they are.
             *before, last = dialogue.messages
             messages = (*before, replace(last, content=text))
             changed = replace(comparison, dialogue=replace(dialogue, messages=messages))
@@ -96,6 +97,7 @@ def _marked(attack: Attack, text: str) -> str | None:
     end = 0
     for sentence in sentences(text):
         # What stands between two sentences stays.
+        # Looked for behind the last one, as a text may say a sentence twice.
         start = text.index(sentence, end)
         parts += [text[end:start], attack.bullet, sentence]
         end = start + len(sentence)
