@@ -34,6 +34,36 @@ Shown = Callable[[Benchmark], Sequence[Comparison]]
 Kept = Iterator[tuple[Benchmark, list[dict[str, Any]], float]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MethodRows:
+    """The rows that a method makes of comparisons, and how they are made and kept.
+
+    Args:
+        kind: what the rows are: ``trees``, ``replies``, ``scores``.
+        name: the method's, in file names, for seeds and for the log.
+        load: loads the model, once for all benchmarks, and only where a shard is missing; what
+            :func:`~judgetrain.engines.lazy_model.loaded_once` gives stays loaded.
+        process: makes a shard of the model, the comparisons and a seed. It can be pickled.
+        depends: what the rows depend on besides comparisons and seed, by name.
+        shown: returns a benchmark's comparisons as the model is shown them; None: as they are.
+        progress: follows the number of comparisons in the log.
+        size: comparisons a shard; None: the evaluation's.
+        gpus: that a copy of the model runs on.
+        unit: the comparisons' name in the plural.
+    """
+
+    kind: str
+    name: str
+    load: Load
+    process: Process
+    depends: Mapping[str, Any]
+    shown: Shown | None = None
+    progress: str = ""
+    size: int | None = None
+    gpus: int | None = None
+    unit: str = "comparisons"
+
+
 def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
     """Return the name of the shards that hold what a method made of a benchmark."""
     # A colon cannot be in a file's name on every system, and a slash, as in an address, on none.
@@ -79,46 +109,26 @@ class Evaluation:
         # A judge's tree is small beside one that is grown for labels.
         return self.settings.evaluate.shard_size or self.settings.shard_size * 2
 
-    def kept(self, kind: str, name: str, load: Load, process: Process, shown: Shown | None = None, **how: Any) -> Kept:
+    def kept(self, rows: MethodRows) -> Kept:
         """Yield every benchmark with the rows that a method makes of it, and the seconds that they took.
 
         The rows are kept in shards ``KIND-BENCHMARK-NAME``. The model is freed before the first benchmark is yielded.
-
-        Args:
-            kind: what the rows are: ``trees``, ``replies``, ``scores``.
-            name: the method's, in file names and for seeds.
-            load: loads the model, once for all benchmarks, and only where a shard is missing; what
-                :func:`~judgetrain.engines.lazy_model.loaded_once` gives stays loaded.
-            process: makes a shard of the model, the comparisons and a seed. It can be pickled.
-            shown: returns a benchmark's comparisons as the model is shown them; None: as they are.
-            how: as of :meth:`fill`.
         """
-        with nullcontext(load) if isinstance(load, Loaded) else loaded_once(load) as model:
+        # All benchmarks first and results then: what measures them must not have the model in memory beside it.
+        lasting = nullcontext(rows.load) if isinstance(rows.load, Loaded) else loaded_once(rows.load)
+        with lasting as model:
             for benchmark in self.benchmarks:
-                # The name is bound here: the function would else read the loop's last benchmark.
-                def ask(seed: int, items: Sequence[Comparison], about: str = benchmark.name) -> ShardResult:
-                    return process(model(), items, derive_seed(seed, about, name))
-
-                items = shown(benchmark) if shown else benchmark.comparisons
-                self.fill(shards_of(kind, benchmark, name), items, ask, model, f"{benchmark.name}: {name}", **how)
+                items = benchmark.comparisons
+                if rows.shown is not None:
+                    items = rows.shown(benchmark)
+                shards = shards_of(rows.kind, benchmark, rows.name)
+                self.fill(shards, items, replace(rows, load=model), benchmark.name)
         for benchmark in self.benchmarks:
-            shards = shards_of(kind, benchmark, name)
+            shards = shards_of(rows.kind, benchmark, rows.name)
             yield benchmark, list(read_rows(self.out.directory, shards)), seconds_of(self.out.directory, shards)
 
-    def fill(
-        self,
-        shards: str,
-        items: Sequence[Comparison],
-        process: Callable[[int, Sequence[Comparison]], ShardResult],
-        load: Callable[[], object],
-        who: str,
-        depends: Mapping[str, Any],
-        progress: str = "",
-        size: int | None = None,
-        gpus: int | None = None,
-        unit: str = "comparisons",
-    ) -> None:
-        """Fill shards with what a method makes of comparisons.
+    def fill(self, shards: str, items: Sequence[Comparison], rows: MethodRows, benchmark: str | None = None) -> None:
+        """Fill shards with the rows that a method makes of comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
         that leaves a judge as it is need no new inference.
@@ -126,32 +136,37 @@ class Evaluation:
         Args:
             shards: their name.
             items: the comparisons.
-            process: makes a shard of a seed and comparisons.
-            load: loads the model.
-            who: the benchmark and the method, for the log.
-            depends: what the rows depend on besides comparisons and seed, by name.
-            progress: follows the number of comparisons in the log.
-            size: comparisons a shard; None: the evaluation's.
-            gpus: that a copy of the model runs on.
-            unit: the items' name in the plural.
+            rows: of them.
+            benchmark: that they are of, for seeds and the log; None: of none.
         """
         # A corrected label asks nobody again: no judge is shown it.
         unlabelled = [asdict(replace(item, label=None, group=None)) for item in items]
         # What the rows depend on, so that an equal one elsewhere holds the same rows.
         key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": unlabelled}
-        for name, value in depends.items():
+        for name, value in rows.depends.items():
             key[name] = self.hashes.identity(value)
         adopt(shards, fingerprint(key), self.out)
 
+        # Bound here, as another process may get the function: the record holds whole benchmarks by ``shown``.
         out = self.out
+        load = rows.load
+        make_shard = rows.process
+        method = rows.name
 
-        def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
-            return process(out.shard_seed(index), items)
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            seed = out.shard_seed(index)
+            if benchmark is not None:
+                # Shards of two benchmarks, or of two methods, have the same numbers.
+                seed = derive_seed(seed, benchmark, method)
+            return make_shard(load(), items, seed)
 
         # What is paid for is asked by one process, which counts what it spends.
         spread = self.budget is None
-        shard_size = size or self.shard_size
-        work = Work(process=seeded, load=load, spread=spread, gpus=gpus)
-        seconds = out.sharded(shards, items, shard_size, work, unit)
+        work = Work(process=process, load=load, spread=spread, gpus=rows.gpus)
+        size = rows.size or self.shard_size
+        seconds = out.sharded(shards, items, size, work, rows.unit)
         if seconds:
-            out.log(f"evaluate: {who}: {len(items)} {unit}{progress}, in {duration(seconds)}")
+            who = method
+            if benchmark is not None:
+                who = f"{benchmark}: {method}"
+            out.log(f"evaluate: {who}: {len(items)} {rows.unit}{rows.progress}, in {duration(seconds)}")

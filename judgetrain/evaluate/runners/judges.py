@@ -8,7 +8,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.base import Evaluation, Process, Result
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Process, Result
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import KindResults, kind_of
 from judgetrain.judges.method import Method
@@ -58,17 +58,17 @@ def ask_judge(
         place = f"{method.text}: {benchmark.name}"
         return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
 
-    kept = evaluation.kept(
-        ask.rows,
-        method.name,
-        lambda: models.judge(by, most),
-        process or ask_kind,
-        with_criteria if kind.criteria else None,
+    rows_of_method = MethodRows(
+        kind=ask.rows,
+        name=method.name,
+        load=lambda: models.judge(by, most),
+        process=process or ask_kind,
         depends=depends,
+        shown=with_criteria if kind.criteria else None,
         progress=ask.progress.format(branches=most),
         gpus=models.gpus(by),
     )
-    for benchmark, rows, seconds in kept:
+    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
         outcome = ask.read(rows, benchmark.comparisons, models.options(by), method.name, numbers)
         if outcome.message:
             line = f"evaluate: {benchmark.name}: {method.name}: {outcome.message}"

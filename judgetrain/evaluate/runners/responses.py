@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.runners.base import Evaluation
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges.base import Cost, Score, as_data
 from judgetrain.judges.kinds.kind import kind_of
@@ -69,19 +69,19 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
         place = f"{method.text}: {benchmark.name}"
         return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
 
-    kept = evaluation.kept(
-        ROWS,
-        method.name,
-        lambda: models.judge(by, most),
-        scored,
-        with_criteria if kind.criteria else None,
+    rows_of_method = MethodRows(
+        kind=ROWS,
+        name=method.name,
+        load=lambda: models.judge(by, most),
+        process=scored,
         depends=depends,
+        shown=with_criteria if kind.criteria else None,
         gpus=models.gpus(by),
         unit="responses",
     )
-    for benchmark, rows, seconds in kept:
+    branches = most if kind.criteria else 0
+    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
         scores = [Score.from_row(row) for row in rows]
-        branches = most if kind.criteria else 0
         per_score = round(seconds / len(rows), 6)
         yield benchmark.name, ScoreResult(method=method.name, branches=branches, scores=scores, seconds=per_score)
 

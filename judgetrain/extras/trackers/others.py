@@ -21,6 +21,7 @@ class TrackioRun(WandbRun):
     name = "trackio"
 
     def summary(self, values: Mapping[str, Any]) -> None:
+        # Under names of their own, beside the metrics that are logged by step.
         self.log({f"summary/{name}": value for name, value in values.items()})
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -39,6 +40,8 @@ class TrackioRun(WandbRun):
 
         artifact = trackio.Artifact(artifact_name(manifest), manifest.get("artifact", "dataset"))
         for place, path, _ in files_of(directory):
+            # A reference to where the file lies: artifacts stay in output_dir, and a checksum would read gigabytes of
+            # weights.
             artifact.add_reference(path.resolve().as_uri(), place, checksum=False)
         self._run.log_artifact(artifact, aliases=["latest", manifest["fingerprint"]])
 
@@ -65,19 +68,25 @@ class MlflowRun(Run):
         self._mlflow = mlflow
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        self._mlflow.log_metrics({re.sub(_REFUSED, "_", k): float(v) for k, v in metrics.items()}, step=step)
+        named = {re.sub(_REFUSED, "_", name): float(value) for name, value in metrics.items()}
+        self._mlflow.log_metrics(named, step=step)
 
     def summary(self, values: Mapping[str, Any]) -> None:
         self.log({f"summary/{name}": value for name, value in values.items()})
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self._mlflow.log_table({name: [row[i] for row in rows] for i, name in enumerate(columns)}, f"{name}.json")
+        # MLflow takes a table by its columns.
+        by_column = {}
+        for place, column in enumerate(columns):
+            by_column[column] = [row[place] for row in rows]
+        self._mlflow.log_table(by_column, f"{name}.json")
 
     def uses(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         self._mlflow.set_tag(f"uses.{manifest['stage']}", manifest["fingerprint"])
 
     def makes(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         for place, _, sent in files_of(directory):
+            # Small files alone; weights stay where they are.
             if sent is not None:
                 self._mlflow.log_text(sent, place)
 
@@ -91,11 +100,17 @@ def mlflow_run(facts: StageFacts) -> Iterator[Run]:
 
         experiment = mlflow.set_experiment(facts.project).experiment_id
         earlier = mlflow.MlflowClient().search_runs([experiment], f"tags.id = '{facts.id}'")
+        # A restarted stage goes on in the run that it began, which MLflow finds by its own ids alone.
+        run_id = None
+        if earlier:
+            run_id = earlier[0].info.run_id
         tags = {"id": facts.id, "group": facts.group}
-        mlflow.start_run(earlier[0].info.run_id if earlier else None, run_name=facts.id, tags=tags)
+        mlflow.start_run(run_id, run_name=facts.id, tags=tags)
+        # Until the stage has come to its end without an error.
         status = "FAILED"
         try:
             settings = json_normalize(without_secrets(facts.settings)).iloc[0].items()
+            # Flat names and short texts, which is all that MLflow's parameters are.
             params = [(re.sub(_REFUSED, "_", str(name)), str(value)[:500]) for name, value in settings]
             for start in range(0, len(params), _AT_ONCE):
                 mlflow.log_params(dict(params[start : start + _AT_ONCE]))

@@ -82,6 +82,7 @@ def mode() -> str:
     if os.environ.get("WANDB_API_KEY"):
         return "online"
     try:
+        # Looked up here and not by W&B, which would ask at the terminal where it finds no key.
         login = netrc(os.environ.get("NETRC")).authenticators(host)
     except (OSError, NetrcParseError):
         login = None
@@ -94,6 +95,7 @@ def mode() -> str:
 def wandb_run(facts: StageFacts) -> Iterator[Run]:
     """Yield the stage's run, an offline one where the server cannot be reached: tracking never stops a stage."""
     chosen_mode = mode()
+    # A run that notes nothing, so that stages need not ask whether there is one.
     if chosen_mode == "disabled":
         yield Run()
         return
@@ -115,6 +117,7 @@ def wandb_run(facts: StageFacts) -> Iterator[Run]:
             "config": without_secrets({**facts.settings, **swept}),
         }
         run = _start(chosen_mode, options, facts.console)
+        # Whatever ends the block but its own end is a failure, Ctrl-C too.
         exit_code = 1
         try:
             yield WandbRun(run)
@@ -138,10 +141,12 @@ def _beside_agent(is_sweep_stage: bool) -> Iterator[dict[str, Any]]:
 
     swept = dict_from_config_file(os.environ.get("WANDB_SWEEP_PARAM_PATH", "")) or {}
     hidden = {}
+    # Stages upstream are made for the sweep's stage, and must not report in its place.
     if not is_sweep_stage:
         for name in AGENT:
             if name in os.environ:
                 hidden[name] = os.environ.pop(name)
+    # Also where nothing is hidden: an earlier stage of this process may have read the variables.
     wandb.teardown()
     try:
         yield swept
@@ -154,6 +159,7 @@ def _start(chosen_mode: str, options: dict[str, Any], console: Console) -> Any:
     import wandb
 
     settings = wandb.Settings(
+        # The console belongs to the stages' own lines.
         silent=True,
         console="off",
         x_disable_stats=True,

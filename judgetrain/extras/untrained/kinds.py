@@ -8,6 +8,7 @@ PROMPTED = Kind(
     name="prompted",
     forms=Forms(evaluate="base, teacher or external after prompted:"),
     model=True,
+    # Sampled, since eight greedy judgments would be one judgment eight times.
     asked_as="{}+sampled+one",
     check=later(f"{_ROOM}.prompted:check"),
     run=later(f"{_ROOM}.prompted:run"),

@@ -23,10 +23,10 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
-from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result
 from judgetrain.evaluate.runners.judges import ask_judge
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.prompted import depends_on, judge_by
+from judgetrain.extras.untrained.prompted import RubricAsking, depends_on, judge_by
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
@@ -71,6 +71,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     if directory is None:
         return (benchmark_comparisons * method.labels)[: method.labels]
     rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
+    # Constructed pairs are left out: a rubric drawn from them would describe how they were made.
     labelled = [row for row in rows if row.label in ("A", "B") and not row.alone and not row.made]
 
     # Ordered by a hash of the id: rows that are added or taken out leave the others in their order.
@@ -81,6 +82,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     for comparison in labelled:
         if len(pairs) == method.labels:
             break
+        # Checked one by one until there are enough: most files hold far more labelled rows than are named.
         if not any(queries.matches(comparison.dialogue)):
             pairs.append(comparison)
     counts = f"{len(labelled)} of {len(rows)} training rows are labelled A or B, {len(pairs)} have no benchmark's query"
@@ -124,22 +126,35 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     pairs = labelled_pairs(method, evaluation)
     prompts = rubric_prompts(evaluation.settings)
     options = replace(models.options(by), aggregation="mean", fitted=None, thresholds=None, early_stop=False)
+    # Judged without guidelines: the criteria are all that the model has drawn.
     options = replace(options, steps=replace(options.steps, write_guidelines=False))
     shards = f"rubric-{method.file_name}"
     is_dry_run = "responses" not in evaluation.inputs
     depends = depends_on(method, evaluation, options)
+    # Labels besides, which the comparisons of a fingerprint otherwise leave out: here the model is shown them.
     depends |= {"labels": [pair.label for pair in pairs], "drawn by": prompts.source}
     with loaded_once(lambda: models.judge(by)) as judge:
 
-        def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            return RubricDrawing(judge(), prompts, options, every=is_dry_run).rounds(items, seed)
+        def draw(loaded: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
+            return RubricDrawing(loaded, prompts, options, every=is_dry_run).rounds(items, seed)
 
-        # All pairs are one shard, since each round begins with what the one before got wrong.
-        evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
+        rounds = MethodRows(
+            kind="rubric",
+            name=method.name,
+            load=judge,
+            process=draw,
+            depends=depends,
+            # All pairs are one shard, since each round begins with what the one before got wrong.
+            size=len(pairs),
+            gpus=models.gpus(by),
+        )
+        evaluation.fill(shards, pairs, rounds)
         rubric = _best(method, by, evaluation, shards, len(pairs))
         if rubric is not None:
-            yield from judge_by(rubric, method, evaluation, options, ONCE, judge)
+            asking = RubricAsking(rubric=rubric, options=options, shape=ONCE)
+            yield from judge_by(asking, method, evaluation, judge)
             return
+    # A model that names no criteria has no verdicts, and is in the tables with that reason.
     for benchmark in evaluation.benchmarks:
         predictions = []
         for comparison in benchmark.comparisons:
@@ -159,6 +174,7 @@ def _best(method: Method, by: Method, evaluation: Evaluation, shards: str, label
     """
     out = evaluation.out
     rounds = list(read_rows(out.directory, shards))
+    # One shard, and so one marker.
     (marker,) = markers_of(out.directory, shards)
     tokens = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
     engine = evaluation.models.external(by.target)
@@ -220,6 +236,7 @@ class RubricDrawing:
         spent: list[Any] = []
         failures = Counter[str]()
         calls = 0
+        # Without a pair that the last criteria got wrong there is nothing to draw others from.
         while len(rounds) < ROUNDS and shown:
             number = len(rounds)
             before: list[str] = []
@@ -277,6 +294,7 @@ class RubricDrawing:
             if pair.label != "A":
                 pair = pair.swapped()
             better_first.append(pair)
+            # The better one always stands first: the prompt says so, and no label need be shown.
             slots = slots_of(pair) | {"response_a": pair.response_a, "response_b": pair.response_b}
             texts.append(self.prompts.render("pair", slots)[-1]["content"])
         # As many as have so many characters together, but one in any case.
@@ -305,6 +323,7 @@ class RubricDrawing:
 def _held_out(pairs: Sequence[Comparison]) -> list[bool]:
     """Return which pairs are held out: every third query with all its pairs, or every third pair if queries are few."""
     groups: list[Any] = [pair.dialogue.query for pair in pairs]
+    # With fewer queries one of them would be a third of the pairs or more, or all of them.
     if len(set(groups)) < 3:
         groups = [*range(len(pairs))]
     held_out = set([*dict.fromkeys(groups)][::3])
@@ -348,6 +367,7 @@ class Nearest:
         similarities = self._embed(items) @ self._embeddings.T
         nearest = []
         for row in similarities:
+            # The nearest stands last, right before the question; equally near ones keep their order.
             places = np.argsort(row, kind="stable")[-SHOTS:]
             nearest.append([self.pairs[place] for place in places])
         return nearest
@@ -363,6 +383,7 @@ def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near) -> S
     while True:
         too_long = []
         for place, shown in enumerate(examples):
+            # A comparison that does not fit without any example is too long for the pairwise judge as well.
             if shown and any(reply.failure == "too_long" for reply in replies[place]):
                 too_long.append(place)
         if not too_long:

@@ -1,13 +1,13 @@
 """A model asked by one criterion, without training (``prompted:MODEL``)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
-from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict, trees_on
@@ -44,45 +44,62 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     The criteria are the configuration's, else one sentence. ``trees-BENCHMARK-METHOD`` shards keep trees of one branch
     with several judgments.
     """
-    path = evaluation.settings.rubric
-    rubric = read_rubric(path) if path else DEFAULT
+    rubric = DEFAULT
+    if evaluation.settings.rubric:
+        rubric = read_rubric(evaluation.settings.rubric)
     options = evaluation.models.options(method.asked_as)
     # The mean of all eight judgments decides, however judge.* asks the run's own judges.
     options = replace(options, aggregation="mean", fitted=None, thresholds=None, early_stop=False)
-    return judge_by(rubric, method, evaluation, options, SHAPE)
+    return judge_by(RubricAsking(rubric=rubric, options=options, shape=SHAPE), method, evaluation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricAsking:
+    """How a model is asked about every comparison by one rubric.
+
+    Args:
+        rubric: the criteria.
+        options: how the judge is asked.
+        shape: how many judgments each comparison gets.
+    """
+
+    rubric: Rubric
+    options: JudgeOptions
+    shape: Shape
 
 
 def judge_by(
-    rubric: Rubric,
-    method: Method,
-    evaluation: Evaluation,
-    options: JudgeOptions,
-    shape: Shape,
-    load: Callable[[], Any] | None = None,
+    asking: RubricAsking, method: Method, evaluation: Evaluation, load: Callable[[], Any] | None = None
 ) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield every benchmark judged by a rubric; of two responses the one with the larger mean of scores wins.
 
     Args:
-        rubric: the criteria that every comparison is judged by.
+        asking: the rubric, and how the model is asked by it.
         method: names the results.
         evaluation: that goes on.
-        options: how the judge is asked.
-        shape: how many judgments each comparison gets.
         load: returns the judge where it is loaded already; None: it is loaded here.
     """
     models = evaluation.models
     by = method.asked_as
+    rubric = asking.rubric
+    options = asking.options
 
     def process(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
         with_rubric = [replace(c, rubric=rubric.for_query(c.dialogue.query)) for c in comparisons]
-        return shard_of(grow(with_rubric, judge.engine, judge.prompts, shape, options.steps, seed))
+        return shard_of(grow(with_rubric, judge.engine, judge.prompts, asking.shape, options.steps, seed))
 
-    depends = depends_on(method, evaluation, options) | {"rubric": rubric.content}
-    load = load or (lambda: models.judge(by))
-    kept = evaluation.kept("trees", method.name, load, process, depends=depends, gpus=models.gpus(by))
-    for benchmark, rows, seconds in kept:
+    rows_of_method = MethodRows(
+        kind="trees",
+        name=method.name,
+        load=load or (lambda: models.judge(by)),
+        process=process,
+        depends=depends_on(method, evaluation, options) | {"rubric": rubric.content},
+        gpus=models.gpus(by),
+    )
+    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
         predictions = []
         for row, comparison in zip(rows, benchmark.comparisons, strict=True):
+            # Responses are judged by themselves, so that there is no second tree for another order.
             tree = trees_on(row, comparison)[0]
             # The criteria are given, so that tables show no number of branches.
             predictions.append(replace(predict(tree, 1, options, method.name), branches=0))

@@ -17,7 +17,7 @@ from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.base import Evaluation, Result, shards_of
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result, shards_of
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.judges.config import JudgeOptions, changed
 from judgetrain.judges.kinds.kind import Arguments, Parts, Use
@@ -96,6 +96,7 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
     # Turned so that higher is better, whatever the score.
     oriented = scores.oriented
     count = max(1, len(comparisons))
+    # Responses are scored in batches, of which no single comparison's part is known.
     cost = Cost(usage.prompt_tokens / count, usage.generated_tokens / count, usage.calls / count)
     of_comparisons = []
     for index, comparison in enumerate(comparisons):
@@ -124,6 +125,7 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
         # There it is one of a list of methods.
         key = f"{use.key}: {method.text!r}"
     check_scorers([method.target], OF_RESPONSES, key)
+    # Stage evaluate has a benchmark whole; elsewhere rows come one by one, or in shards.
     if method.target in COMBINED and not use.labelled:
         allowed = ", ".join(name for name in OF_RESPONSES if name not in COMBINED)
         raise ConfigError(f"{key}={method.text!r}: it compares all items with each other; choose one of {allowed}")
@@ -167,6 +169,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     The scores are kept as ``scores-BENCHMARK-GROUP`` shards; one model computes those of all scorers of a run.
     """
     scorers = [candidate for candidate in evaluation.methods if candidate.kind == method.kind]
+    # The model is loaded once: the first method fills the shards that the others read.
     if method == scorers[0]:
         _score_all([scorer.target for scorer in scorers], evaluation)
     for benchmark in evaluation.benchmarks:
@@ -181,12 +184,17 @@ def _score_all(names: Sequence[str], evaluation: Evaluation) -> None:
     with loaded_once(lambda: load_scorer(model)) as scorer:
         for group, members in groups(names).items():
             process = partial(_score_shard, members=members, settings=settings)
-            depends = {"members": list(members), "scorer": settings, "model": model}
-            kept = evaluation.kept(
-                "scores", group, scorer, process, depends=depends, size=settings.shard_size, gpus=model.gpus
+            rows = MethodRows(
+                kind="scores",
+                name=group,
+                load=scorer,
+                process=process,
+                depends={"members": list(members), "scorer": settings, "model": model},
+                size=settings.shard_size,
+                gpus=model.gpus,
             )
             # Shards are filled while the iterator runs; what they hold is read method by method.
-            for _ in kept:
+            for _ in evaluation.kept(rows):
                 pass
 
 
@@ -234,6 +242,7 @@ def _read(method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Resul
             tokens = marker["tokens"]
             usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
             seconds += marker["seconds"]
+    # Combined scores are made of all answers' single ones, which must all be there first.
     of_method = replace(assemble(scores, method.target), method=method.name)
     results = predictions(benchmark.comparisons, of_method, method.name, usage)
     return results, round(seconds / len(results), 6)

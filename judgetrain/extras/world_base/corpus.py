@@ -99,9 +99,9 @@ class Corpus:
         self._worded = worded
         self._varied = varied
         self._annotator = Annotator(language, error_rate=0.0)
-        error_rate = REVIEWERS_ERR if varied else 0.0
-        reviewer_class = Reviewer if varied else Annotator
-        self._reviewer = reviewer_class(language, error_rate)
+        self._reviewer = Annotator(language, error_rate=0.0)
+        if varied:
+            self._reviewer = Reviewer(language, REVIEWERS_ERR)
         self._names = list(language.properties)
         self._kinds = kinds
         self._by_kind: dict[str, list[str]] = {}
@@ -110,11 +110,14 @@ class Corpus:
 
     def exchange(self, rng: random.Random) -> Exchange:
         """Return one text, its kind drawn at random."""
+        # No number is drawn in the phases without such texts: theirs stay what the shipped base was made from.
         if self._kinds and rng.random() < ANOTHER:
             return self._another_query(rng)
         # In the order of WEIGHTS.
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
-        weights = WEIGHTS_LAST if self._varied else WEIGHTS
+        weights = WEIGHTS
+        if self._varied:
+            weights = WEIGHTS_LAST
         (make,) = rng.choices(makers, weights=weights)
         return make(rng)
 
@@ -182,7 +185,9 @@ class Corpus:
         query = rng.choice(self._queries)
         text_a = self._response(rng)
         text_b = self._response(rng)
-        share_on_shown = ON_SHOWN_LAST if self._varied else ON_SHOWN
+        share_on_shown = ON_SHOWN
+        if self._varied:
+            share_on_shown = ON_SHOWN_LAST
         if rng.random() < share_on_shown:
             (name,) = self._shown_first((text_a, text_b), 1, rng)
         else:
@@ -235,6 +240,7 @@ def response(language: Language, rng: random.Random) -> str:
 
 def _grades(language: Language, rng: random.Random) -> dict[str, int]:
     """Return how much a response shows of each property."""
+    # Any two: in the world's own data the query's kind decides which count, and the base must not know that.
     crucial = rng.sample(list(language.properties), 2)
     careful = rng.random() < 0.5
     return draw_grades(language.properties, crucial, careful, rng)
@@ -249,6 +255,7 @@ def any_shape(language: Language, rng: random.Random) -> str:
         text = _short(language, rng)
     else:
         text = response(language, rng)
+    # Small talk makes a text longer and shows no property.
     if shape == "long":
         for _ in range(rng.randint(1, 3)):
             text += f" {small_talk(language, rng)}"
@@ -276,6 +283,7 @@ def _bare(language: Language, rng: random.Random) -> str:
         count = rng.randint(1, 7)
         return " ".join(small_talk(language, rng) for _ in range(count))
     words = []
+    # Words that the tokenizer knows, in an order that says nothing.
     for query in rng.sample(language.first_queries, 3):
         words.extend(query.split())
     count = rng.randint(1, 24)

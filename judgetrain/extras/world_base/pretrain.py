@@ -46,11 +46,14 @@ def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
 
     specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    # A blank belongs to the word behind it, so that joining the tokens gives the text back.
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?\w+| ?[^\w\s]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     rng = random.Random(f"tokenizer {SEED}")
     language = load_language()
+    # So many that every word of the language comes up.
     texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
+    # At the beginning of a line and behind a blank a word is two tokens.
     texts += [f"{q}\nQuery: {q}" for q in language.first_queries] + [CONTRACT]
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=specials, show_progress=False))
     return wrapped(tokenizer, CHAT_TEMPLATE, model_max_length=512)
@@ -112,6 +115,7 @@ def pretrain(output: Path) -> None:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True}
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
+    # Each phase has an optimizer and a schedule of its own, and goes on from the weights of the one before.
     for phase in PHASES:
         corpus = Corpus(load_language(), pool, phase.worded, varied=phase.last, kinds=phase.kinds)
         _train(model, tokenizer, corpus, phase, output / "trainer")
@@ -127,6 +131,7 @@ def _train(
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
+        # By what is printed of the phase: every phase reads other texts.
         rng = random.Random(f"corpus {SEED} {phase}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
@@ -161,7 +166,10 @@ def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answe
     user, assistant = exchange
     question = tokenizer.encode(f"<user>{user}<assistant>", add_special_tokens=False)
     answer = tokenizer.encode(f"{assistant}<end>", add_special_tokens=False)
-    question_labels = [-100] * len(question) if answer_alone else question
+    question_labels = question
+    if answer_alone:
+        # The index that PyTorch's cross-entropy leaves out.
+        question_labels = [-100] * len(question)
     return {"input_ids": question + answer, "labels": question_labels + answer}
 
 

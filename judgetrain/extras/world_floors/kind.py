@@ -14,6 +14,7 @@ def _rules(name: str, published: bool) -> Kind:
         name=name,
         forms=Forms(evaluate=f"{name}:NAME"),
         published=published,
+        # They cost nothing, so that nothing is kept.
         ask=None,
         check=later(f"{_ROOM}.methods:check_method"),
         run=later(f"{_ROOM}.methods:run"),

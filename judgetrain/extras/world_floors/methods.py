@@ -41,16 +41,20 @@ GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND
 def names(kind: str) -> list[str]:
     """Return what may follow the name of a kind and its colon."""
     by_need = floor_names()
-    single = [name for needs in GROUPS[kind] for name in by_need[needs]]
-    return single if kind == "ceiling" else [HIGHEST, *single]
+    rules = []
+    for need in GROUPS[kind]:
+        rules += by_need[need]
+    if kind == "ceiling":
+        return rules
+    return [HIGHEST, *rules]
 
 
 def check_method(settings: Any, method: Method, use: Use) -> None:
     """Refuse (ConfigError) a rule that there is not, and an evaluation without a benchmark of the world."""
-    known = names(method.kind)
-    if method.target not in known:
-        hint = did_you_mean(method.target, known)
-        raise ConfigError(f"{use.key}: {method.text!r}: there is no such rule; allowed are {', '.join(known)}{hint}")
+    allowed = names(method.kind)
+    if method.target not in allowed:
+        hint = did_you_mean(method.target, allowed)
+        raise ConfigError(f"{use.key}: {method.text!r}: there is no such rule; allowed are {', '.join(allowed)}{hint}")
     if not settings.uses_world:
         raise ConfigError(f"{use.key}: {method.text!r} knows the generated world alone; add a benchmark of type world")
 
@@ -60,6 +64,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     configs = {config.name: config for config in evaluation.settings.evaluate.benchmarks}
     for benchmark in evaluation.benchmarks:
         config = configs[benchmark.name]
+        # Other benchmarks have texts that the rules cannot read; the method has no rows there.
         if config.source.type != "world":
             continue
         floors, reading = _kept(evaluation.settings, config.source, benchmark)
@@ -76,6 +81,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
 
 def _kept(settings: EvaluateSettings, source: SourceConfig, benchmark: Benchmark) -> Computed:
     """Return all rules' leads on a benchmark, and its reading, which the methods of an evaluation share."""
+    # Reading a benchmark takes seconds, and there may be a method for each of its rules.
     computed: dict[str, Computed] = settings.read.setdefault("world_floors", {})
     if benchmark.name not in computed:
         assert settings.world is not None
@@ -87,7 +93,9 @@ def _kept(settings: EvaluateSettings, source: SourceConfig, benchmark: Benchmark
 
 def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: PerfectReading) -> tuple[str, Any]:
     """Return the name and the leads of a method's rule: the highest of its group, or the one that it names."""
-    leads = {name: of_rule for needs in GROUPS[method.kind] for name, of_rule in floors[needs].items()}
+    leads: dict[str, Any] = {}
+    for need in GROUPS[method.kind]:
+        leads |= floors[need]
     name = method.target
     if name == HIGHEST:
         name = max(leads, key=lambda rule: agreement(leads[rule], reading))
