@@ -27,7 +27,7 @@ from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow, material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow, material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import (
     NOT_SAMPLED,
     CriterionNode,
@@ -418,7 +418,6 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     """Return what has an engine write the evaluations of some of the comparisons that the teacher gets."""
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
-    shape = Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders_of(teacher, settings.reads))
     asking = StepsConfig(
         criteria_sampling=teacher.sampling,
         guideline_sampling=teacher.sampling,
@@ -437,11 +436,16 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
             return []
         return sample(comparison, criteria)
 
+    orders = orders_of(teacher, settings.reads)
+    shape = Shape(
+        count=teacher.criteria, criteria=teacher.criteria, orders=orders, choose=choose, steer=each_in(orders)
+    )
+
     def write(shard: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
         if isinstance(teacher.engine, GivenEngineConfig):
             # Known labels are of the whole response, whatever a rubric asks.
             shard = [replace(comparison, rubric=None) for comparison in shard]
-        return grow(shard, engine, prompts, shape, asking, seed, choose, each_in(shape.orders))
+        return grow(shard, TreeModel(engine, prompts, asking), shape, seed)
 
     return write
 

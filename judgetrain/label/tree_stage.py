@@ -9,7 +9,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.label.labels import each_in
 from judgetrain.label.stages import TreeSettings
@@ -31,6 +31,7 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         judgments=config.judgments,
         orders=TREE_READS[config.reads],
         top_up=True,
+        steer=each_in(TREE_READS[config.reads]),
     )
     # The prompts that the judge was trained with, whatever the configuration says now.
     prompts = load_prompt_set(model / "prompts.yaml")
@@ -39,7 +40,7 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
 
         def process(index: int, shard: Sequence[Comparison]) -> ShardResult:
             seed = out.shard_seed(index)
-            return shard_of(grow(shard, engine(), prompts, shape, config, seed, steer=each_in(shape.orders)))
+            return shard_of(grow(shard, TreeModel(engine(), prompts, config), shape, seed))
 
         # What a paid model takes is counted in this process, so its requests stay here.
         spread = not settings.engine.paid

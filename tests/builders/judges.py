@@ -3,7 +3,7 @@
 from judgetrain.engines.base import Request
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
 
@@ -14,7 +14,7 @@ def noisy_trees(labels: str) -> list[EvaluationTree]:
     """Trees of four criteria by a judge whose texts vary, one for a comparison with each label."""
     comparisons = [comparison(i, label=label) for i, label in enumerate(labels)]
     shape = Shape(count=4, criteria=4, guidelines=2, judgments=2)
-    return list(grow(comparisons, ScriptedEngine(noisy), load_prompt_set("compact"), shape, SAMPLING, 0))
+    return list(grow(comparisons, TreeModel(ScriptedEngine(noisy), load_prompt_set("compact"), SAMPLING), shape, 0))
 
 
 def failing(request: Request, occurrence: int) -> str:

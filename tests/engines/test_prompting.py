@@ -20,7 +20,7 @@ from judgetrain.extras.robustness.attacks.attack import FORGERIES as FILE
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.schema import Comparison
 from judgetrain.thoughts import BREAK, answer_of, answer_start
 from judgetrain.train.data import Renderer, fitting, neutral
@@ -267,7 +267,10 @@ def test_only_what_the_judge_wrote_is_its_verdict(answer: str) -> None:
     attacked = [f.into(comparison(i)) for i, f in enumerate(FORGERIES)]
     expected = {"AB": "B", "BA": "A"} if "Score" in answer else {"AB": None, "BA": None}
     for tree in grow(
-        attacked, ScriptedEngine(scripted), load_prompt_set("compact"), Shape(count=2, criteria=2), SAMPLING, 0
+        attacked,
+        TreeModel(ScriptedEngine(scripted), load_prompt_set("compact"), SAMPLING),
+        Shape(count=2, criteria=2),
+        0,
     ):
         assert [c.text for c in tree.criteria] == ["c1: looks at 1", "c2: looks at 2"]
         assert all(j.verdict == expected[j.order] for _, _, j in tree.judgments())

@@ -16,7 +16,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting import prompts as wording
-from judgetrain.judges.trees.grow import Shape, grow, sample_criteria
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow, sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
@@ -35,7 +35,7 @@ PROMPTS = wording.load_prompt_set("compact")
 def test_a_complete_tree_has_k_times_8_branches(k: int, guidelines: int, judgments: int) -> None:
     engine = ScriptedEngine(noisy)
     shape = Shape(count=k, criteria=k, guidelines=guidelines, judgments=judgments)
-    trees = grow([comparison(i) for i in range(3)], engine, PROMPTS, shape, SAMPLING, 0)
+    trees = grow([comparison(i) for i in range(3)], TreeModel(engine, PROMPTS, SAMPLING), shape, 0)
     for tree in trees:
         leaves = [j for _, _, j in tree.judgments()]
         assert len(leaves) == k * guidelines * judgments * 2
@@ -49,7 +49,9 @@ def test_a_complete_tree_has_k_times_8_branches(k: int, guidelines: int, judgmen
 
 def test_responses_are_shown_exchanged_in_order_ba_and_their_scores_are_put_back() -> None:
     engine = ScriptedEngine(lambda r, i: judged(5, 1) if r.step == "judgment" else noisy(r, i))
-    tree = grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)[0]
+    tree = grow([comparison(0, "left", "right")], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=1, criteria=1), 0)[
+        0
+    ]
     verdicts = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()}
     assert verdicts == {"AB": (5, 1, "A"), "BA": (1, 5, "B")}
     shown = [(r.slots["response_a"], r.slots["response_b"]) for r in engine.requests if r.step == "judgment"]
@@ -60,14 +62,14 @@ def test_responses_are_shown_exchanged_in_order_ba_and_their_scores_are_put_back
 @pytest.mark.parametrize(("step", "lost"), [("judgment", 4), ("guideline", 2), ("criteria", 1)])
 def test_completions_that_never_came_are_counted_by_reason(step: str, lost: int, reason: str) -> None:
     engine = ScriptedEngine(lambda r, i: f"!{reason}" if r.step == step else noisy(r, i))
-    [tree] = grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)
+    [tree] = grow([comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=2, criteria=2), 0)
     assert tree.failures == {f"{step}:{reason}": lost}
     assert step == "judgment" or not list(tree.judgments())
 
 
 def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
     engine = ScriptedEngine(noisy)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=10, criteria=2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=10, criteria=2), 0)[0]
     assert engine.requests[0].sampling.stop == ("\n3.",)
     assert tree.criteria_text == criteria(2)
     assert len(tree.criteria) == 2
@@ -77,7 +79,10 @@ def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
     rows = [comparison(i) for i in range(5)]
     shape = Shape(count=6, criteria=6)
     choose = sample_criteria(3, 2)
-    first, again = (grow(rows, ScriptedEngine(noisy), PROMPTS, shape, SAMPLING, 0, choose) for _ in range(2))
+    first, again = (
+        grow(rows, TreeModel(ScriptedEngine(noisy), PROMPTS, SAMPLING), replace(shape, choose=choose), 0)
+        for _ in range(2)
+    )
     assert first == again
     assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in first)
     assert len({tuple(c.rank for c in t.criteria) for t in first}) > 1
@@ -91,7 +96,9 @@ def listing(text: str):  # type: ignore[no-untyped-def]
 def test_the_first_k_criteria_cost_what_stands_before_the_next_line(k: int) -> None:
     """Words of equal length, so that shares of characters are shares of tokens; a token is a word."""
     text = "here goes list\n1. aa: bb cc\n1. aa: bb dd\n2. ee: ff gg hh ii jj\n3. kk: ll\nthat is all"
-    tree = grow([comparison(0)], ScriptedEngine(listing(text)), PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
+    tree = grow(
+        [comparison(0)], TreeModel(ScriptedEngine(listing(text)), PROMPTS, SAMPLING), Shape(count=3, criteria=3), 0
+    )[0]
     upto = {1: "1. aa: bb cc", 2: "hh ii jj", 3: "that is all"}[k]
     written = text[: text.index(upto) + len(upto)]
     assert abs(sum(c.generated_tokens for c in tree.criteria[:k]) - len(written.split())) <= 1
@@ -101,7 +108,7 @@ def test_the_first_k_criteria_cost_what_stands_before_the_next_line(k: int) -> N
 @pytest.mark.parametrize(("reason", "calls"), [("too_long", 1), ("error", 2)])
 def test_a_list_that_never_came_is_one_failure_by_its_reason(reason: str, calls: int) -> None:
     engine = ScriptedEngine(listing(f"!{reason}"))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=3, criteria=3, top_up=True), 0)[0]
     assert tree.failures == {f"criteria:{reason}": calls}
     assert len(engine.requests) == calls, "a prompt that is too long stays too long; an error may pass"
 
@@ -124,7 +131,9 @@ class Recording(WorldEngine):
 def test_seed_and_place_of_a_node_sample_its_text_again_by_itself() -> None:
     engine = Recording()
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=3), seed=5)
-    trees = grow(comparisons, engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=2), SAMPLING, 7)
+    trees = grow(
+        comparisons, TreeModel(engine, PROMPTS, SAMPLING), Shape(count=3, criteria=3, guidelines=2, judgments=2), 7
+    )
     request_of = {(r.step, json.dumps(r.messages)): r for r in engine.asked}
     nodes = [("criteria", PROMPTER.criteria(t.comparison), criteria_list) for t in trees for criteria_list in t.lists]
     nodes += [
@@ -154,7 +163,7 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
         return answers[len(engine.seeds) - 1] if request.step == "criteria" else noisy(request, occurrence)
 
     engine = Cut(answer)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=4, criteria=4, top_up=True), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=4, criteria=4, top_up=True), 0)[0]
     assert [(c.text, c.listed_in) for c in tree.criteria] == [("a: x", 0), ("b: z", 0), ("c: y", 1)]
     assert [(criteria_list.text, criteria_list.finish_reason) for criteria_list in tree.lists] == list(
         zip(answers, ("stop", "length"), strict=True)
@@ -176,7 +185,9 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
 
 def test_guidelines_cut_off_are_counted_and_still_judged_by() -> None:
     engine = Ending(noisy, {"guideline": "length"})
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=1), SAMPLING, 0)[0]
+    tree = grow(
+        [comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=3, criteria=3, guidelines=2, judgments=1), 0
+    )[0]
     assert tree.failures["guideline:cut_off"] == 6
     assert len(list(tree.judgments())) == 12
 

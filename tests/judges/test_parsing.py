@@ -19,7 +19,7 @@ from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting import parsing
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
 from judgetrain.judges.prompting.verdicts import Reading, ReplyForm, read_preference, read_rating, read_verdict
-from judgetrain.judges.trees.grow import Shape, grow, judgment_sampling
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow, judgment_sampling
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import conflicting
@@ -275,7 +275,7 @@ def thinking(answer: Answer, thought: str = THOUGHT) -> ScriptedEngine:
 
 
 def grown(engine: ScriptedEngine) -> list[EvaluationTree]:
-    return grow(COMPARISONS, engine, load_prompt_set("compact"), SHAPE, SAMPLING, 0)
+    return grow(COMPARISONS, TreeModel(engine, load_prompt_set("compact"), SAMPLING), SHAPE, 0)
 
 
 def test_a_tree_of_a_reasoning_judge_is_the_one_of_its_answers_and_teaches_these() -> None:

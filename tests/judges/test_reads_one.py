@@ -15,7 +15,7 @@ from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, Frame, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison
@@ -133,7 +133,7 @@ def test_a_reference_stands_in_every_step_where_a_row_has_one_and_a_key_says_so(
 def test_trees_read_both_and_siblings_decide_what_is_right() -> None:
     shape = Shape(count=3, criteria=2, guidelines=2, judgments=2, orders=(*ORDERS, *RESPONSES))
     pair = Comparison.of("q", "three words here", "one")
-    (tree,) = grow([pair], ScriptedEngine(scored), COMPACT, shape, STEPS, 0)
+    (tree,) = grow([pair], TreeModel(ScriptedEngine(scored), COMPACT, STEPS), shape, 0)
     nodes = [j for _, _, j in tree.judgments()]
     assert len(nodes) == 2 * 2 * 2 * 4, "criteria, guidelines, judgments, what is shown"
     for node in nodes:

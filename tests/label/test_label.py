@@ -18,7 +18,7 @@ from judgetrain.errors import DataError
 from judgetrain.extras.correct.stage import Correction
 from judgetrain.judges.config import StepsConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig, TeacherConfig
@@ -251,7 +251,7 @@ def answer(request: Request, occurrence: int) -> str:
 
 def tree(orders: tuple[str, ...] = RESPONSES, judgments: int = 2) -> EvaluationTree:
     shape = Shape(count=2, criteria=2, guidelines=2, judgments=judgments, orders=orders)  # type: ignore[arg-type]
-    return grow([PAIR], ScriptedEngine(answer), PROMPTS, shape, StepsConfig(criteria=2), 0)[0]
+    return grow([PAIR], TreeModel(ScriptedEngine(answer), PROMPTS, StepsConfig(criteria=2)), shape, 0)[0]
 
 
 def test_a_judgment_is_right_when_its_score_stands_on_the_right_side_of_its_siblings() -> None:
@@ -303,7 +303,7 @@ def test_a_teacher_writes_both_forms_and_labels_are_scores() -> None:
     assert orders_of(TeacherConfig(both_orders=False), "both") == ("AB", "A", "B")
     assert orders_of(TeacherConfig(both_orders=True), "one") == ("A", "B")
     shape = Shape(count=2, criteria=1, orders=(*ORDERS, *RESPONSES))
-    (taught,) = grow([PAIR], KnownLabels([PAIR]), PROMPTS, shape, StepsConfig(criteria=2), 0)
+    (taught,) = grow([PAIR], TreeModel(KnownLabels([PAIR]), PROMPTS, StepsConfig(criteria=2)), shape, 0)
     scores = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in taught.judgments()}
     assert scores == dict.fromkeys(("AB", "BA", "A", "B"), (4, 2, "A"))
     rows = [row for row in teaching_examples(taught, BOTH) if row["level"] == "judgment"]
@@ -318,6 +318,6 @@ def test_a_response_of_several_pairs_is_scored_by_all_of_them() -> None:
         for a, b in ((1, 2), (0, 1), (0, 2))
     ]
     shape = Shape(count=1, criteria=1, orders=RESPONSES)
-    trees = grow(pairs, KnownLabels(pairs), PROMPTS, shape, StepsConfig(criteria=1), 0)
+    trees = grow(pairs, TreeModel(KnownLabels(pairs), PROMPTS, StepsConfig(criteria=1)), shape, 0)
     scores = [{j.order: (j.score_a, j.score_b) for _, _, j in tree.judgments()} for tree in trees]
     assert scores == [dict.fromkeys("AB", stated_scores) for stated_scores in ((3, 2), (4, 3), (4, 2))]

@@ -18,7 +18,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS, StepsConfig, TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY
 from judgetrain.label import stage as label_stage
@@ -55,7 +55,12 @@ def tree(item: Comparison, *scores: int, weight: float = 1.0) -> EvaluationTree:
     shape = Shape(count=1, criteria=1, judgments=len(scores), orders=(*ORDERS, *RESPONSES))
     rubric = Rubric((Criterion(text="it is kind", weight=weight, guideline="as it is"),))
     with_rubric = replace(item, rubric=rubric)
-    return grow([with_rubric], ScriptedEngine(answer), PROMPTS, shape, StepsConfig(), 0, steer=each_in(shape.orders))[0]
+    return grow(
+        [with_rubric],
+        TreeModel(ScriptedEngine(answer), PROMPTS, StepsConfig()),
+        replace(shape, steer=each_in(shape.orders)),
+        0,
+    )[0]
 
 
 @pytest.mark.parametrize(

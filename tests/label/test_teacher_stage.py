@@ -30,7 +30,7 @@ from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
@@ -96,7 +96,9 @@ def test_a_run_whose_prompts_would_all_be_held_out_is_told_before_the_teacher_is
 
 
 def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
-    trees = grow([comparison(0)], ScriptedEngine(noisy_but_readable), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)
+    trees = grow(
+        [comparison(0)], TreeModel(ScriptedEngine(noisy_but_readable), PROMPTS, SAMPLING), Shape(count=2, criteria=2), 0
+    )
     row = json.loads(json.dumps(trees[0].to_row()))
     for judgment in (j for c in row["criteria"] for g in c["guidelines"] for j in g["judgments"]):
         judgment["finish_reason"] = "length"
@@ -116,7 +118,7 @@ def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
 )
 def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reason: str, taught: list[str]) -> None:
     engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], TreeModel(engine, PROMPTS, SAMPLING), Shape(count=3, criteria=3), 0)[0]
     assert [c.text for c in tree.criteria] == (taught or ["tone: ki"])
     for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
         rows = [r for r in teacher_stage.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]

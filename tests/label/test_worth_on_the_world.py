@@ -17,7 +17,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import Deciding, World, load_world
 from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
@@ -36,7 +36,7 @@ def trees_of(world: World, seed: int) -> list[EvaluationTree]:
     engine = WorldEngine(WorldEngineConfig(error_rate=0.1), world)
     count = len(world.language.properties)
     shape = Shape(count=count, criteria=count, orders=TREE_READS["one"])
-    return grow(comparisons, engine, load_prompt_set("compact"), shape, StepsConfig(), seed)
+    return grow(comparisons, TreeModel(engine, load_prompt_set("compact"), StepsConfig()), shape, seed)
 
 
 def exchanged(world: World) -> World:

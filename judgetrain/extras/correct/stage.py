@@ -216,19 +216,12 @@ def _part(criterion: CriterionNode, judgment: JudgmentNode, side: Side, shown: s
     analysis = ""
     if match:
         analysis = match[1].strip()
-    score = _score_of(judgment, side)
+    score = judgment.score_of(side)
     best = ""
     if judgment.inverted:
         # The rewriter would take a high score for praise.
         best = " (1 is best)"
     return f"{criterion.text}\nScore: {score:g} of 5{best}\nAnalysis: {analysis or '(no analysis)'}"
-
-
-def _score_of(judgment: JudgmentNode, side: Side) -> float | None:
-    """Return a judgment's score of one response."""
-    if side == "A":
-        return judgment.score_a
-    return judgment.score_b
 
 
 @dataclass(frozen=True)
@@ -367,7 +360,7 @@ def _mean_score(tree: EvaluationTree, side: Side) -> float | None:
     if given_weight(tree.criteria):
         share = score_of(tree.criteria, side)
         return None if share is None else LOWEST + (HIGHEST - LOWEST) * share
-    return average([_score_of(judgment, side) for _, _, judgment in tree.judgments()])
+    return average([judgment.score_of(side) for _, _, judgment in tree.judgments()])
 
 
 def _rewritten(correction: Correction, completion: Completion) -> Correction:

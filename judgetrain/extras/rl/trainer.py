@@ -24,7 +24,7 @@ from judgetrain.judges.base import verdict_of
 from judgetrain.judges.config import TREE_READS, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
@@ -332,7 +332,7 @@ class Rollouts:
         shape = Shape(count=self.asking.criteria, criteria=1, orders=TREE_READS[self.reads])
         asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
-        return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
+        return grow(comparisons, TreeModel(engine, self.prompts, asking), shape, seed, numbers=numbers)
 
     def _parts(self, tree: EvaluationTree, label: Verdict, engine: Recording) -> Iterator[Part]:
         """Yield the parts of a tree in their order; those that never came about are stand-ins.

@@ -36,7 +36,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, has_step, load_prompt_set, prompt_file, slots_of
 from judgetrain.judges.settings import check_model
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
@@ -272,7 +272,7 @@ class RubricDrawing:
         """Return the judgments of pairs by some criteria as a shard, and which pairs they get right."""
         rubric = _rubric(criteria)
         by_rubric = [replace(pair, rubric=rubric) for pair in pairs]
-        trees = grow(by_rubric, self.judge.engine, self.judge.prompts, ONCE, self.options.steps, seed)
+        trees = grow(by_rubric, TreeModel(self.judge.engine, self.judge.prompts, self.options.steps), ONCE, seed)
         is_right = []
         for tree, pair in zip(trees, pairs, strict=True):
             is_right.append(predict(tree, 1, self.options, "").verdict == pair.label)

@@ -15,7 +15,7 @@ from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.settings import check_model
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
@@ -86,7 +86,7 @@ def judge_by(
 
     def process(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
         with_rubric = [replace(c, rubric=rubric.for_query(c.dialogue.query)) for c in comparisons]
-        return shard_of(grow(with_rubric, judge.engine, judge.prompts, asking.shape, options.steps, seed))
+        return shard_of(grow(with_rubric, TreeModel(judge.engine, judge.prompts, options.steps), asking.shape, seed))
 
     rows_of_method = MethodRows(
         kind="trees",

@@ -15,8 +15,8 @@ from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, How, Judge, Plan, Prediction, Reason, Score, in_own_order
-from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
-from judgetrain.judges.deciding import Thresholds
+from judgetrain.judges.config import JudgeOptions, criteria_of
+from judgetrain.judges.deciding import Decision, Thresholds
 from judgetrain.judges.kinds.aggregation import (
     Rule,
     given_weight,
@@ -35,7 +35,7 @@ from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint
-from judgetrain.judges.trees.grow import Shape, Steer, grow
+from judgetrain.judges.trees.grow import Shape, Steer, TreeModel, grow
 from judgetrain.judges.trees.schema import (
     OTHER,
     CriterionNode,
@@ -143,22 +143,24 @@ class BranchingJudge(Judge):
             branches: how many to grow; None: the judge's own number.
             numbers: what decides each tree's random numbers, by comparison; None: its place in the call.
         """
+        options = self.options
+        if branches is not None:
+            options = replace(options, branches=branches)
         # Responses that are judged by themselves have no order that could have a plan of its own.
-        if self.options.plan == "shared" or self.options.reads == "one":
-            return self.sample(comparisons, seed, branches, self.options.orders, numbers), []
+        if options.plan == "shared" or options.reads == "one":
+            return self.sample(comparisons, seed, options.orders, numbers, options), []
 
         # Each order has a seed of its own: with one seed sampled plans would be the same list twice.
         first, second = ORDERS
         return (
-            self.sample(comparisons, derive_seed(seed, first), branches, (first,), numbers),
-            self.sample(comparisons, derive_seed(seed, second), branches, (second,), numbers),
+            self.sample(comparisons, derive_seed(seed, first), (first,), numbers, options),
+            self.sample(comparisons, derive_seed(seed, second), (second,), numbers, options),
         )
 
     def sample(
         self,
         comparisons: Sequence[Comparison],
         seed: int,
-        branches: int | None = None,
         orders: tuple[Order, ...] = ORDERS,
         numbers: Sequence[int] | None = None,
         options: JudgeOptions | None = None,
@@ -172,43 +174,38 @@ class BranchingJudge(Judge):
         Args:
             comparisons: what to judge.
             seed: of what is sampled.
-            branches: how many criteria of the judge's own list to grow; None: the options' number.
             orders: the orders in which each criterion is judged.
             numbers: what decides each tree's random numbers, by comparison; None: its place in the call.
-            options: how to ask; None: the judge's own options.
-
-        Raises:
-            ConfigError: more branches than the judge names criteria, or none.
+            options: how to ask, and how many criteria of the judge's own list to grow; None: the judge's own options.
         """
         options = options or self.options
-        steps = options.steps
-        if branches is None:
-            branches = options.branches
         if numbers is None:
             numbers = range(len(comparisons))
-        check_branches(branches, steps.criteria)
-
-        shape = Shape(count=steps.criteria, criteria=branches, orders=orders, reasons=options.reasons)
-        steer = _until_settled(branches, options.rule, orders) if options.stops_early else None
+        steer = None
+        if options.stops_early:
+            steer = _until_settled(options.branches, options.rule, orders)
+        shape = Shape(
+            count=options.steps.criteria, criteria=options.branches, orders=orders, reasons=options.reasons, steer=steer
+        )
         judged = [comparison.with_rubric(options.rubric) for comparison in comparisons]
-        trees = grow(judged, self.engine, self.prompts, shape, steps, seed, steer=steer, numbers=numbers)
+        trees = grow(judged, TreeModel(self.engine, self.prompts, options.steps), shape, seed, numbers)
 
+        # Sampled even where the judge is greedy, which would repeat the unreadable text.
+        sampled = TreeModel(self.engine, self.prompts, options.steps.sampled)
         for attempt in range(1, options.retries + 1):
             unreadable = [place for place, tree in enumerate(trees) if not tree.can_be_read(orders)]
             if not unreadable:
                 break
-            # Sampled even where the judge is greedy, which would repeat the unreadable text.
             regrown = grow(
                 [judged[place] for place in unreadable],
-                self.engine,
-                self.prompts,
+                sampled,
                 replace(shape, attempt=attempt),
-                steps.sampled,
                 derive_seed(seed, "again", attempt),
-                steer=steer,
-                numbers=[numbers[place] for place in unreadable],
+                # A tree keeps its number, so that it does not matter how many others were unreadable.
+                [numbers[place] for place in unreadable],
             )
             for place, tree in zip(unreadable, regrown, strict=True):
+                # What was discarded was paid for: it stays with the tree for its cost.
                 discarded = trees[place]
                 earlier = (*discarded.earlier, replace(discarded, earlier=()))
                 trees[place] = replace(tree, earlier=earlier)
@@ -242,12 +239,19 @@ class BranchingJudge(Judge):
         first_trees = iter(self.grow_alone(first_items, seed, options))
         trees_by_group: list[list[EvaluationTree]] = []
         for items in items_by_group:
-            trees_by_group.append([next(first_trees)] if items else [])
+            trees: list[EvaluationTree] = []
+            # A group without any text has nothing to grow.
+            if items:
+                trees.append(next(first_trees))
+            trees_by_group.append(trees)
 
+        # All further responses of all groups are one batch, of which each tree goes to its group's list.
         later_items: list[Comparison] = []
         destinations: list[list[EvaluationTree]] = []
         for items, trees in zip(items_by_group, trees_by_group, strict=True):
-            rubric = rubric_of(trees[0], options.branches) if trees else None
+            if not trees:
+                continue
+            rubric = rubric_of(trees[0], options.branches)
             # Where the first response got no criteria, there is nothing to judge the others by.
             if rubric is None:
                 continue
@@ -263,7 +267,7 @@ class BranchingJudge(Judge):
 
     def grow_alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
         """Return the trees of comparisons whose response A is judged by itself."""
-        return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
+        return self.sample(items, seed, RESPONSES[:1], [item.number for item in items], options)
 
     def close(self) -> None:
         """Free the model."""
@@ -300,47 +304,36 @@ def predict(
         method: the method's name.
         other: the tree of order BA, where each order has its own plan.
     """
-    order_ab, order_ba = options.orders
-    # A rubric's weights count, however the judge's own branches become a verdict.
-    rule = Rule(True, options.tie, options.least_read) if tree.given else options.rule
-    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, options.orders)]
+    rule = options.rule
+    if tree.given:
+        # A rubric's weights count, however the judge's own branches become a verdict.
+        rule = Rule(True, options.tie, options.least_read)
+    trees = [tree]
     if other is not None:
-        parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-
-    trees = []
-    for part, orders in parts:
-        trees.append(stopped(part, branches, rule, orders) if options.stops_early else part)
+        trees = [tree, other]
+    if options.stops_early:
+        trees = _stopped(trees, branches, rule, options)
     criteria_by_tree = [used(part, branches) for part in trees]
     criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
+
+    # Of one tree the first criteria are the last ones, too: both orders were judged by them.
+    order_ab, order_ba = options.orders
     verdict_ab = verdict(criteria_by_tree[0], order_ab, rule)
     verdict_ba = verdict(criteria_by_tree[-1], order_ba, rule)
-    shares = []
-    for of_tree, order in ((criteria_by_tree[0], order_ab), (criteria_by_tree[-1], order_ba)):
-        share = share_read(of_tree, (order,))
-        if share is not None:
-            shares.append(share)
+    share_ab = share_read(criteria_by_tree[0], (order_ab,))
+    share_ba = share_read(criteria_by_tree[-1], (order_ba,))
 
     margin = _margin(criteria, options.orders)
     summed = None
     if options.fitted and not options.fitted.single:
+        margin = None
         # The weights were fitted to margins of both orders: those of one order would not fit them.
-        readable = verdict_ab is not None and verdict_ba is not None
-        margin = options.fitted.logit(margins_of(*criteria_by_tree)) if readable else None
+        if verdict_ab is not None and verdict_ba is not None:
+            margin = options.fitted.logit(margins_of(*criteria_by_tree))
         summed = options.fitted.verdict(margin)
 
-    decision = None
-    if options.thresholds is not None and not options.thresholds.of_scores:
-        # Where the orders differ there is no verdict that could be taken, however far the mean is from 0.
-        has_verdict = verdict_ab is not None and verdict_ab == verdict_ba
-        decision = options.thresholds.of_margin(margin if has_verdict or summed is not None else None)
-
-    cost = sum(map(cost_of, trees, criteria_by_tree), Cost())
-    plan: Plan | None = None
-    if options.reads != "one":
-        plan = "shared" if other is None else "independent"
-        # A plan that both orders share is paid once, half by each of them.
-        cost = cost * (1 / len(ORDERS))
-    return Prediction.of(
+    cost, plan = _cost_and_plan(trees, criteria_by_tree, options)
+    prediction = Prediction.of(
         tree.comparison,
         method,
         verdict_ab,
@@ -357,9 +350,61 @@ def predict(
         asked_again=sum(len(part.earlier) for part in trees),
         score_a=score_of(criteria, "A", options.least_read),
         score_b=score_of(criteria, "B", options.least_read),
-        share_read=min(shares, default=None),
-        decision=decision,
+        share_read=min((share for share in (share_ab, share_ba) if share is not None), default=None),
     )
+    # An empty response loses by rule, of which no threshold says how certain it is.
+    if tree.comparison.forfeit:
+        return prediction
+    return replace(prediction, decision=_decision(prediction, options.thresholds))
+
+
+def _stopped(trees: Sequence[EvaluationTree], branches: int, rule: Rule, options: JudgeOptions) -> list[EvaluationTree]:
+    """Return the part of trees that a judge which stops early would have grown.
+
+    Args:
+        trees: one of both orders, or those of order AB and of order BA.
+        branches: of the judge.
+        rule: by which the verdict is settled.
+        options: how the judge was asked.
+    """
+    if len(trees) == 1:
+        return [stopped(trees[0], branches, rule, options.orders)]
+    parts = []
+    # Trees of their own are settled each by itself, in the one order that they were judged in.
+    for tree, order in zip(trees, ORDERS, strict=True):
+        parts.append(stopped(tree, branches, rule, (order,)))
+    return parts
+
+
+def _cost_and_plan(
+    trees: Sequence[EvaluationTree], criteria_by_tree: Sequence[Sequence[CriterionNode]], options: JudgeOptions
+) -> tuple[Cost, Plan | None]:
+    """Return what a verdict in one order cost, and whether both orders shared a plan.
+
+    Args:
+        trees: one of both orders, or those of order AB and of order BA.
+        criteria_by_tree: those of each tree that count.
+        options: how the judge was asked.
+    """
+    cost = sum(map(cost_of, trees, criteria_by_tree), Cost())
+    # Judgments of one response are shown no order, so that the verdict costs all of them.
+    if options.reads == "one":
+        return cost, None
+    # A plan that both orders share is paid once, half by each of them.
+    half = cost * (1 / len(ORDERS))
+    if len(trees) == 1:
+        return half, "shared"
+    return half, "independent"
+
+
+def _decision(prediction: Prediction, thresholds: Thresholds | None) -> Decision | None:
+    """Return whether a prediction's verdict is certain enough to be taken; None without thresholds of margins."""
+    if thresholds is None or thresholds.of_scores:
+        return None
+    # Where the orders differ there is no verdict that could be taken, however far the mean is from 0.
+    if not prediction.consistent and prediction.summed is None:
+        return thresholds.of_margin(None)
+    return thresholds.of_margin(prediction.margin)
 
 
 def _failures(trees: Sequence[EvaluationTree], criteria_by_tree: Sequence[Sequence[CriterionNode]]) -> dict[str, int]:
@@ -433,7 +478,7 @@ def score_of(
     for node in criteria:
         scores = []
         for judgment in node.judgments:
-            score = judgment.score_a if side == "A" else judgment.score_b
+            score = judgment.score_of(side)
             # A judgment of the other response alone carries this one's score from its sibling: it is no second one.
             if side in judgment.order and score is not None:
                 scores.append(score)
@@ -488,7 +533,9 @@ def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
         # One whose guideline failed is not asked for again: later responses would be judged by another list.
         if usable:
             criteria.append(replace(node.criterion, guideline=node.criterion.guideline or usable[0]))
-    return Rubric(tuple(criteria)) if criteria else None
+    if not criteria:
+        return None
+    return Rubric(tuple(criteria))
 
 
 def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: JudgeOptions) -> Iterator[Score]:
@@ -502,20 +549,21 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             score must have read, and by which weights.
     """
     branches = options.branches
-    plan = used(trees[0], branches) if trees else ()
+    plan: Sequence[CriterionNode] = ()
+    if trees:
+        plan = used(trees[0], branches)
     plan_failures: Counter[str] = Counter()
     for node in plan:
         plan_failures.update(_guideline_failures(node))
     # Of the whole rubric: later responses are not judged by a criterion whose guideline failed.
     whole = given_weight(plan)
 
-    first_judgments = Cost()
-    for node in plan:
-        for judgment in node.judgments:
-            first_judgments += Cost(judgment.prompt_tokens, judgment.generated_tokens, 1)
-    # The responses share the cost of the plan: all that the first tree cost, without its judgments.
-    texts = sum(bool(response.strip()) for response in group.responses)
-    plan_share = (cost_of(trees[0]) + first_judgments * -1.0) * (1 / texts) if trees else Cost()
+    first_judgments = _judgments_cost(plan)
+    plan_share = Cost()
+    if trees:
+        # The responses share the cost of the plan: all that the first tree cost, without its judgments.
+        texts = sum(bool(response.strip()) for response in group.responses)
+        plan_share = (cost_of(trees[0]) + first_judgments * -1.0) * (1 / texts)
 
     remaining = iter(trees)
     for response in group.responses:
@@ -535,7 +583,10 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             failures.update(_judgment_failures(node))
         if not criteria:
             failures.update(tree.failures)
-        judgments_cost = first_judgments if tree is trees[0] else cost_of(tree)
+        # All that a later tree cost are its judgments, as it was given the first one's plan.
+        judgments_cost = cost_of(tree)
+        if tree is trees[0]:
+            judgments_cost = first_judgments
         value = score_of(criteria, "A", options.least_read, whole)
         if value is not None and options.fitted and options.fitted.single:
             value = options.fitted.score(shares_of(criteria))
@@ -548,6 +599,15 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             ),
             options.thresholds,
         )
+
+
+def _judgments_cost(criteria: Sequence[CriterionNode]) -> Cost:
+    """Return what the judgments by criteria cost, without their list and guidelines."""
+    cost = Cost()
+    for node in criteria:
+        for judgment in node.judgments:
+            cost += Cost(judgment.prompt_tokens, judgment.generated_tokens, 1)
+    return cost
 
 
 def decided_score(score: Score, thresholds: Thresholds | None) -> Score:
@@ -567,7 +627,9 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
             raise ConfigError(f"{use.key}: {method.text!r}: a judge has at least 1 branch")
         check_criteria(criteria, method, max(method.branches(use.branches)), "evaluate.branches")
         return
-    most = 1 if method.most is None else method.most
+    most = method.most
+    if most is None:
+        most = 1
     # A trained judge says itself how many criteria it names, which check_criteria reads.
     if most < 1 or (most > criteria and not method.is_directory):
         raise ConfigError(f"{use.key}={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
@@ -596,7 +658,10 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
 
 def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return how the judge is asked by a caller in Python: as its ``judge.json`` says, but for what the caller sets."""
-    branches = call.branches if method.most is None else method.most
+    branches = call.branches
+    if method.most is not None:
+        # What stands behind the name is closer to it than an argument.
+        branches = method.most
     changes = {**method.changes, **call.changes}
     return JudgeOptions.of_directory(directory, changes, branches=branches, rubric=given_rubric(call.criteria))
 
@@ -628,8 +693,10 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     if method.target not in models.inputs and not method.is_directory:
         # A trained judge brings its own prompts; any other model is asked by the run's.
         prompts = hashes.of(prompt_path(models.settings.prompts or ""))
-    # A directory may be moved: its model's content is part of the fingerprint, its path is not.
-    name = "+".join(method.options) if method.is_directory else method.name
+    name = method.name
+    if method.is_directory:
+        # A directory may be moved: its model's content is part of the fingerprint, its path is not.
+        name = "+".join(method.options)
     return {
         "method": name,
         "branches": branches,

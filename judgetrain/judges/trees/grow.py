@@ -75,16 +75,18 @@ class PartialTree:
 
     def take_given(self, rubric: Rubric | None) -> None:
         """Begin with the criteria of a rubric, which cost nothing."""
-        given = rubric.criteria if rubric else ()
-        self.criteria = [self._node(rank, criterion.line, given=criterion) for rank, criterion in enumerate(given)]
+        self.criteria = []
+        if rubric is not None:
+            for rank, criterion in enumerate(rubric.criteria):
+                self.criteria.append(self._node(rank, criterion.line, given=criterion))
 
-    def take_criteria(self, sampled: Sampled, listed_at_most: int, wanted: int) -> None:
+    def take_criteria(self, sampled: Sampled, listed_at_most: int, most: int) -> None:
         """Add the new criteria of a list, and count what could not be used.
 
         Args:
             sampled: the list.
             listed_at_most: how many of its items count.
-            wanted: how many criteria the tree may have in all.
+            most: how many criteria the tree may have in all.
         """
         completion = sampled.completion
         reason = completion.finish_reason
@@ -113,8 +115,8 @@ class PartialTree:
         new_items = [(text, end) for text, end in items if normalise(text) not in earlier_names]
         costs = _costs(completion, [end for _, end in new_items])
 
-        # A list may name more than are wanted. Those beyond stay in its text alone, with their shares of its tokens.
-        free_places = wanted - len(self.criteria)
+        # A list may name more than the tree takes. Those beyond stay in its text alone, with their part of its tokens.
+        free_places = most - len(self.criteria)
         for (text, _), cost in list(zip(new_items, costs, strict=True))[:free_places]:
             self.criteria.append(self._node(len(self.criteria), text, cost, listed_in=len(self.lists) - 1))
 
@@ -199,7 +201,7 @@ Steer = Callable[[EvaluationTree], Wave]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The width of a tree.
+    """The shape of a tree: how wide it is, and which of its branches grow.
 
     Args:
         count: how many criteria are asked for.
@@ -211,6 +213,9 @@ class Shape:
         attempt: how many trees of the same comparisons could not be read. Answers that were kept for those are not
             used again.
         reasons: write judgments whole; False: of one response the score alone, which takes one pass of the model.
+        choose: which listed criteria to expand; None: all.
+        steer: grows the branches in waves, two batches each, until it wants no more. Those that do grow are the ones of
+            the complete tree. None: all at once.
     """
 
     count: int
@@ -221,18 +226,27 @@ class Shape:
     top_up: bool = False
     attempt: int = 0
     reasons: bool = True
+    choose: Choose | None = None
+    steer: Steer | None = None
+
+
+@dataclass(frozen=True)
+class TreeModel:
+    """The model that grows trees.
+
+    Args:
+        engine: generates the text.
+        prompts: the prompts of each level.
+        asking: the sampling at each level, and how judgments are read. How many criteria are asked for is the shape's.
+    """
+
+    engine: Engine
+    prompts: PromptSet
+    asking: StepsConfig
 
 
 def grow(
-    comparisons: Sequence[Comparison],
-    engine: Engine,
-    prompts: PromptSet,
-    shape: Shape,
-    asking: StepsConfig,
-    seed: int,
-    choose: Choose | None = None,
-    steer: Steer | None = None,
-    numbers: Sequence[int] | None = None,
+    comparisons: Sequence[Comparison], model: TreeModel, shape: Shape, seed: int, numbers: Sequence[int] | None = None
 ) -> list[EvaluationTree]:
     """Return one evaluation tree per comparison; every level is one batch over all comparisons.
 
@@ -244,29 +258,26 @@ def grow(
 
     Args:
         comparisons: what the trees are about.
-        engine: generates the text.
-        prompts: the prompts of each level.
+        model: writes them.
         shape: how wide a tree grows.
-        asking: the sampling at each level, and how judgments are read. How many criteria are asked for is the shape's.
         seed: of what is sampled.
-        choose: which listed criteria to expand; None: all.
-        steer: grows the branches in waves, two batches each, until it wants no more. Those that do grow are the ones of
-            the complete tree. None: all at once.
         numbers: the trees' numbers; None: their places in the call.
     """
     trees = [PartialTree(comparison=comparison) for comparison in comparisons]
     if numbers is None:
         numbers = range(len(trees))
-    if steer is None:
-        steer = _all_at_once(shape)
-    grower = _Grower(engine, prompts, shape, asking, seed, numbers)
+    steer = shape.steer or _all_at_once(shape)
+    grower = _Grower(model.engine, model.prompts, shape, model.asking, seed, numbers)
 
+    # The first level, without which there is nothing to grow from.
     grower.list_criteria(trees)
-    if choose:
+    if shape.choose is not None:
         for tree in trees:
             # The others stay in the list's text, as the judge that learns from it has to write all of them.
-            chosen = set(choose(tree.comparison, [criterion.text for criterion in tree.criteria]))
+            chosen = set(shape.choose(tree.comparison, [criterion.text for criterion in tree.criteria]))
             tree.criteria = [criterion for index, criterion in enumerate(tree.criteria) if index in chosen]
+
+    # The second and third levels, wave by wave: without a steer in one.
     while True:
         grown = [tree.finished(seed) for tree in trees]
         # Each tree says itself what it needs; the batch is over all of them.
@@ -353,7 +364,9 @@ class _Grower:
         for tree in trees:
             tree.take_given(tree.comparison.rubric)
         # A given rubric is all that is judged by, or the head of a list that the judge goes on with.
-        enough = 1 if self.asking.rubric == "only" else shape.criteria
+        enough = shape.criteria
+        if self.asking.rubric == "only":
+            enough = 1
         waiting = []
         for number, tree in zip(self.numbers, trees, strict=True):
             if len(tree.criteria) < enough:
@@ -363,7 +376,9 @@ class _Grower:
         if shape.criteria < shape.count:
             # What stands behind the criteria that are grown would be paid for and thrown away.
             limits = replace(limits, stop=(f"\n{shape.criteria + 1}.",))
-        attempts = 2 if shape.top_up else 1
+        attempts = 1
+        if shape.top_up:
+            attempts = 2
         for attempt in range(attempts):
             requests: list[Request] = []
             for number, tree in waiting:
@@ -452,7 +467,9 @@ class _Grower:
         limits = {}
         for order in shape.orders:
             step = judgment_step(order)
-            limits[step] = judgment_sampling(self.asking, self.prompts, step) if shape.reasons else SCORE_ALONE
+            limits[step] = SCORE_ALONE
+            if shape.reasons:
+                limits[step] = judgment_sampling(self.asking, self.prompts, step)
 
         requests: list[Request] = []
         for entry, guidelines in zip(due, written, strict=True):
@@ -493,6 +510,9 @@ class _Grower:
 
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
         """Return ``number`` requests of one prompt; ``group`` numbers the prompts and decides their random numbers."""
+        begins = ""
+        if step == "score":
+            begins = self._before_score
         request = Request(
             messages=self.prompts.render(step, slots),
             sampling=limits,
@@ -500,14 +520,16 @@ class _Grower:
             slots=slots,
             attempt=self.shape.attempt,
             form=form_of(self.prompts, step),
-            begins=self._before_score if step == "score" else "",
+            begins=begins,
         )
         return [replace(request, place=place) for place in range(group * number, (group + 1) * number)]
 
     @cached_property
     def _before_score(self) -> str:
         """The words that stand before a score that is asked for alone; empty where judgments are written whole."""
-        return "" if self.shape.reasons else beginning_of(self.prompts, "score")
+        if self.shape.reasons:
+            return ""
+        return beginning_of(self.prompts, "score")
 
     def _judgment(
         self, entry: _DueCriterion, identifier: str, order: Order, request: Request, sampled: Sampled
@@ -547,7 +569,9 @@ class _Grower:
         # Users' and models' texts may hold marks of reasoning; the prompt set's own words do not.
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
         frame = self.prompts.frames[request.step]
-        responses = 1 if request.step == "score" else 2
+        responses = 2
+        if request.step == "score":
+            responses = 1
         return read_judgment(sampled.completion, self.asking.score, judged, frame, responses)
 
     def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
@@ -570,14 +594,15 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
     scores_of_b = iter([node.score_b for node in nodes if node.order == "B"])
     for node in nodes:
         # The sibling's score is drawn for an unreadable judgment too, so that the numbers go on matching.
+        changes: dict[str, float | None] = {}
         if node.order == "A":
-            sibling = next(scores_of_b, None)
-            yield node if node.failure else replace(node, score_b=sibling)
+            changes["score_b"] = next(scores_of_b, None)
         elif node.order == "B":
-            sibling = next(scores_of_a, None)
-            yield node if node.failure else replace(node, score_a=sibling)
-        else:
+            changes["score_a"] = next(scores_of_a, None)
+        if node.failure or not changes:
             yield node
+        else:
+            yield replace(node, **changes)
 
 
 SCORE_ALONE = Sampling(temperature=0.0, max_new_tokens=1, candidates=SCORES)

@@ -65,6 +65,12 @@ class JudgmentNode:
         # Without a band for ties: whoever wants one looks at the margin.
         return verdict_of(self.margin)
 
+    def score_of(self, side: str) -> float | None:
+        """Return the score of response ``A`` or ``B``, 1 to 5; None where it could not be read."""
+        if side == "A":
+            return self.score_a
+        return self.score_b
+
     @property
     def margin(self) -> float | None:
         """Return how far A is better, -4 to 4; None if the judgment could not be read."""
@@ -267,8 +273,10 @@ def _criterion(row: dict[str, Any]) -> CriterionNode:
     """Return the criterion of a row."""
     fields = dict(row)
     fields["guidelines"] = tuple(map(_guideline, row["guidelines"]))
+    fields["given"] = None
     # Absent or null where the judge named the criterion itself.
-    fields["given"] = criterion_of(row["given"]) if row.get("given") else None
+    if row.get("given"):
+        fields["given"] = criterion_of(row["given"])
     return CriterionNode(**fields)
 
 
