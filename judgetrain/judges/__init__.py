@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.schema import Comparison, Message
 
+# By module, which is imported when one of its names is first used.
 _PLACES = {
     "judges.base": ("Judge", "Prediction"),
     "judges.kinds.baselines": ("BASELINES", "LongerJudge"),

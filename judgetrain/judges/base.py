@@ -59,8 +59,10 @@ def _cost_in(row: Mapping[str, Any]) -> Cost:
     """Return the cost that :func:`as_data` wrote into a row."""
     cost: dict[str, float] = {}
     for name, value in row["cost"].items():
+        cost[name] = value
         # JSON has no NaN: as_data writes null.
-        cost[name] = math.nan if value is None else value
+        if value is None:
+            cost[name] = math.nan
     return Cost(**cost)
 
 
@@ -191,11 +193,15 @@ class Score:
         return {name: fmean(of_criterion) for name, of_criterion in scores.items()}
 
     def __str__(self) -> str:
-        head = "unreadable" if self.value is None else f"score {self.value:.2f}"
+        head = "unreadable"
+        if self.value is not None:
+            head = f"score {self.value:.2f}"
         if self.decision is not None:
             head += f", {self.decision}"
-        if self.passes is not None:
-            head += ": pass" if self.passes else ": fail"
+        if self.passes:
+            head += ": pass"
+        elif self.passes is not None:
+            head += ": fail"
         return "\n".join([head, *_reason_lines(self.reasons, "A")])
 
     def to_dict(self) -> dict[str, Any]:
@@ -397,6 +403,7 @@ class Judge(Protocol):
         # Imported here, as only a call with criteria reads files.
         from judgetrain.data.rubrics import given_rubric
 
+        # A file, a list or a text of criteria becomes a rubric here, so that all kinds of judges get the same.
         rubric = given_rubric(how.get("criteria"))
         reference = how.get("reference")
         seed = how.get("seed", 0)
@@ -522,6 +529,7 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
         reasons: of one prediction or score.
         sides: the responses whose scores are shown: ``AB``, or ``A`` where one response was judged.
     """
+    # Reasons come order by order; a reader looks at one criterion in both orders.
     branches: dict[tuple[str, str], list[Reason]] = {}
     for reason in reasons:
         branches.setdefault((reason.criterion, reason.guideline), []).append(reason)
@@ -533,7 +541,10 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
         if guideline:
             yield f"  {guideline}"
         for reason in of_branch:
-            order = f"{_SHOWN[reason.order]}: " if len(sides) > 1 else ""
+            order = ""
+            # One response alone was shown in no order that a reader would ask for.
+            if len(sides) > 1:
+                order = f"{_SHOWN[reason.order]}: "
             yield f"  {order}{reason.failure or _scores_shown(reason, sides) or reason.verdict}"
             for line in reason.text.splitlines():
                 if line.strip():

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from judgetrain.errors import ConfigError
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
-def load_calibrated(made: type[Made], name: str, path: str | Path, key: str) -> Made:
+def load_calibrated(cls: type[T], name: str, path: str | Path, key: str) -> T:
     """Return the object whose fields a file of stage calibrate holds.
 
     Args:
-        made: its class.
+        cls: its class.
         name: of the file.
         path: the file, or its directory.
         key: the configuration key that names it, for the message.
@@ -28,6 +28,6 @@ def load_calibrated(made: type[Made], name: str, path: str | Path, key: str) -> 
         if file.is_dir():
             file = file / name
         # Other files of JSON fail by their keys (TypeError).
-        return made(**json.loads(file.read_text(encoding="utf-8")))
+        return cls(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{key}={path}: expected the {name} of stage calibrate ({error})") from error

@@ -184,8 +184,10 @@ class JudgeConfig(ReadingConfig):
         """Return the settings that the judge's trees are grown with, which name so many criteria."""
         score = self.score
         if score == "auto":
+            score = "parsed"
             # Judgments of one response tie often as whole numbers; probabilities tell them apart.
-            score = "expected" if self.reads == "one" else "parsed"
+            if self.reads == "one":
+                score = "expected"
         return StepsConfig(
             criteria=criteria,
             score=score,
@@ -229,7 +231,10 @@ class JudgeConfig(ReadingConfig):
         different = []
         for name, value in trained.items():
             if value != current[name]:
-                text = "null" if value is None else value
+                text = value
+                if value is None:
+                    # As the command line writes it.
+                    text = "null"
                 different.append(f"judge.{name}={text}")
         return different
 
@@ -391,6 +396,7 @@ class JudgeOptions:
             from judgetrain.judges.kinds.aggregation import Fitted
 
             values["fitted"] = Fitted.load(judge.fitted or directory or "")
+        # The file that the run names comes before the one that lies in the judge's directory.
         if judge.decided is not None:
             values["thresholds"] = Thresholds.load(judge.decided)
         elif directory is not None and (directory / DECIDED).is_file():
@@ -428,8 +434,10 @@ class JudgeOptions:
         from judgetrain.judges.kinds.aggregation import Rule
 
         # Judgments of one response hold no preference that could vote: their scores decide.
-        weighed = self.reads == "one" or self.aggregation != "vote"
-        return Rule(weighed, self.tie if weighed else 0.0)
+        if self.reads == "one" or self.aggregation != "vote":
+            return Rule(True, self.tie)
+        # Votes are whole numbers: they tie where as many are for either, without a band.
+        return Rule(False, 0.0)
 
     @property
     def stops_early(self) -> bool:
@@ -496,12 +504,16 @@ def _saved(directory: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: expected an object, found {type(settings).__name__}")
 
+    # By hand, since a judge may come from anywhere: an unknown or misspelt setting must not be passed over.
     for name, value in settings.items():
         if name not in defaults:
             raise ConfigError(f"{path}: {name}: a judge has no such setting{did_you_mean(name, defaults)}")
         default = defaults[name]
-        # A default of None tells nothing of the type; a hand-written 0 may stand for 0.0.
-        allowed = (float, int) if isinstance(default, float) else (type(default),)
+        allowed: tuple[type, ...] = (type(default),)
+        if isinstance(default, float):
+            # A hand-written 0 may stand for 0.0.
+            allowed = (float, int)
+        # A default of None tells nothing of the type.
         if default is not None and type(value) not in allowed:
             raise ConfigError(f"{path}: {name}: expected {type(default).__name__}, found {value!r}")
     if "criteria" not in settings:

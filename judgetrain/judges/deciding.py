@@ -72,6 +72,7 @@ class Thresholds:
         """Return whether a response passes by its score; None where that is undecided."""
         if score is None:
             return None
+        # At the threshold itself a score decides: labelled rows on it were counted so.
         if self.high is not None and score >= self.high:
             return True
         if self.low is not None and score <= self.low:

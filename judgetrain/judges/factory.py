@@ -117,6 +117,7 @@ class Models:
             answers = answers_of(external, self.out.home, self.settings.seed)
             return make_engine(external, name=method.name, answers=answers, budget=self.budget)
 
+        # From here on it is the run's own engine, for a model in a directory or the base.
         engine = self.settings.engine
         assert engine is not None
         directory = self.directory(method)

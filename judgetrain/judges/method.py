@@ -90,10 +90,12 @@ class Method:
             # A word before the colon of a path is part of the path, unless a kind has this name.
             if _is_prefix(name) or not _is_path(text):
                 return cls._prefixed(name, target, text)
+        # Options and a number stand at the end of a branching judge's name; all other names have none.
         ending = _OPTIONS.search(text)
         # The pattern matches an empty ending, too.
         assert ending is not None
         target = text[: ending.start()]
+        # A word that is no model is the name of a baseline, or a mistake, which the checks tell apart.
         if target not in TARGETS and not _is_path(target):
             return cls(BASELINE, text, (), text)
         options, most = ending.groups()

@@ -28,6 +28,7 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
         raise unknown(method)
     engine = arguments.engine
     directory = None
+    # Read now, for the settings that the judge was trained with; its model is loaded later.
     if kind.trained and method.target not in TARGETS:
         revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
         directory = judge_directory(method.target, revision)

@@ -123,8 +123,11 @@ class ModelSettings(StageSettings):
         for method in methods:
             listed.append(method)
             kind = find_kind(method.kind)
-            panels = getattr(self, method.kind) if kind is not None and kind.panel else None
-            panel = panels.named(method.target) if panels is not None else None
+            if kind is None or not kind.panel:
+                continue
+            # None where the settings leave the section out, since no method of the stage reads it.
+            panels: PanelsConfig = getattr(self, method.kind) or PanelsConfig()
+            panel = panels.named(method.target)
             if panel is not None:
                 listed.extend(Method.parse(member.judge) for member in panel.members)
         return list(dict.fromkeys(listed))

@@ -84,7 +84,9 @@ def margin_of(criterion: CriterionNode, judgment: JudgmentNode) -> float | None:
         return judgment.margin
     # The levels of a rubric may stand further apart than the scores 1 to 5 that a judge writes.
     lead = (HIGHEST - LOWEST) * (criterion.given.share(score_a) - criterion.given.share(score_b))
-    return -lead if judgment.inverted else lead
+    if judgment.inverted:
+        return -lead
+    return lead
 
 
 def _most_of_readable(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
@@ -141,31 +143,31 @@ def _is_read(node: CriterionNode, order: Order) -> bool:
     return any(judgment.order == order and judgment.verdict is not None for judgment in node.judgments)
 
 
-def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float] = (), tie: float = 0.0) -> int:
+def needed(judged: Sequence[float], remaining: Sequence[float], read: Sequence[float] = (), tie: float = 0.0) -> int:
     """Return the fewest further branches after which the outcome might be settled; 0 when it can no longer change.
 
     Args:
         judged: what the branches judged so far in one order add to the balance between A (above 0) and B (below); 0
             where unreadable.
-        left: the most that each of the other branches can add, in their order.
+        remaining: the most that each of the other branches can add, in their order.
         read: the most that each branch that was read could have added.
         tie: a balance up to this share of all that is read is even.
     """
     lead = abs(math.fsum(judged))
-    whole = math.fsum([*read, *left])
+    whole = math.fsum([*read, *remaining])
     even = tie * whole
     # A lead must exceed what may still come by more than what counts as equal.
     rounding = 2 * EQUAL * whole
-    for number in range(len(left)):
-        next_branches = math.fsum(left[:number])
-        branches_after = math.fsum(left[number:])
+    for number in range(len(remaining)):
+        next_branches = math.fsum(remaining[:number])
+        branches_after = math.fsum(remaining[number:])
         # If the next branches all speak for the leader, the others may not reach the band of ties any more ...
         leader_wins = lead + next_branches - branches_after > even + rounding
         # ... and if they all speak against it, the others may not lift the balance out of the band.
         even_stays = max(lead - next_branches, 0.0) + branches_after < even - rounding
         if leader_wins or even_stays:
             return number
-    return len(left)
+    return len(remaining)
 
 
 def next_wave(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Order] = ORDERS) -> Wave:
@@ -210,6 +212,7 @@ def stopped(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Or
     """
     # The list is written before the first wave: no stop shortens it.
     partial = replace(tree, criteria=tuple(replace(criterion, guidelines=()) for criterion in tree.criteria))
+    # Replayed wave by wave: what a smaller judge would have asked follows from what it had read by then.
     wave = next_wave(partial, branches, rule, orders)
     while wave:
         criteria = []
@@ -278,8 +281,10 @@ def shares_of(criteria: Sequence[CriterionNode]) -> dict[str, float]:
         if not scores:
             continue
         share = node.criterion.share(fmean(scores))
+        lead = 2 * share - 1
         # A negative weight is of what a response must not do.
-        lead = 2 * share - 1 if node.criterion.weight > 0 else 1 - 2 * share
+        if node.criterion.weight < 0:
+            lead = 1 - 2 * share
         weights[name] = abs(node.criterion.weight)
         leads[name] = lead
     whole = math.fsum(weights.values())
@@ -325,14 +330,18 @@ class Fitted:
             shares: as of :func:`shares_of`; empty: nothing could be read, and there is no score.
         """
         logit = self.logit(shares)
-        return None if logit is None else logistic(logit + self.intercept)
+        if logit is None:
+            return None
+        return logistic(logit + self.intercept)
 
     def logit(self, margins: Margins) -> float | None:
         """Return the log-odds of A being better, nats; None where no criterion could be read."""
         if not margins:
             return None
         # A criterion that was not there when weights were fitted counts as much as the mean one.
-        mean_weight = fmean(self.weights.values()) if self.weights else 0.0
+        mean_weight = 0.0
+        if self.weights:
+            mean_weight = fmean(self.weights.values())
         return math.fsum(self.weights.get(name, mean_weight) * margin for name, margin in margins.items())
 
     def verdict(self, logit: float | None) -> Verdict | None:

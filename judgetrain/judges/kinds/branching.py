@@ -233,6 +233,7 @@ class BranchingJudge(Judge):
         # The plan of a group's first response is all that the others are judged by.
         planned = replace(options, steps=replace(options.steps, rubric="only"))
 
+        # Two batches: the first responses of all groups, and then all others by the criteria of the first ones.
         items_by_group = [items_of(group) for group in groups]
         first_items = [items[0] for items in items_by_group if items]
         # The first response with a text makes the plan of its group.
@@ -442,6 +443,7 @@ def _list_failure(tree: EvaluationTree) -> str:
 
 def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float | None:
     """Return the weighted mean margin of all readable judgments, -4 to 4; None where none could be read."""
+    # Order by order, so that the sum has the same terms in the same order whatever was grown first.
     weights = []
     weighted_margins = []
     for order in orders:
@@ -565,6 +567,7 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
         texts = sum(bool(response.strip()) for response in group.responses)
         plan_share = (cost_of(trees[0]) + first_judgments * -1.0) * (1 / texts)
 
+    # Trees are there for responses with a text alone, in the group's order.
     remaining = iter(trees)
     for response in group.responses:
         if not response.strip():

@@ -19,7 +19,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.settings import ModelSettings, check_model, unread_hint
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.schema import Comparison, Order, Verdict, mirror
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -86,8 +86,10 @@ class PromptedJudge(Judge):
 
     def _example(self, comparison: Comparison, number: int) -> list[Mapping[str, str]]:
         """Return a labelled pair as a question and its answer."""
+        shown = comparison
         # Right answers are A and B in turn, so that the examples favour neither.
-        shown = comparison if comparison.label == "AB"[number % 2] else comparison.swapped()
+        if comparison.label != "AB"[number % 2]:
+            shown = comparison.swapped()
         question = self.prompts.render(cast(Step, self.dialect), self.questions(shown)[0].slots)[-1]
         return [question, {"role": "assistant", "content": f"[[{shown.label}]]"}]
 
@@ -122,20 +124,24 @@ def pairwise_questions(comparison: Comparison) -> list[Question]:
 
 def _reason(reply: Reply) -> Reason:
     """Return a reply as the one reason that there is."""
-    rating = None
     verdict = None
+    # A rating is the score of the one response that was shown.
+    scores: dict[str, float | None] = {"A": None, "B": None}
     if isinstance(reply.answer, str):
         verdict = cast(Verdict, reply.answer)
-    else:
-        rating = reply.answer
+    elif reply.shown in scores:
+        scores[reply.shown] = reply.answer
+    order: Order = "AB"
+    # A rating is of one response, in no order, and stands with AB.
+    if reply.shown == "BA":
+        order = "BA"
     return Reason(
-        # A rating is of one response, in no order, and stands with AB.
-        order="BA" if reply.shown == "BA" else "AB",
+        order=order,
         criterion="",
         guideline="",
         text=in_own_order(reply.text, reply.shown),
-        score_a=rating if reply.shown == "A" else None,
-        score_b=rating if reply.shown == "B" else None,
+        score_a=scores["A"],
+        score_b=scores["B"],
         verdict=verdict,
         failure=reply.failure,
     )

@@ -141,6 +141,7 @@ class Frame:
         ``no_score_b``, ``out_of_range`` (another scale, too), ``ambiguous`` (more on a score's line than the score, or
         another line for a score) or ``off_frame`` (a line that the frame does not have there).
         """
+        # Read as it looks: full-width digits and invisible characters make no difference to a reader.
         folded = fold(text)
         next_line = 0
         values: list[float] = []
@@ -163,7 +164,9 @@ class Frame:
         if len(values) < self.responses:
             # Lines must come in the frame's order, so that a score that is missing at the end is the second one.
             return ParsedJudgment(None, None, "no_score_b")
-        second = values[1] if self.responses > 1 else None
+        second = None
+        if self.responses > 1:
+            second = values[1]
         return ParsedJudgment(values[0], second, places=tuple(places))
 
     def _match_next(self, line: str, start: int) -> tuple[int, re.Match[str]] | None:
@@ -204,7 +207,9 @@ class Frame:
                 return "out_of_range"
             # The line is the next score's without a number, or that of a later score: the next one is missing.
             if side > scores or (side == scores and not number):
-                return f"no_score_{'ab'[scores]}" if self.responses > 1 else "no_scores"
+                if self.responses == 1:
+                    return "no_scores"
+                return f"no_score_{'ab'[scores]}"
             return "ambiguous"
         return "off_frame"
 
@@ -264,6 +269,7 @@ NESTED = 2
 
 def normalise(criterion: str) -> str:
     """Return a criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
+    # Two criteria of one name are one, however they are explained.
     name = re.split(r"[:\u2014]|\s[-\u2013]\s", unicodedata.normalize("NFKC", criterion), maxsplit=1)[0]
     return " ".join(re.findall(r"\w+", name.casefold()))
 
@@ -368,6 +374,7 @@ def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME, 
         # A judge that teacher=given taught writes this form, whatever its prompt set.
         frames.append(frame_of(VERDICT_FIRST))
 
+    # An answer that begins in the frame is read from its first character: marks of reasoning in it are quotations.
     start: int | None = 0
     if not any(form.begins(text) for form in frames):
         start = answer_start(text, "\n".join(material))
@@ -457,8 +464,11 @@ def read_judgment(
         return ParsedJudgment(means[0], None, places=parsed.places, levels=_levels(probabilities[place]))
 
     first, second = means
+    better = "B"
+    if first > second:
+        better = "A"
     before_scores = completion.text[: min(parsed.places)]
-    certainty = _certainty(before_scores, probabilities, "A" if first > second else "B")
+    certainty = _certainty(before_scores, probabilities, better)
     return ParsedJudgment(_mixed(first, second, certainty), _mixed(second, first, certainty), places=parsed.places)
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -50,9 +51,13 @@ def _of_frame(frame: str) -> Form:
             return ()
         label = match["label"]
         labels[label] += 1
-        # Names are keys of the value: a label that comes again gets a number.
-        name = label if labels[label] == 1 else f"{label} {labels[label]}"
-        scores = tuple("12345") if match["score"] else ()
+        name = label
+        if labels[label] > 1:
+            # Names are keys of the value: a label that comes again gets a number.
+            name = f"{label} {labels[label]}"
+        scores: tuple[str, ...] = ()
+        if match["score"]:
+            scores = tuple("12345")
         form.append(FormLine(name, f"{label}: {{}}", scores))
     return tuple(form)
 
@@ -143,13 +148,16 @@ class Asker:
             numbers: what decides the groups' random numbers, where groups are of one size; None: each question's place
                 among those that are asked.
         """
+        # One flat batch for the engine; the groups are put together again at the end.
         questions = [question for group in groups for question in group]
         places = _places(groups, numbers)
         form = form_of(self.prompts, step)
         replies: list[list[Reply]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
-        # Greedy sampling would only repeat a text that cannot be read.
-        attempts = self.attempts if self.sampling.temperature > 0 else 1
+        attempts = self.attempts
+        if self.sampling.temperature == 0:
+            # Greedy sampling would only repeat a text that cannot be read.
+            attempts = 1
         for attempt in range(attempts):
             if not waiting:
                 break
@@ -165,6 +173,7 @@ class Asker:
                     form=form,
                 )
                 requests.append(request)
+            # The attempt is part of the seed, or the same text would come again.
             completions = self.engine.generate(requests, derive_seed(seed, step, attempt))
             for index, completion in zip(waiting, completions, strict=True):
                 replies[index].append(_reply(questions[index], completion, read))
@@ -173,9 +182,10 @@ class Asker:
         replies_in_order = iter(replies)
         grouped = []
         for group in groups:
+            # A group's replies stand in one list, those to a question that was asked again one after the other.
             of_group: list[Reply] = []
-            for _ in group:
-                of_group.extend(next(replies_in_order))
+            for of_question in islice(replies_in_order, len(group)):
+                of_group.extend(of_question)
             grouped.append(of_group)
         return grouped
 
@@ -189,6 +199,7 @@ class Asker:
 
     def _messages(self, step: Step, question: Question) -> tuple[Mapping[str, str], ...]:
         """Return the messages of a question, with its examples before the last one."""
+        # The system message stands first and the question last; examples are turns between them.
         *system, user = self.prompts.render(step, question.slots)
         return (*system, *question.examples, user)
 

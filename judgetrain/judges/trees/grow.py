@@ -107,6 +107,7 @@ class PartialTree:
             self.failures["criteria:cut_off"] += 1
 
         earlier_names = {normalise(criterion.text) for criterion in self.criteria}
+        # A judge that repeats itself is told apart from one that names few criteria.
         names = [normalise(item) for item, _ in listed_items(complete_text, material)]
         repeats = len(names) - len(set(names) - earlier_names)
         if repeats:

@@ -381,6 +381,7 @@ def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
     """Return every branch with the result of both constraints, by the id of its judgment."""
     branches = {}
     for _, guideline in tree.guidelines():
+        # Both constraints are of a guideline, and hold for or against all of its judgments.
         consistent_in = {order: self_consistent(guideline, order) for order in (*ORDERS, *RESPONSES)}
         consistent_by_position = positionally_consistent(guideline)
         for judgment in guideline.judgments:
