@@ -15,6 +15,7 @@ from judgetrain.keys import beside, key
 
 def _read(field: str) -> Callable[[EvaluateConfig], bool]:
     """Return a function that returns whether a method's judge reads this field, which counts only then."""
+    # By the kind that is asked: a method may ask another kind's judge in its own way.
     return lambda config: any(field in fields_read(Method.parse(text).asked_as) for text in config.methods)
 
 

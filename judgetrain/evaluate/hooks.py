@@ -157,6 +157,7 @@ def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..
         config: the configuration or the stage's settings, which hold the sections.
     """
     for extra in extras():
+        # An extra without a section of its own is always there.
         section = getattr(config, extra.name, None)
         function = getattr(extra, hook)
         # An extra that the configuration leaves out costs nothing, not even an import.

@@ -47,6 +47,7 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
         ConfigError: not of that shape, another stage than evaluate, or a benchmark, a method or branches that are not
             evaluated; lists what is.
     """
+    # Other stages write no metrics.json that a sweeper could read.
     if stage != "evaluate":
         raise ConfigError(f"objective={objective!r}: is a metric of stage=evaluate, not of stage={stage}")
     benchmark, name, branches, _ = parse_objective(objective)
@@ -109,6 +110,7 @@ def objective_value(directory: Path, objective: str) -> float:
         ConfigError: no such row or metric, or one without a value; lists what there is.
     """
     benchmark, method, branches, metric = parse_objective(objective)
+    # It is there where a share of the queries was set aside to choose by.
     file = directory / "development.json"
     if not file.is_file():
         file = directory / "metrics.json"
@@ -118,7 +120,11 @@ def objective_value(directory: Path, objective: str) -> float:
         rows = one_each(rows)
     else:
         rows = [row for row in rows if row.branches == branches]
-    metrics = rows[0].to_row() if rows else _rated(directory, benchmark, method, branches)
+    # Verdicts first: a method may have a row in either file.
+    if rows:
+        metrics: dict[str, Any] | None = rows[0].to_row()
+    else:
+        metrics = _rated(directory, benchmark, method, branches)
     if metrics is None:
         names = ", ".join(f"{row.benchmark}/{row.key}" for row in all_rows)
         raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {names}")
@@ -139,7 +145,10 @@ def _rated(directory: Path, benchmark: str, method: str, branches: int | None) -
     file = directory / "development_ratings.json"
     if not file.is_file():
         file = directory / "ratings.json"
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    rows: list[dict[str, Any]] = []
+    # Without a benchmark of single responses there is no such file.
+    if file.is_file():
+        rows = json.loads(file.read_text(encoding="utf-8"))
     for row in rows:
         if (row["benchmark"], row["method"], row["criterion"]) != (benchmark, method, OVERALL):
             continue

@@ -60,13 +60,14 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     """
     benchmarks = settings.benchmarks
     methods = settings.evaluated
+    # Benchmarks that extras make of these are asked about like any other; their results go to the extra.
     further: dict[str, list[Further]] = {}
     for extra, make, _ in calls("benchmarks", settings):
         further[extra.name] = make(settings, benchmarks, methods)
     derived = [item for of_extra in further.values() for item in of_extra]
     # Before anything is asked: shards of one name would overwrite each other.
-    asked = [benchmark.asked for benchmark in settings.responses]
-    _refuse_equal_names([*benchmarks, *(item.benchmark for item in derived), *asked], methods)
+    of_responses = [benchmark.asked for benchmark in settings.responses]
+    _refuse_equal_names([*benchmarks, *(item.benchmark for item in derived), *of_responses], methods)
 
     for benchmark in benchmarks:
         # Noted in the manifest, where it is seen without opening the report.
@@ -89,14 +90,17 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         )
         # One method after the other, so that one model is in memory at a time.
         for method in methods:
+            # Derived benchmarks are asked about by the methods that the extra names for them.
             of_method = [*benchmarks, *(item.benchmark for item in derived if method in item.methods)]
+            method_budget = None
             # Without a budget workers may share the work: what is not paid for needs none.
-            method_budget = budget if evaluation.models.paid(method) else None
+            if evaluation.models.paid(method):
+                method_budget = budget
             part = replace(evaluation, benchmarks=of_method, budget=method_budget)
             for benchmark, of_benchmark in run_method(method, part):
                 outcomes.results.setdefault(benchmark.name, []).extend(of_benchmark)
             if method in settings.scoring:
-                for name, result in score_responses(method, replace(part, benchmarks=asked)):
+                for name, result in score_responses(method, replace(part, benchmarks=of_responses)):
                     outcomes.scored.setdefault(name, []).append(result)
     _write(evaluation, outcomes, made_from, _links(evaluation, derived))
 
@@ -256,6 +260,7 @@ def _measure(evaluation: Evaluation, benchmark: Benchmark, outcomes: _Outcomes, 
     rows = _metric_rows(evaluation, test, results[benchmark.name], tables)
 
     # Extras measure on the test split alone, of which the report is made.
+    # A column of each extra beside the core's own metrics, by method and number of branches.
     columns: dict[MethodKey, dict[str, Any]] = {row.key: {} for row in rows}
     predicted = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
     for extra, measure, _ in calls("measure", evaluation.settings):
@@ -286,9 +291,12 @@ def _measure_responses(
             failures.update(score.failures)
         if failures:
             hint = unread_hint(failures)
-            remedy = f"; {hint}" if hint else ""
+            remedy = ""
+            if hint:
+                remedy = f"; {hint}"
             who = f"{benchmark.name}: {result.method}"
             out.log(f"evaluate: {who}: judgments not read: {listed(failures)}{remedy}", keep=True)
+    # The same prompts are set aside as of comparisons: what was chosen on is reported nowhere.
     development: set[str] = set()
     if settings.dev_share:
         development = development_prompts(benchmark.prompts, settings.dev_share)
@@ -300,9 +308,11 @@ def _measure_responses(
         measured = Measuring(benchmark, split_name, mask, evaluation.settings.resampling)
         for row in measured.rows(results):
             engine = _engine_of(evaluation, row.method)
+            # Models of this run have no price, and of a rule no tokens are known.
             if engine is not None and row.prompt_tokens is not None and row.generated_tokens is not None:
                 row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
             rows.append(row)
+        # Said once, of the part that is reported.
         if rows is tables.ratings:
             for line in measured.notices(results):
                 out.log(f"evaluate: {line}", keep=True)
@@ -339,16 +349,19 @@ def _engine_of(evaluation: Evaluation, name: str) -> EngineConfig | None:
 
 def _log_next_command(evaluation: Evaluation) -> None:
     """Log the command that asks the last judge that this run trained."""
+    # In the order of the pipeline, so that the last is the one that all training led to.
     trained = [name for name in JUDGE_STAGES if name in evaluation.inputs]
     if not trained:
         return
     out = evaluation.out
     model = evaluation.inputs[trained[-1]] / "model"
     recipe = ""
+    # The command takes the quickstart where it is told no recipe.
     if out.recipe != "quickstart":
         # A user's own recipe is a file, whose path the run does not know.
-        is_shipped = (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file()
-        recipe = f" recipe={out.recipe}" if is_shipped else " recipe=YOUR_RECIPE.yaml"
+        recipe = " recipe=YOUR_RECIPE.yaml"
+        if (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file():
+            recipe = f" recipe={out.recipe}"
     out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
 
 
@@ -408,8 +421,11 @@ def prediction_table(benchmark: Benchmark, predictions: Sequence[Prediction]) ->
             **asdict(prediction.cost),
         }
         for name, column in columns.items():
-            # The other columns are fields of the prediction.
-            column.append(values[name] if name in values else getattr(prediction, name))
+            if name not in values:
+                # The other columns are fields of the prediction.
+                values[name] = getattr(prediction, name)
+            column.append(values[name])
+    # Given and not inferred: a column of None alone would have no type, and files could not be put together.
     schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()])
     return arrow.table(columns, schema)
 
@@ -444,6 +460,7 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """
     benchmarks = settings.benchmarks
     methods = settings.evaluated
+    # Attacks and the like are asked about, too, and cost as much.
     derived: list[Further] = []
     for _, make, _ in calls("benchmarks", settings):
         derived.extend(make(settings, benchmarks, methods))
@@ -472,7 +489,7 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             # Results come one by one: all must be drawn for the probe to count them.
             list(run_method(method, evaluation))
             if method in settings.scoring:
-                asked = [benchmark.asked for benchmark in settings.responses]
-                list(score_responses(method, replace(evaluation, benchmarks=asked)))
+                of_responses = [benchmark.asked for benchmark in settings.responses]
+                list(score_responses(method, replace(evaluation, benchmarks=of_responses)))
         # The directory is gone by then: the costs are all that is left.
         yield f"{method.text} ({engine.model_name})", probe.costs

@@ -45,6 +45,7 @@ class EvaluateSettings(ModelSettings):
         methods: list[Method] = []
         for method in self.evaluated:
             methods.append(method)
+            # Its model must be checked, loaded and part of the fingerprint like one that is named itself.
             methods.append(method.asked_as)
         return self.with_members(methods)
 
@@ -153,6 +154,7 @@ def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> A
     # Method by method, as only the pipeline knows which stages each needs.
     remaining = [method for method in config.evaluate.methods if lost not in needed(only([method]))]
     targets = {Method.parse(method).target for method in remaining}
+    # Baselines alone are no evaluation of a run: the error that nothing came to train on then stands.
     if targets.isdisjoint({"initial", "sft", "dpo"}):
         return None
     return only(remaining)

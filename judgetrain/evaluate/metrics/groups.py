@@ -27,6 +27,7 @@ def agreement_by_name(names: Sequence[str | None], agreed: Bools) -> dict[str, G
         agreed: bool [n].
     """
     groups = {}
+    # Sorted, so that equal results are equal files.
     for name in sorted({name for name in names if name is not None}):
         mask = np.array([other == name for other in names])
         groups[name] = GroupAgreement(int(mask.sum()), mean(agreed[mask]))
@@ -41,6 +42,7 @@ def every_pair(agreed: Bools, prompts: Sequence[str | None], groups: Sequence[st
         prompts: of the pairs [n]; None: the pair counts for none.
         groups: of the pairs [n].
     """
+    # No pair counts for a prompt where all prompts are None.
     columns, _ = _prompt_columns(agreed, prompts, groups)
     if not len(columns):
         return None
@@ -64,6 +66,7 @@ def every_pair_by_group(
     columns, names = _prompt_columns(agreed, prompts, groups)
     if not len(columns):
         return None
+    # Two columns a group: how many prompts are right, and how many there are.
     right, number = columns.sum(axis=0).reshape(-1, 2).T
     shares = {}
     for place, name in enumerate(names):
@@ -163,6 +166,7 @@ def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floa
     The columns are 1 where the longer response is better and the judge is right, where the longer one is better, and
     both again for the shorter one.
     """
+    # A tie has no better response, and equal lengths have no longer one.
     decided = without_ties(labels) & without_ties(longer)
     is_longer = np.array([label == side for label, side in zip(labels, longer, strict=True)], dtype=bool)
     long = decided & is_longer
@@ -195,6 +199,7 @@ def _moments(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> Floats:
 
 def _pearson(totals: Floats) -> Floats:
     """Return Pearson's r out of summed moments [6, ...]; NaN where x or y is constant."""
+    # The textbook formula over sums, which a resample of clusters has by adding up theirs.
     n, x, y, xx, yy, xy = totals
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((n * xy - x * y) / np.sqrt((n * xx - x * x) * (n * yy - y * y)))

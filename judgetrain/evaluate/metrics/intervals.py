@@ -47,6 +47,7 @@ def resampled_interval(
         resampling: how intervals are drawn.
         lowest: the least value of the statistic.
     """
+    # A cluster's items add up to one row, so that a resample is a sum of whole rows.
     sums = by_cluster(columns, clusters)
     if len(sums) < FEWEST:
         return None
@@ -96,6 +97,7 @@ def margin_correlations(
 
     Intervals resample prompts whole.
     """
+    # A tie lies between the two sides, so that a rank correlation has an order to go by.
     number = {"A": 1.0, "tie": 0.0, "B": -1.0}
     # What could not be read has no margin.
     known_margins = []
@@ -119,6 +121,7 @@ def resampled_items(index: NDArray[np.intp], resampling: Resampling) -> Iterator
     number = len(members)
     if number < FEWEST:
         return
+    # One generator for all resamples of a figure: the same seed draws the same clusters for every method.
     rng = np.random.default_rng(resampling.seed)
     for _ in range(min(resampling.number, SLOW_RESAMPLES)):
         yield np.concatenate([members[cluster] for cluster in rng.integers(number, size=number)])

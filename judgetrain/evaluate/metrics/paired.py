@@ -70,6 +70,7 @@ def paired_comparisons(
 
     for first, second in _pairs(list(agreed)):
         difference = paired_difference(agreed[first], agreed[second], resampling, prompts)
+        # None where no comparison has a label.
         if difference is not None:
             yield PairedComparison(
                 benchmark=benchmark.name,
@@ -173,6 +174,7 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
             development.append(comparison)
         else:
             test.append(comparison)
+    # Without a label on one of the sides there would be nothing to choose by, or nothing to report.
     for comparisons in (development, test):
         if all(comparison.label is None for comparison in comparisons):
             raise DataError(
@@ -184,11 +186,13 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
 
 def development_prompts(prompts: Sequence[str], share: float) -> set[str]:
     """Return the prompts of the development split; arguments as of :func:`split`, the prompt of each item."""
+    # A prompt goes to one side with all of its comparisons.
     sizes = Counter(prompts)
     development: set[str] = set()
     size = 0
     # In an order that hangs on each query alone: seed 0, whatever the run's seed is.
     for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
+        # By comparisons and not by queries, since a query may have many of them.
         if size >= share * len(prompts):
             break
         development.add(query)

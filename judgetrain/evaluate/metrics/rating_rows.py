@@ -137,6 +137,7 @@ class Measuring:
     def rows(self, results: Sequence[ScoreResult]) -> Iterator[RatingRow]:
         """Yield the rows of every method, as a whole and by criterion, and last those of the commonest label."""
         for name in self._labels:
+            # A method that went by other criteria has nothing to be measured by these labels.
             judged = [result for result in results if self._is_judged(result, name)]
             for result in judged:
                 yield self._row(result, name)
@@ -146,7 +147,9 @@ class Measuring:
     def notices(self, results: Sequence[ScoreResult]) -> Iterator[str]:
         """Yield lines about labels that few conclusions can be drawn from, and criteria that lack one side."""
         for name, labels in self._labels.items():
-            subject = f"{self.benchmark.name}: {name}" if name else self.benchmark.name
+            subject = self.benchmark.name
+            if name:
+                subject = f"{self.benchmark.name}: {name}"
             # Without scores: what is looked at here are the labels alone.
             scored = Scored.of(labels, [None] * len(labels), self.benchmark.scales[name], self._prompts)
             yield from told_of_labels(subject, scored)
@@ -178,6 +181,7 @@ class Measuring:
         in_split: list[Score] = list(compress(result.scores, self.mask))
         values = scores_by(in_split, name)
         scale = self.benchmark.scales[name]
+        # Single votes besides the label that they make: how people agree is measured by them.
         votes = [response.votes.get(name, ()) for response in compress(self.benchmark.responses, self.mask)]
         costs = [score.cost for score in in_split]
         return self._measured(
@@ -197,6 +201,7 @@ class Measuring:
         scale = self.benchmark.scales[name]
         labels = self._labels[name]
         level = commonest(Scored.of(labels, [None] * len(labels), scale, self._prompts))
+        # The score that stands for the level, which every response gets.
         values = [scale.scores[level]] * len(labels)
         row = self._measured(f"{ALWAYS} {scale.names[level]}", name, values, branches=0)
         # Kappa is 0 by its definition, whatever other prompts there are.
@@ -230,6 +235,8 @@ def scores_by(scores: Sequence[Score], name: str) -> list[float | None]:
 def scored_rows(benchmark: ResponseBenchmark, result: ScoreResult) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``scored.jsonl``: each response's labels beside a method's score."""
     labels = {name: labels_of(benchmark, name) for name in benchmark.scales}
+    # Rows may be labelled by criteria alone.
+    overall = labels.get(OVERALL, [None] * len(benchmark.responses))
     for place, (response, score) in enumerate(zip(benchmark.responses, result.scores, strict=True)):
         by_criterion = {}
         for name, of_name in labels.items():
@@ -243,7 +250,7 @@ def scored_rows(benchmark: ResponseBenchmark, result: ScoreResult) -> Iterator[d
             "model": response.model,
             "method": result.method,
             "branches": result.branches,
-            "label": labels[OVERALL][place] if OVERALL in labels else None,
+            "label": overall[place],
             "votes": response.votes.get(OVERALL, ()),
             "score": score.value,
             "criteria": by_criterion,

@@ -61,10 +61,10 @@ class Scored:
     ) -> "Scored":
         """Return the responses that have a label."""
         places = [place for place, label in enumerate(labels) if label is not None]
-        values = [scores[place] for place in places]
+        # NumPy makes NaN of None, which stands for a score that could not be read.
         return cls(
             labels=np.array([labels[place] for place in places], dtype=float),
-            scores=np.array([np.nan if value is None else value for value in values], dtype=float),
+            scores=np.array([scores[place] for place in places], dtype=float),
             scale=scale,
             prompts=[prompts[place] for place in places],
         )
@@ -77,8 +77,11 @@ class Scored:
     @cached_property
     def levels(self) -> Integers:
         """The level of each score; :data:`UNREAD` where it could not be read [n]."""
-        levels = [UNREAD if np.isnan(score) else self.scale.level(score) for score in self.scores.tolist()]
-        return np.array(levels, dtype=np.int64)
+        levels = np.full(len(self.scores), UNREAD, dtype=np.int64)
+        for place, score in enumerate(self.scores.tolist()):
+            if self.read[place]:
+                levels[place] = self.scale.level(score)
+        return levels
 
     @cached_property
     def read(self) -> NDArray[np.bool_]:
@@ -118,12 +121,16 @@ def metrics_of(scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """
     import sklearn
 
+    # A score that could not be read has the level -1, which is no label's: it agrees with none.
     apart = np.abs(scored.levels - scored.truth)
     agreed = scored.levels == scored.truth
     values: dict[str, Any] = _mean("agreement", agreed, scored, resampling)
-    if not scored.scale.has_two_levels:
+    if scored.scale.has_two_levels:
+        compute = _of_two_levels
+    else:
+        # Over two levels every score is at most one level off.
         values |= _mean("within_one", scored.read & (apart <= 1), scored, resampling)
-    compute = _of_two_levels if scored.scale.has_two_levels else _of_ordered_levels
+        compute = _of_ordered_levels
     items = _Items(scored.truth, scored.levels, scored.labels, scored.scores, len(scored.scale.scores))
     # Thousands of calls on arrays that were checked when they were made.
     with sklearn.config_context(skip_parameter_validation=True, assume_finite=True):
@@ -238,7 +245,9 @@ def calibration_error(truth: NDArray[Any], scores: Floats) -> float:
 
 def _order_accuracy(scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """Return the share of pairs that scores order as labels do, with its interval; None without pairs."""
+    # By response, right pairs and all pairs: the first response of a pair carries it, and with it its prompt.
     columns = np.zeros((len(scored.labels), 2))
+    # Within a prompt: how good two answers to different questions are is not for a score to say.
     places_of: dict[str, list[int]] = {}
     for place, prompt in enumerate(scored.prompts):
         if scored.read[place]:
@@ -248,6 +257,7 @@ def _order_accuracy(scored: Scored, resampling: Resampling) -> dict[str, Any]:
             better = np.sign(scored.labels[first] - scored.labels[second])
             if better == 0:
                 continue
+            # 1 where scores order as labels do, -1 where they do the reverse, and 0 where they are equal.
             order = better * np.sign(scored.scores[first] - scored.scores[second])
             columns[first] += [(1 + order) / 2, 1]
     if not columns[:, 1].any():
@@ -279,6 +289,7 @@ def prevalence(scored: Scored) -> dict[str, float]:
 
 def commonest(scored: Scored) -> int:
     """Return the level that most labels have; of several the better one."""
+    # Counted from the best level down, so that argmax finds the better of several.
     counts = np.bincount(scored.truth, minlength=len(scored.scale.scores))
     return len(counts) - 1 - int(np.argmax(counts[::-1]))
 
@@ -391,6 +402,7 @@ def _left_out(votes: Votes, score: float | None, scale: Scale) -> list[float]:
     by_judge = 0
     count = 0
     for place, vote in enumerate(votes):
+        # A person is held against all others, and the judge against the same others: neither sees the vote left out.
         others = scale.label([*votes[:place], *votes[place + 1 :]])
         if others is None:
             continue

@@ -23,6 +23,7 @@ from judgetrain.evaluate.metrics.groups import GroupAgreement, mean
 from judgetrain.evaluate.metrics.intervals import Correlations
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
 from judgetrain.judges.base import Prediction
+from judgetrain.schema import Comparison
 
 
 def read_record(kind: Any, value: Any) -> Any:
@@ -35,6 +36,7 @@ def read_record(kind: Any, value: Any) -> Any:
         kind: the type to make.
         value: as JSON has it.
     """
+    # Whatever the type is: a metric that is not defined is null.
     if value is None:
         return None
     if isinstance(kind, type) and is_dataclass(kind):
@@ -90,6 +92,7 @@ class MethodPredictions:
     def __init__(
         self, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resampling: Resampling
     ) -> None:
+        # Everything below goes by place: a row that is missing or moved would make wrong figures without a word.
         if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
             raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
         comparisons = []
@@ -99,16 +102,42 @@ class MethodPredictions:
                 comparisons.append(comparison)
                 self.labelled.append(prediction)
         self.labels = [str(comparison.label) for comparison in comparisons]
+        self._take_verdicts()
+        self._take_comparisons(benchmark, comparisons)
 
+        # Score of A minus that of B by a method without branches, such as a scorer.
+        margins = [prediction.margin for prediction in self.labelled]
+        self.single_margins: list[float | None] | None = None
+        if not predictions[0].branches and any(margin is not None for margin in margins):
+            self.single_margins = margins
+
+        # Unreadable judgments by reason; a reason with a colon ended a branch before its judgment.
+        failures: Counter[str] = Counter()
+        for prediction in self.labelled:
+            failures.update(prediction.failures)
+        self.failures = dict(sorted(failures.items()))
+        self.seconds: float | None = seconds
+        # JSON has no NaN.
+        if math.isnan(seconds):
+            self.seconds = None
+        self.resampling = resampling
+        # Beside it, for metrics that name the two (docs/extending.md).
+        self.resamples = resampling.number
+        self.seed = resampling.seed
+
+    def _take_verdicts(self) -> None:
+        """Note the verdicts of both orders, and which of them agree, are consistent or decide."""
         # The verdicts that count, which fitted weights may decide over both orders.
         self.ab: Verdicts = [prediction.decided[0] for prediction in self.labelled]
         self.ba: Verdicts = [prediction.decided[1] for prediction in self.labelled]
         # The verdicts of the single orders, which are not known where both are stored as one.
         verdicts_ab = [prediction.verdict_ab for prediction in self.labelled]
         verdicts_ba = [prediction.verdict_ba for prediction in self.labelled]
-        are_merged = any(prediction.merged for prediction in self.labelled)
-        self.single_ab: Verdicts | None = None if are_merged else verdicts_ab
-        self.single_ba: Verdicts | None = None if are_merged else verdicts_ba
+        self.single_ab: Verdicts | None = verdicts_ab
+        self.single_ba: Verdicts | None = verdicts_ba
+        if any(prediction.merged for prediction in self.labelled):
+            self.single_ab = None
+            self.single_ba = None
 
         self.agreed = verdicts.agreement(self.ab, self.ba, self.labels)
         # Of the orders themselves: fitted weights give both the same verdict, which is no consistency.
@@ -117,11 +146,8 @@ class MethodPredictions:
         self.without_ties = verdicts.without_ties(self.labels)
         self.decided = verdicts.decided(self.ab, self.ba, self.labels)
 
-        # Score of A minus that of B by a method without branches, such as a scorer.
-        margins = [prediction.margin for prediction in self.labelled]
-        has_margins = not predictions[0].branches and any(margin is not None for margin in margins)
-        self.single_margins = margins if has_margins else None
-
+    def _take_comparisons(self, benchmark: Benchmark, comparisons: Sequence[Comparison]) -> None:
+        """Note what metrics need of the labelled comparisons besides their labels."""
         # The response with more characters: A, B or tie.
         self.longer = [comparison.longer for comparison in comparisons]
         # Intervals resample prompts whole.
@@ -133,18 +159,6 @@ class MethodPredictions:
             self.counted = [benchmark.counted.get(comparison.id) for comparison in comparisons]
         # A domain is a set of groups; a comparison without a group is in none.
         self.domains = [benchmark.domains.get(comparison.group or "") for comparison in comparisons]
-
-        # Unreadable judgments by reason; a reason with a colon ended a branch before its judgment.
-        failures: Counter[str] = Counter()
-        for prediction in self.labelled:
-            failures.update(prediction.failures)
-        self.failures = dict(sorted(failures.items()))
-        # JSON has no NaN.
-        self.seconds = None if math.isnan(seconds) else seconds
-        self.resampling = resampling
-        # Beside it, for metrics that name the two (docs/extending.md).
-        self.resamples = resampling.number
-        self.seed = resampling.seed
 
 
 Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "thousandths", "seconds"]
@@ -227,7 +241,9 @@ class MethodKey:
     branches: int
 
     def __str__(self) -> str:
-        return f"{self.method}@{self.branches}" if self.branches else self.method
+        if not self.branches:
+            return self.method
+        return f"{self.method}@{self.branches}"
 
 
 def _where(values: Bools, mask: Bools) -> Bools:
@@ -290,8 +306,9 @@ def _position_interval(ab: Verdicts, ba: Verdicts, prompts: Sequence[str]) -> In
             first_wins.append(verdict == "A")
             clusters.append(prompt)
     # Where no prompt comes twice, items are independent.
-    has_repeats = len(set(clusters)) < len(clusters)
-    return wilson_interval(first_wins, clusters if has_repeats else None)
+    if len(set(clusters)) == len(clusters):
+        return wilson_interval(first_wins, None)
+    return wilson_interval(first_wins, clusters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,12 +441,16 @@ class MetricRow:
     @property
     def money_of_1000(self) -> float | None:
         """Return the price of 1,000 verdicts; None where the engine has no price."""
-        return None if self.money is None else 1000 * self.money
+        if self.money is None:
+            return None
+        return 1000 * self.money
 
     @property
     def labels(self) -> int | None:
         """Return how many labelled pairs a method without training learned from; None for other methods."""
-        return self.learned.labels if self.learned else None
+        if self.learned is None:
+            return None
+        return self.learned.labels
 
     @property
     def unreadable(self) -> float | None:
@@ -448,6 +469,7 @@ class MetricRow:
     def to_row(self) -> dict[str, Any]:
         """Return the JSON-ready row; correlations and extras' columns stand beside the metrics, if there are any."""
         row: dict[str, Any] = {}
+        # In the order of the fields, which is that of the file.
         for name, value in asdict(self).items():
             # Their own names are the columns of the file.
             if name in ("correlations", "extras"):
@@ -463,8 +485,10 @@ class MetricRow:
         for extra in extras():
             if extra.column and row.get(extra.name):
                 columns[extra.name] = read_record(resolved(extra.column), row[extra.name])
+        correlated = None
         # Correlations stand among the metrics, all of them or none.
-        correlated = row if "pearson" in row else None
+        if "pearson" in row:
+            correlated = row
         result: Self = read_record(cls, {**row, "correlations": correlated, "extras": columns})
         return result
 
@@ -489,6 +513,7 @@ def metric_row(
 
     Arguments are as of :class:`MethodPredictions`.
     """
+    # Made once: metrics share what several of them need.
     sample = MethodPredictions(benchmark, predictions, seconds, resampling)
     return MetricRow(
         method=predictions[0].method,

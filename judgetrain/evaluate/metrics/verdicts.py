@@ -35,6 +35,7 @@ def _arrays(*columns: Verdicts, labels: Sequence[str] | None = None) -> list[NDA
     all_columns: list[Verdicts] = list(columns)
     if labels is not None:
         all_columns.append(labels)
+    # Checked here for all metrics: NumPy would stretch an array of one item to the length of the others.
     lengths = [len(column) for column in all_columns]
     if len(set(lengths)) > 1:
         raise ValueError(f"arrays of unequal length: {', '.join(map(str, lengths))}")
@@ -59,7 +60,9 @@ def _same(first: NDArray[np.object_], second: NDArray[np.object_]) -> Bools:
 
 def mirrored(verdict: Verdict | None) -> Verdict | None:
     """Return the verdict on the same responses in the other order; None stays None."""
-    return None if verdict is None else mirror(verdict)
+    if verdict is None:
+        return None
+    return mirror(verdict)
 
 
 def unreadable(verdicts: Verdicts) -> Bools:
@@ -133,6 +136,7 @@ def position_bias(ab: Verdicts, ba: Verdicts) -> float | None:
 
     0.5 is no bias, 1 always the first. Items with a tie or an unreadable verdict tell no side and are left out.
     """
+    # Where the verdict is A with A shown first and B with B shown first, the place decided for the first.
     flipped = flips(ab, ba)
     if not flipped.any():
         return None

@@ -34,8 +34,10 @@ def run_labels(settings: Sequence[Settings]) -> list[str]:
     counts = Counter(labels)
     result = []
     for number, label in enumerate(labels, 1):
+        parts = []
         # Runs that differ in nothing have an empty label.
-        parts = [label] if label else []
+        if label:
+            parts.append(label)
         if counts[label] > 1:
             parts.append(f"run {number}")
         result.append(", ".join(parts))
@@ -64,6 +66,7 @@ def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
     for name, count in Counter(names).items():
         if count == 1:
             continue
+        # Only among the runs of one name: what differs from other models' runs tells these not apart.
         places = [place for place, other in enumerate(names) if other == name]
         labels = run_labels([flat(settings[place]) for place in places])
         for place, label in zip(places, labels, strict=True):
@@ -78,7 +81,10 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
     # As text, so that runs of older versions compare with newer ones.
     settings: dict[str, str] = {}
     for name, part in value.items():
-        settings.update(flat(part, f"{prefix}.{name}" if prefix else name))
+        full_name = name
+        if prefix:
+            full_name = f"{prefix}.{name}"
+        settings.update(flat(part, full_name))
     return settings
 
 
@@ -110,8 +116,12 @@ def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
     """Return the label of each run, by the settings that are named."""
     last_parts = {key: key.rpartition(".")[2] for key in keys}
     counts = Counter(last_parts.values())
-    # The last part of a key is enough where no other key ends in it.
-    names = {key: last if counts[last] == 1 else key for key, last in last_parts.items()}
+    names = {}
+    for key, last in last_parts.items():
+        names[key] = key
+        # The last part of a key is enough where no other key ends in it.
+        if counts[last] == 1:
+            names[key] = last
     labels = []
     for run in settings:
         labels.append(", ".join(f"{names[key]}={run[key]}" for key in keys if key in run))

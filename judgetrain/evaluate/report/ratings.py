@@ -70,11 +70,16 @@ def tables(rows: Sequence[RatingRow]) -> list[Table]:
         "tokens": lambda row: number(row.generated_tokens, 0),
     }
     prevalences = {row.criterion: told_of_prevalence(row) for row in rows}
-    note = " ".join(
-        f"{criterion}: {shares}." if criterion else f"{shares}." for criterion, shares in prevalences.items()
-    )
+    sentences = []
+    for criterion, shares in prevalences.items():
+        sentence = f"{shares}."
+        if criterion:
+            sentence = f"{criterion}: {shares}."
+        sentences.append(sentence)
+    note = " ".join(sentences)
     first = Table.of("Single responses", rows, {**names(rows), **columns_of(SHOWN, rows), **spent}, note)
     folded = Table.of("All metrics", rows, {**names(rows), **columns_of(FURTHER, rows)}).fold()
+    # People are compared only where a response has several labels.
     with_people = [row for row in rows if row.people is not None]
     return [table for table in (first, _people(with_people), folded) if table.cells]
 
@@ -92,7 +97,9 @@ def _people(rows: Sequence[RatingRow]) -> Table:
         def cell(row: RatingRow) -> str:
             text = show(getattr(row.people, name))
             interval = getattr(row.people, f"{name}_ci")
-            return text if interval is None else text + within(*map(show, interval))
+            if interval is None:
+                return text
+            return text + within(*map(show, interval))
 
         return cell
 
@@ -143,13 +150,18 @@ def _card(directory: Path, judge: str) -> str:
     lines = []
     for row in rows:
         is_rule = row["branches"] == 0
+        # Options behind a judge's name are ways of asking the same judge.
         if row["method"].partition("+")[0] != judge and not is_rule:
             continue
-        criterion = f", {row['criterion']}" if row["criterion"] else ""
+        criterion = ""
+        if row["criterion"]:
+            criterion = f", {row['criterion']}"
         interval = ""
         if row["agreement_ci"]:
             interval = within(*map(percent, row["agreement_ci"]))
-        kappa = "" if row["kappa"] is None else f", kappa {number(row['kappa'])}"
+        kappa = ""
+        if row["kappa"] is not None:
+            kappa = f", kappa {number(row['kappa'])}"
         share = f"{percent(row['agreement'])}%{interval} of {row['n']} responses"
         lines.append(f"- {row['benchmark']}{criterion}: `{row['method']}` gives the label of {share}{kappa}")
     # Rules alone say nothing of the judge.

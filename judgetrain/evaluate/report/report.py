@@ -146,6 +146,7 @@ class Report:
             tables: list[Table] = []
             for extra in extras():
                 records = self.records.get((extra.name, benchmark), ())
+                # Extras that measure verdicts alone have noted nothing here.
                 if extra.sections and records:
                     tables.extend(resolved(extra.sections)([], records).first)
             title = rated.title(rows, self.left_out.get(benchmark, {}))
@@ -205,48 +206,17 @@ def console_tables(report: Report) -> list[Any]:
 
     They show the rows that matter, and with ``-v`` every row.
     """
-    # Slow to import, and needed at the end of a run alone.
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     tables: list[Any] = []
     counts_prompts = False
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
-        if not verdicts:
-            continue
-        columns: Columns = {
-            "method": attrgetter("method"),
-            "k": shown.NAME["branches"],
-            **shown.agreed(verdicts),
-            "tokens": shown.SPENT["tokens"],
-        }
-        counts_prompts = counts_prompts or any(row.every_pair is not None for row in verdicts)
-        # As Text, in which Rich sees no markup, as in a benchmark called [red].
-        title = Text(report.title(benchmark))
-        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for header in columns:
-            if header == "method":
-                table.add_column(header, overflow="fold")
-            else:
-                table.add_column(header, justify="right")
-        shown_rows = verdicts if VERBOSE in os.environ else that_matter(verdicts)
-        for row in shown_rows:
-            table.add_row(*(Text(cell(row)) for cell in columns.values()))
-        if len(shown_rows) < len(verdicts):
-            table.caption = Text(f"{len(verdicts) - len(shown_rows)} more rows stand in the report")
-            table.caption_justify = "left"
-        tables.append(table)
+        if verdicts:
+            counts_prompts = counts_prompts or any(row.every_pair is not None for row in verdicts)
+            tables.append(_console_table_of_verdicts(report.title(benchmark), verdicts))
     for benchmark, rating_rows in rated.by_benchmark(report.ratings).items():
-        title = Text(rated.title(rating_rows, report.left_out.get(benchmark, {})))
-        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        rating_columns = rated.console_columns(rating_rows)
-        for header in rating_columns:
-            table.add_column(header, justify="left" if header in ("method", "criterion") else "right", overflow="fold")
-        for rating_row in rating_rows:
-            table.add_row(*(Text(cell(rating_row)) for cell in rating_columns.values()))
-        tables.append(table)
+        title = rated.title(rating_rows, report.left_out.get(benchmark, {}))
+        tables.append(_console_table(title, rated.console_columns(rating_rows), rating_rows, overflow="fold"))
+        # The first method's alone: the share of people is the same beside each.
         sentences = [row.people.told for row in rating_rows if row.people is not None and not row.criterion]
         tables.extend(sentences[:1])
     if report.ratings and not report.rows:
@@ -261,6 +231,55 @@ def console_tables(report: Report) -> list[Any]:
     return [*tables, explanation]
 
 
+def _console_table_of_verdicts(title: str, rows: Sequence[MetricRow]) -> Any:
+    """Return a Rich table of the rows that matter, with how many others there are; with ``-v`` of every row."""
+    from rich.text import Text
+
+    columns: Columns = {
+        "method": attrgetter("method"),
+        "k": shown.NAME["branches"],
+        **shown.agreed(rows),
+        "tokens": shown.SPENT["tokens"],
+    }
+    shown_rows = rows
+    if VERBOSE not in os.environ:
+        shown_rows = that_matter(rows)
+    table = _console_table(title, columns, shown_rows)
+    if len(shown_rows) < len(rows):
+        table.caption = Text(f"{len(rows) - len(shown_rows)} more rows stand in the report")
+        table.caption_justify = "left"
+    return table
+
+
+def _console_table(title: str, columns: Columns, rows: Iterable[Any], overflow: Any = "ellipsis") -> Any:
+    """Return a Rich table of records, a row each, names to the left and numbers to the right.
+
+    Args:
+        title: of the table.
+        columns: of the records.
+        rows: the records.
+        overflow: what Rich does with a number that is too wide for 80 columns.
+    """
+    # Slow to import, and needed at the end of a run alone.
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # As Text, in which Rich sees no markup, as in a benchmark called [red].
+    table = RichTable(
+        title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for header in columns:
+        if header in ("method", "criterion"):
+            # A long name goes on in the next line, or it would push the numbers off the screen.
+            table.add_column(header, overflow="fold")
+        else:
+            table.add_column(header, justify="right", overflow=overflow)
+    for row in rows:
+        table.add_row(*(Text(cell(row)) for cell in columns.values()))
+    return table
+
+
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """Return at most :data:`FEW` rows: the judges that were trained, once each, and the best of what is beside them.
 
@@ -271,6 +290,7 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     one_row_each = shown.one_each(rows)
     # Of a judge that is asked in several ways, the way that stands first: reversed, so that it is the last to be set.
     as_first_asked = {row.method.partition("+")[0]: row for row in reversed(one_row_each)}
+    # One place at least is kept for what the judges are measured against.
     trained = [as_first_asked[stage] for stage in JUDGE_STAGES if stage in as_first_asked][-FEW + 1 :]
     others = [row for row in one_row_each if row not in trained]
 
@@ -290,7 +310,9 @@ def _is_published(method: str) -> bool:
 
 def markdown(report: Report) -> str:
     """Return the report as Markdown."""
-    seed = "" if report.seed is None else f", seed {report.seed}"
+    seed = ""
+    if report.seed is not None:
+        seed = f", seed {report.seed}"
     lines = [f"# Evaluation: recipe {_cell(report.recipe)}{seed}", ""]
     for benchmark in report.benchmarks():
         lines.extend([f"## {_cell(report.title(benchmark))}", ""])

@@ -62,6 +62,7 @@ class Table:
         cells = []
         for row in rows:
             cells.append(tuple(str(cell(row)) for cell in columns.values()))
+        # By the title: a table of an extra is explained where all others are.
         explanation = " ".join(text for text in (notes().get(title, ""), note) if text)
         return cls(title, tuple(columns), cells, explanation, names)
 
@@ -81,7 +82,9 @@ def value(name: str, unit: Unit = "percent", ends: bool = True) -> Callable[[Any
     path, _, last = name.rpartition(".")
 
     def cell(row: Any) -> str:
-        owner = attrgetter(path)(row) if path else row
+        owner = row
+        if path:
+            owner = attrgetter(path)(row)
         text = formatted(getattr(owner, last), unit)
         interval = getattr(owner, f"{last}_ci", None)
         # Fewer than ten prompts give no interval.
@@ -100,12 +103,16 @@ def percent(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """Return a difference of shares in percentage points with its sign; a dash for None."""
-    return "–" if value is None else f"{100 * value:+.1f}"
+    if value is None:
+        return "–"
+    return f"{100 * value:+.1f}"
 
 
 def number(value: float | None, digits: int = 2, scale: int = 1) -> str:
     """Return ``scale`` times a number with so many decimals; a dash for None."""
-    return "–" if value is None else f"{scale * value:.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{scale * value:.{digits}f}"
 
 
 _DIGITS = {"integer": 0, "tenths": 1, "hundredths": 2, "thousandths": 3}
@@ -153,6 +160,7 @@ def _branches(row: MetricRow) -> str:
 
 def _consistency(row: MetricRow) -> str:
     """Return the consistency; a dash for a judge that is shown no order, for which it says nothing."""
+    # A judge that is asked and has no plan reads one response at a time.
     if row.asked and not row.plan:
         return "–"
     return value("consistency")(row)
@@ -180,7 +188,9 @@ def agreed(rows: Rows) -> Columns:
 
 def asked(rows: Rows) -> Columns:
     """Return the columns that say how judges were asked; none where no row says anything."""
-    return ASKED if any(row.asked or row.plan for row in rows) else {}
+    if any(row.asked or row.plan for row in rows):
+        return ASKED
+    return {}
 
 
 def one_each(rows: Rows) -> list[MetricRow]:
@@ -246,8 +256,10 @@ def by_group(rows: Rows) -> Table:
     for row in with_groups:
         # A partial function, as a lambda would read the loop's last row.
         columns[str(row.key)] = partial(_group_cell, row.groups)
-    # All methods judged the same comparisons, so that the first one names all groups.
-    groups = (with_groups[0].groups or {}) if with_groups else {}
+    groups: Mapping[str, GroupAgreement] = {}
+    if with_groups:
+        # All methods judged the same comparisons, so that the first one names all groups.
+        groups = with_groups[0].groups or {}
     return Table.of("Agreement by group", groups.items(), columns).fold()
 
 
@@ -263,14 +275,18 @@ def every_pair_by_group(rows: Rows) -> Table:
     columns: Columns = {"group": itemgetter(0), "prompts": lambda item: item[1].n}
     for row in with_groups:
         columns[str(row.key)] = partial(_group_cell, row.every_pair_groups)
-    groups = (with_groups[0].every_pair_groups or {}) if with_groups else {}
+    groups: Mapping[str, GroupAgreement] = {}
+    if with_groups:
+        groups = with_groups[0].every_pair_groups or {}
     return Table.of("Every pair by group", groups.items(), columns).fold()
 
 
 def by_domain(rows: Rows) -> Table:
     """Return the table of agreement by domain, a coarse group, with every number of branches (paper, table 2)."""
     with_domains = [row for row in rows if row.domains]
-    domains = (with_domains[0].domains or {}) if with_domains else {}
+    domains: Mapping[str, GroupAgreement] = {}
+    if with_domains:
+        domains = with_domains[0].domains or {}
     columns = dict(NAME)
     for domain, group in domains.items():
         columns[f"{domain} ({group.n})"] = partial(_domain_cell, domain)
@@ -286,8 +302,9 @@ def _domain_cell(domain: str, row: MetricRow) -> str:
 
 def _agreement(groups: Mapping[str, GroupAgreement] | None, name: str) -> str:
     """Return the agreement on one group; a dash where a method has no comparison of it."""
-    group = (groups or {}).get(name)
-    return percent(group.agreement if group else None)
+    if not groups or name not in groups:
+        return percent(None)
+    return percent(groups[name].agreement)
 
 
 def differences(paired: Sequence[PairedComparison]) -> Table:

@@ -38,6 +38,7 @@ def check_evaluate(settings: EvaluateSettings) -> None:
     # evaluate.branches is about judges with branches alone.
     if any(method.goes_by_criteria for method in methods):
         check_branches(config.branches, settings.criteria or 0)
+    # Before the methods: a section may name what a method needs.
     for _, check, section in calls("check", settings):
         check(section, config)
 

@@ -1,7 +1,7 @@
 """An evaluation under way, which keeps what methods make of benchmarks in shards, and reads it from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -115,7 +115,12 @@ class Evaluation:
         The rows are kept in shards ``KIND-BENCHMARK-NAME``. The model is freed before the first benchmark is yielded.
         """
         # All benchmarks first and results then: what measures them must not have the model in memory beside it.
-        lasting = nullcontext(rows.load) if isinstance(rows.load, Loaded) else loaded_once(rows.load)
+        lasting: AbstractContextManager[Load]
+        if isinstance(rows.load, Loaded):
+            # Whoever loaded it frees it.
+            lasting = nullcontext(rows.load)
+        else:
+            lasting = loaded_once(rows.load)
         with lasting as model:
             for benchmark in self.benchmarks:
                 items = benchmark.comparisons

@@ -8,7 +8,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Process, Result
+from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Process, Result, Shown
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import KindResults, kind_of
 from judgetrain.judges.method import Method
@@ -54,17 +54,13 @@ def ask_judge(
     def ask_kind(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
         return ask.process(judge, comparisons, seed, most)
 
-    def with_criteria(benchmark: Benchmark) -> list[Comparison]:
-        place = f"{method.text}: {benchmark.name}"
-        return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
-
     rows_of_method = MethodRows(
         kind=ask.rows,
         name=method.name,
         load=lambda: models.judge(by, most),
         process=process or ask_kind,
         depends=depends,
-        shown=with_criteria if kind.criteria else None,
+        shown=shown_by(method, evaluation),
         progress=ask.progress.format(branches=most),
         gpus=models.gpus(by),
     )
@@ -75,6 +71,7 @@ def ask_judge(
             evaluation.out.log(line, keep=outcome.lasting)
         # Other kinds leave nothing to look at but their replies.
         if outcome.trees:
+            # With the most branches, of which the others are a part.
             predictions = outcome.predictions[max(outcome.predictions)]
             write_disagreements(method.name, benchmark, outcome.trees, predictions, evaluation.out)
         yield benchmark, list(_timed(outcome, seconds / len(rows) / ask.orders))
@@ -90,8 +87,10 @@ def _timed(outcome: KindResults, seconds: float) -> Iterator[Result]:
         tokens[branches] = sum(prediction.cost.generated_tokens for prediction in predictions)
     full = tokens[max(tokens)]
     for branches, predictions in outcome.predictions.items():
+        share = 1.0
         # A judge that generates nothing takes the same time whatever the number.
-        share = tokens[branches] / full if full else 1.0
+        if full:
+            share = tokens[branches] / full
         yield predictions, round(seconds * share, 6)
 
 
@@ -103,6 +102,19 @@ def ask_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
         # Counted here, as there are no shards that would count.
         evaluation.out.count(in_=len(predictions), out=len(predictions))
         yield benchmark, [(predictions, 0.0)]
+
+
+def shown_by(method: Method, evaluation: Evaluation) -> Shown | None:
+    """Return what gives a benchmark's comparisons the criteria that a method goes by; None for judges without any."""
+    by = method.asked_as
+    if not kind_of(by).criteria:
+        return None
+
+    def with_criteria(benchmark: Benchmark) -> list[Comparison]:
+        place = f"{method.text}: {benchmark.name}"
+        return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
+
+    return with_criteria
 
 
 def by_criteria(
@@ -175,6 +187,7 @@ def write_disagreements(
         label = first.comparison.label
         if label is not None and prediction.verdict != label:
             wrong.append((_wrongness(prediction, label), prediction, first, second))
+    # By the number alone: predictions and trees have no order.
     wrong.sort(key=lambda entry: -entry[0])
 
     views = []
@@ -202,7 +215,9 @@ def _wrongness(prediction: Prediction, label: str) -> float:
 def _facts(prediction: Prediction) -> dict[str, str]:
     """Return the lines at the top of a disagreement's page, by name."""
     words = {"A": "A", "B": "B", "tie": "tie", None: "none could be read"}
-    margin = "–" if prediction.margin is None else f"{prediction.margin:+.2f}"
+    margin = "–"
+    if prediction.margin is not None:
+        margin = f"{prediction.margin:+.2f}"
     return {
         "verdict, A shown first": words[prediction.verdict_ab],
         "verdict, B shown first": words[prediction.verdict_ba],

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
-from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.runners.base import Evaluation, MethodRows
-from judgetrain.evaluate.runners.judges import by_criteria
+from judgetrain.evaluate.runners.judges import shown_by
 from judgetrain.judges.base import Cost, Score, as_data
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
@@ -65,21 +64,19 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
     if options.thresholds is not None:
         depends["thresholds"] = options.thresholds
 
-    def with_criteria(benchmark: Benchmark) -> list[Comparison]:
-        place = f"{method.text}: {benchmark.name}"
-        return by_criteria(benchmark.comparisons, by.criteria, place, evaluation.settings.rubric)
-
     rows_of_method = MethodRows(
         kind=ROWS,
         name=method.name,
         load=lambda: models.judge(by, most),
         process=scored,
         depends=depends,
-        shown=with_criteria if kind.criteria else None,
+        shown=shown_by(method, evaluation),
         gpus=models.gpus(by),
         unit="responses",
     )
-    branches = most if kind.criteria else 0
+    branches = 0
+    if kind.criteria:
+        branches = most
     for benchmark, rows, seconds in evaluation.kept(rows_of_method):
         scores = [Score.from_row(row) for row in rows]
         per_score = round(seconds / len(rows), 6)
@@ -88,6 +85,7 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
 
 def scored(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
     """Return a judge's scores of each comparison's response A, which stands alone, as a finished shard."""
+    # Each in a group of its own: the criteria of one response must not be those written for another.
     groups = [Candidates(item.id, item.dialogue, (item.response_a,), item.rubric) for item in comparisons]
     scores = [score for (score,) in judge.score_all(groups, seed)]
     failures: Counter[str] = Counter()
