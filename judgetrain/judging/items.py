@@ -111,14 +111,18 @@ class _Answers:
         file = Path(path.name.removesuffix(".gz")).stem
 
         def take(row: Any, number: int) -> None:
+            # Files are made by many programs: what is wrong in one row is told, and the others are judged.
             if not isinstance(row, Mapping):
                 raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
             self.columns.update(map(str, row))
+            missing = "missing_field"
             # A column that the first row lacks is missing in the file, which stops the reading.
-            missing = "missing_column" if number == 1 else "missing_field"
+            if number == 1:
+                missing = "missing_column"
             answer = self._answer(row, file, missing)
             self.systems[answer.system] = None
             answers = self.by_prompt.setdefault(answer.prompt, {})
+            # A file that was written twice, or two runs in one file: nobody can say which answer is meant.
             if answer.system in answers:
                 raise RowError("repeated", f"{answer.system} answers this prompt twice")
             answers[answer.system] = answer
@@ -126,6 +130,22 @@ class _Answers:
         rejects = Rejects(strict=False, keep=lambda row: self.unread.append(unread("systems", row)))
         # The rows are drawn for what ``take`` does with them.
         list(read(SourceConfig(name="systems", path=str(path)), SYSTEMS, take, rejects))
+
+    def tell_columns(self, say: Callable[[str], object]) -> None:
+        """Say which columns are not used, and what was left out of the answers."""
+        unused = [f"{name} ({count})" for name, count in sorted(self.columns.items()) if name not in self.used]
+        if unused:
+            say(f"systems: columns that are not used (rows): {', '.join(unused)}")
+        if self.thoughts:
+            say(thoughts_told("systems", self.thoughts))
+
+    def tell_gaps(self, say: Callable[[str], object]) -> None:
+        """Say which systems answer some of the prompts alone."""
+        total = len(self.by_prompt)
+        for name in self.systems:
+            answered = sum(name in by_system for by_system in self.by_prompt.values())
+            if answered < total:
+                say(f"systems: {name} has no row for {total - answered} of {total} prompts, which it is not judged on")
 
     def _first(self, row: Mapping[str, Any], columns: Sequence[str]) -> Any:
         """Return the value of the first of some columns that a row has, and note the column as used."""
@@ -152,6 +172,7 @@ class _Answers:
         if written_id is not None:
             prompt = id_text(written_id)
         group = name_text(self._first(row, GROUPS)) or None
+        # Arena-Hard's rows hold a conversation, alpaca_eval's a column of each.
         if isinstance(row.get("messages"), list):
             messages, text = _conversation(row["messages"])
         else:
@@ -238,32 +259,16 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     answers = _Answers()
     for file in files:
         answers.read(file)
-    unused = [f"{name} ({count})" for name, count in sorted(answers.columns.items()) if name not in answers.used]
-    if unused:
-        say(f"systems: columns that are not used (rows): {', '.join(unused)}")
-    if answers.thoughts:
-        say(thoughts_told("systems", answers.thoughts))
-
-    names = list(answers.systems)
-    if len(names) < 2:
-        listed = ", ".join(names) or "none"
+    answers.tell_columns(say)
+    if len(answers.systems) < 2:
+        listed = ", ".join(answers.systems) or "none"
         reason = ""
         if answers.unread:
             # The first row that could not be read often says why there are so few.
             reason = f"; {answers.unread[0].failure}"
         raise ConfigError(f"{SYSTEMS}: two or more are needed, found {listed} in {len(files)} files{reason}")
-    if baseline is None:
-        couples = list(combinations(names, 2))
-    elif baseline in names:
-        couples = [(baseline, name) for name in names if name != baseline]
-    else:
-        raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
-
-    for name in names:
-        answered = sum(name in by_system for by_system in answers.by_prompt.values())
-        total = len(answers.by_prompt)
-        if answered < total:
-            say(f"systems: {name} has no row for {total - answered} of {total} prompts, which it is not judged on")
+    couples = _couples_of(list(answers.systems), baseline)
+    answers.tell_gaps(say)
 
     items = list(answers.unread)
     for number, (prompt, by_system) in enumerate(answers.by_prompt.items(), 1):
@@ -277,6 +282,15 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
         for system_a, system_b in couples:
             items.append(_pair(dialogue, by_system, system_a, system_b))
     return items
+
+
+def _couples_of(names: Sequence[str], baseline: str | None) -> list[tuple[str, str]]:
+    """Return which systems are compared with each other (ConfigError: the baseline is none of them)."""
+    if baseline is None:
+        return list(combinations(names, 2))
+    if baseline not in names:
+        raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
+    return [(baseline, name) for name in names if name != baseline]
 
 
 def _pair(dialogue: Dialogue, answers: Mapping[str, SystemAnswer], system_a: str, system_b: str) -> JudgedRow:
@@ -304,6 +318,7 @@ def _pair_failure(dialogue: Dialogue, system: str, answer: SystemAnswer | None) 
     """Return why a system's answer is none to this prompt; None where it is one."""
     if answer is None:
         return f"no_answer: {system} has no answer to this prompt"
+    # System prompts may differ: they belong to how a system was asked.
     if _turns_of(answer.messages, "user") != _turns_of(dialogue.messages, "user"):
         return f"other_prompt: {system} was asked something else under this id"
     if _turns_of(answer.messages, "assistant") != _turns_of(dialogue.messages, "assistant"):
@@ -370,6 +385,7 @@ def read_items(
         items = pairs_of(config.systems, config.baseline, say)
     elif config.source.type == "world":
         assert world_config is not None
+        # Of held-out queries, which no judge was trained on.
         comparisons = world.eval_comparisons(world.of_source(world_config, config.source), seed)
         items = [JudgedRow(comparison) for comparison in comparisons[: config.source.limit]]
     else:
@@ -379,6 +395,7 @@ def read_items(
 
 def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[JudgedRow]:
     """Return the rows of a file or a data set (DataError: none of them holds a comparison)."""
+    # A name of the file alone, so that the ids of rows are the same wherever it lies.
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
     items: list[JudgedRow] = []
 
@@ -418,7 +435,12 @@ def _of_adapted_responses(reader: CaseReader, source: SourceConfig, rejects: Rej
 
 def _with_scales(items: Sequence[JudgedRow], scales: Mapping[str, Scale]) -> list[JudgedRow]:
     """Return items with the scales of their labels, which are known when all rows were read."""
-    return [replace(item, scales=scales) if item.votes else item for item in items]
+    with_scales = []
+    for item in items:
+        if item.votes:
+            item = replace(item, scales=scales)
+        with_scales.append(item)
+    return with_scales
 
 
 def _of_plain_rows(reader: RowReader, source: SourceConfig, rejects: Rejects) -> Iterator[JudgedRow]:
@@ -435,6 +457,7 @@ def _of_plain_rows(reader: RowReader, source: SourceConfig, rejects: Rejects) ->
                 return JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group, votes=votes)
             if number == 1:
                 reader.check_columns(row)
+            # A label is welcome and not needed: one that has no meaning does not cost the row its verdict.
             comparison = reader.comparison(row, number, labelled=False)
             return JudgedRow(replace(comparison, label=reader.label(row)))
         except RowError as error:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from judgetrain.judges.base import Prediction, Reason, Score, criterion_key, lis
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judging.votes import THEIR_OWN, Labels
 from judgetrain.rubrics import is_above
-from judgetrain.schema import Candidates, Comparison, Dialogue
+from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -44,9 +44,14 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
             ``no_content``), that is the reason.
     """
     if prediction is None:
+        # Rows have the same columns, judged or not, for tools that read them as a table.
         prediction = Prediction(comparison_id=comparison.id, method=judge)
     elif failure is None:
         failure = _unanswered(prediction)
+    # To whoever counts verdicts null is none; ``failure`` says why.
+    verdict = None
+    if not failure:
+        verdict = prediction.verdict
     return {
         "id": comparison.id,
         **_dialogue_row(comparison.dialogue),
@@ -54,7 +59,7 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "response_b": comparison.response_b,
         "model_a": comparison.model_a,
         "model_b": comparison.model_b,
-        "verdict": None if failure else prediction.verdict,
+        "verdict": verdict,
         "verdict_ab": prediction.verdict_ab,
         "verdict_ba": prediction.verdict_ba,
         "decision": prediction.decision,
@@ -99,7 +104,9 @@ def score_rows(
     # Responses without a score have no rank, and count in no other's.
     values = [score.value for score in scores if score.value is not None]
     for place, response in enumerate(group.responses):
-        score = scores[place] if scores else Score(value=None)
+        score = Score(value=None)
+        if scores:
+            score = scores[place]
         rank = None
         if score.value is not None:
             rank = 1 + sum(is_above(value, score.value) for value in values)
@@ -165,7 +172,9 @@ def dropped(row: Mapping[str, Any]) -> str | None:
         is_unreadable = row["score"] is None
     else:
         is_unreadable = row["verdict"] == "unreadable"
-    return "unreadable" if is_unreadable else None
+    if is_unreadable:
+        return "unreadable"
+    return None
 
 
 def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any], T]) -> Iterator[T]:
@@ -241,57 +250,31 @@ def summary_of(
         cost: of all rows.
         labels: those that count in place of the rows' own, where several rows label one pair of responses.
     """
-    # All verdicts are named, also those that no row has.
-    verdicts = Counter[str](dict.fromkeys((*READABLE, "unreadable"), 0))
-    failures: Counter[str] = Counter()
-    unreadable: Counter[str] = Counter()
-    total = 0
-    agreed: list[bool] = []
-    prompts: list[PromptKey] = []
-    in_both_orders = 0
-    consistent = 0
-    partly_read = 0
-    deciding = Deciding()
+    counts = _VerdictCounts()
     for row in rows:
-        total += 1
-        unreadable.update(row["failures"])
-        label = labels.by_id.get(row.get("id", ""), row["label"])
-        if label is not None:
-            agreed.append(label == row["verdict"])
-            deciding.add(row, label == row["verdict"])
-            # A row that does not tell its prompt counts as one of its own.
-            prompts.append(prompt_key(row) or ("row", str(total)))
-        else:
-            deciding.add(row, None)
-        if row["failure"]:
-            failures[reason_of(row["failure"])] += 1
-            continue
-        verdicts[row["verdict"]] += 1
-        partly_read += row["verdict"] == "unreadable" and bool(row.get("share_read"))
-        # Without a plan no order was shown.
-        if row["verdict"] in READABLE and row["plan"] is not None:
-            in_both_orders += 1
-            consistent += row["verdict_ab"] == row["verdict_ba"]
-    consistency = None
-    if in_both_orders:
-        consistency = consistent / in_both_orders
+        counts.add(row, labels.by_id.get(row.get("id", ""), row["label"]))
     return {
         "judge": judge,
-        "consistency": consistency,
-        "rows": total,
-        "labelled": len(agreed),
-        "agreed": sum(agreed),
+        "consistency": counts.consistency,
+        "rows": counts.total,
+        "labelled": len(counts.agreed),
+        "agreed": sum(counts.agreed),
         "labelled_differently": labels.differing,
-        **_agreement(agreed, prompts),
+        **_agreement(counts.agreed, counts.prompts),
         "calls": cost.calls,
-        "verdicts": verdicts,
+        "verdicts": counts.verdicts,
         "tokens": cost.tokens,
         "spent": cost.spent,
-        "failures": dict(failures.most_common()),
-        "partly_read": partly_read,
-        "unreadable": dict(unreadable.most_common()),
-        "decisions": deciding.summary,
+        "failures": dict(counts.failures.most_common()),
+        "partly_read": counts.partly_read,
+        "unreadable": dict(counts.unreadable.most_common()),
+        "decisions": counts.deciding.summary,
     }
+
+
+def _no_verdicts() -> Counter[str]:
+    """Return counts that name all verdicts, also those that no row will have."""
+    return Counter(dict.fromkeys((*READABLE, "unreadable"), 0))
 
 
 @dataclass
@@ -330,6 +313,65 @@ class Deciding:
         return asdict(self)
 
 
+@dataclass
+class _VerdictCounts:
+    """Counts rows of comparisons, for :func:`summary_of`.
+
+    Args:
+        total: all rows.
+        verdicts: rows by verdict.
+        failures: rows that were not judged, by reason.
+        unreadable: judgments that could not be read, by reason.
+        agreed: of each row with a label, whether it is the verdict.
+        prompts: of these rows.
+        in_both_orders: rows whose verdict comes from both orders.
+        consistent: those of them of which both orders say the same.
+        partly_read: comparisons without a verdict of which some criteria were read.
+        deciding: what was decided.
+    """
+
+    total: int = 0
+    verdicts: Counter[str] = field(default_factory=_no_verdicts)
+    failures: Counter[str] = field(default_factory=Counter)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    agreed: list[bool] = field(default_factory=list)
+    prompts: list[PromptKey] = field(default_factory=list)
+    in_both_orders: int = 0
+    consistent: int = 0
+    partly_read: int = 0
+    deciding: Deciding = field(default_factory=Deciding)
+
+    def add(self, row: Mapping[str, Any], label: Verdict | None) -> None:
+        """Count a row, whose label is the one that counts; None: it counts as one without."""
+        self.total += 1
+        self.unreadable.update(row["failures"])
+        if label is not None:
+            # A row that was not judged agrees with no label: leaving it out would flatter a judge that fails often.
+            right = label == row["verdict"]
+            self.agreed.append(right)
+            self.deciding.add(row, right)
+            # A row that does not tell its prompt counts as one of its own.
+            self.prompts.append(prompt_key(row) or ("row", str(self.total)))
+        else:
+            self.deciding.add(row, None)
+        if row["failure"]:
+            self.failures[reason_of(row["failure"])] += 1
+            return
+        self.verdicts[row["verdict"]] += 1
+        self.partly_read += row["verdict"] == "unreadable" and bool(row.get("share_read"))
+        # Without a plan no order was shown.
+        if row["verdict"] in READABLE and row["plan"] is not None:
+            self.in_both_orders += 1
+            self.consistent += row["verdict_ab"] == row["verdict_ba"]
+
+    @property
+    def consistency(self) -> float | None:
+        """Return the share of verdicts from both orders of which both say the same; None where there is none."""
+        if not self.in_both_orders:
+            return None
+        return self.consistent / self.in_both_orders
+
+
 def decisions_told(decisions: Mapping[str, int] | None) -> Iterator[str]:
     """Yield the line on what was decided, made of :attr:`Deciding.summary`; none for None."""
     if decisions is None:
@@ -348,6 +390,7 @@ def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str
     by_prompt = conversation_starts(prompts)
     interval = None
     if agreed:
+        # With the same draws each time, so that a summary that is written again says the same.
         interval = bootstrap_interval(agreed, RESAMPLES, 0, by_prompt)
     return {"agreement_ci": interval, "labelled_prompts": len(set(by_prompt))}
 
@@ -377,6 +420,8 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         hint = unread_hint(summary["unreadable"])
+        # One hint at most, of the likeliest cause first: the format, then criteria that were missed, then an untrained
+        # model.
         if hint is None and summary["partly_read"]:
             hint = (
                 f"{summary['partly_read']} comparisons have no verdict since some of the given criteria were not read; "
@@ -428,22 +473,27 @@ def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Map
     for row in rows:
         total += 1
         for name, scale in scales.items():
-            label, score = row["label"], row["score"]
+            label = row["label"]
+            score = row["score"]
             if name != OVERALL:
+                # Annotators need not have labelled every response by every criterion.
                 of_criterion = row["labels"].get(name) or {}
-                label, score = of_criterion.get("label"), of_criterion.get("score")
+                label = of_criterion.get("label")
+                score = of_criterion.get("score")
                 if score is not None:
                     criteria_judged_by.add(name)
             if label is None:
                 continue
             level = scale.level(label)
             levels[name][level] += 1
+            # Levels are compared: judges' scores are finer than people's labels.
             agreed[name].append(score is not None and scale.level(score) == level)
             prompts[name].append(prompt_key(row) or ("row", str(total)))
     agreement = {}
     for name, scale in scales.items():
         if not agreed[name]:
             continue
+        # What a judge that never looks would reach, to compare the agreement with.
         level, count = levels[name].most_common(1)[0]
         agreement[name] = {
             "labelled": len(agreed[name]),
@@ -465,8 +515,9 @@ def agreement_told(summary: Mapping[str, Any]) -> Iterator[str]:
                 "give one with criteria=FILE"
             )
             continue
-        subject = f"{name}: " if name != OVERALL else ""
-        line = f"{subject}{_agreement_line(figures)}"
+        line = _agreement_line(figures)
+        if name != OVERALL:
+            line = f"{name}: {line}"
         yield f"{line}; always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
 
 

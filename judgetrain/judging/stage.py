@@ -65,6 +65,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         check_rows(items, settings)
         try:
             with judge_of(models, settings) as judge:
+                # Also where some rows could not be read, which have no group.
                 scored = any(item.group for item in items)
                 labelled = any(item.votes for item in items)
                 process = shard_of(method, judge, settings, scored, labelled)
@@ -76,6 +77,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             # What was judged, and paid for, is there to read although the run failed.
             _keep_finished(out, len(items))
             raise
+    # All items with labels have the same scales, those of their source.
     scales = next((item.scales for item in items if item.scales), {})
     _write(method.name, budget, labels, scales, out)
 
@@ -182,6 +184,7 @@ def _scored(
     items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int, labelled: bool
 ) -> tuple[list[Row], list[Cost]]:
     """Return the rows of single responses, and what each of those that were judged cost."""
+    # All in one call, so that the engine can batch them.
     groups = [item.group for item in items if item.failure is None and item.group is not None]
     scores_by_group: Iterator[list[Score]] = iter(())
     if groups:
@@ -194,7 +197,9 @@ def _scored(
             scores = next(scores_by_group)
         # A row that could not be read has one empty response, for its reason to stand in a row.
         group = item.group or Candidates(item.comparison.id, item.comparison.dialogue, ("",))
-        labels = item.labels if labelled else None
+        labels = None
+        if labelled:
+            labels = item.labels
         rows.extend(score_rows(group, scores, name, item.failure, labels))
         costs.extend(score.cost for score in scores)
     return rows, costs
@@ -211,6 +216,7 @@ def check_rows(items: Sequence[JudgedRow], settings: JudgeSettings) -> None:
             f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two: "
             "set judge.reads=one, with a branching judge, to score each by itself"
         )
+    # Before anything is judged: criteria that the judge does not read would look as if it had gone by them.
     with_criteria = sum((item.group or item.comparison).rubric is not None for item in items)
     if with_criteria and not settings.method.goes_by_criteria:
         raise ConfigError(
@@ -226,7 +232,9 @@ def _keep_finished(out: StageRun, total: int) -> None:
         # A shard without its marker may be cut off.
         if out.path(f".{path.stem}.json").exists():
             rows.extend(read_rows(out.directory, path.stem))
-    name = SCORES if any("score" in row for row in rows) else VERDICTS
+    name = VERDICTS
+    if any("score" in row for row in rows):
+        name = SCORES
     file = out.write_rows(name, rows)
     out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
@@ -260,7 +268,9 @@ def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[st
     write_text_atomic(page, render(PAGE, title=f"Verdicts of {judge}", rows=list(islice(rows(), SHOWN))))
     # Of all shards, also those that an earlier run finished.
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
-    spent = budget.spent if budget else {}
+    spent: Mapping[str, int] = {}
+    if budget is not None:
+        spent = budget.spent
     cost = JudgingCost(calls=calls, tokens=out.totals()["tokens"], spent=spent)
     summary = summary_of(rows(), judge, cost, labels)
     out.write_json("summary", summary)

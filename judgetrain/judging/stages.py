@@ -30,7 +30,10 @@ class JudgeSettings(ModelSettings):
     @property
     def methods(self) -> Sequence[Method]:
         """Return the one method and its members; none where ``verdicts.judge`` is empty, which the check refuses."""
-        return self.with_members((self.method,) if self.verdicts.judge else ())
+        named: tuple[Method, ...] = ()
+        if self.verdicts.judge:
+            named = (self.method,)
+        return self.with_members(named)
 
     @property
     def writes_reasons(self) -> bool | None:
@@ -116,7 +119,9 @@ class VerdictsSettings(StageSettings):
     @property
     def judges(self) -> Sequence[str]:
         """Return the stages that the verdicts come from: stage judge, or none where files are named."""
-        return () if self.files else ("judge",)
+        if self.files:
+            return ()
+        return ("judge",)
 
     def items(self) -> Sequence[JudgedRow]:
         """Return the rows that stage judge is to judge, as :func:`items_here` does."""
