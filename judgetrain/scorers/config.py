@@ -48,6 +48,7 @@ def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
         return scorer.model
     # A check before the run has refused the settings if neither names a model.
     assert base is not None
+    # How many GPUs it runs on is said of scorers, not of the training that ``base`` belongs to.
     return replace(base, gpus=scorer.model.gpus)
 
 
@@ -69,6 +70,8 @@ def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
         scorer: the settings of scorers.
         base: ``train.base``, which is read if ``scorer`` names no model.
     """
-    key_of_model = "scorer.model" if scorer.model.path else "train.base"
+    key_of_model = "train.base"
+    if scorer.model.path:
+        key_of_model = "scorer.model"
     scored_model(scorer, base).check(key_of_model)
     revision_prompt(scorer.prompts, scorer.revision_prompt)

@@ -164,6 +164,7 @@ def encode_samples(
     prompts: dict[str, _Prompt | Unscored] = {}
     encoded: list[Tokens | Unscored] = []
     for sample in samples:
+        # Mappings cannot be keys themselves.
         key = repr(sample.prompt)
         if key not in prompts:
             prompts[key] = _rendered(sample.prompt, tokenizer)
@@ -258,6 +259,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
         system_prompts=tuple(pool),
         self_generation=_template(raw.get("self_generation"), f"{path}: self_generation"),
         revision={str(name): _template(text, f"{path}: revision.{name}") for name, text in revision.items()},
+        # Younger than the other parts: sets of users that lack it keep working.
         again=str(raw.get("again") or "Please answer the same question once more."),
     )
 
@@ -277,7 +279,10 @@ def revision_prompt(name_or_path: str, name: str) -> str:
 def prompt_file(name_or_path: str) -> Path:
     """Return the file of a prompt set: the packaged one of this name, else the path itself."""
     packaged = PACKAGED / f"{name_or_path}.yaml"
-    return packaged if packaged.exists() else Path(name_or_path).expanduser()
+    # A name before a path, so that a file of the same name in the working directory changes nothing.
+    if packaged.exists():
+        return packaged
+    return Path(name_or_path).expanduser()
 
 
 def _template(text: Any, where: str) -> str:
@@ -292,6 +297,7 @@ def fill(template: str, prompt: Messages, response: str) -> Messages:
 
     The prompt stands in it as text: the query of a single turn, else every turn as ``Role: text``.
     """
+    # Without the names of roles where they would tell nothing: the papers' prompts are single questions.
     if len(prompt) > 1:
         prompt_text = "\n".join(f"{message['role'].capitalize()}: {message['content']}" for message in prompt)
     else:

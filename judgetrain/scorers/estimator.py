@@ -37,12 +37,21 @@ class Scores:
     @property
     def oriented(self) -> list[float | None]:
         """The scores [n], turned so that higher is better; None where there is none."""
-        return [None if isinstance(value, Unscored) else self.better * value for value in self.values]
+        oriented: list[float | None] = []
+        for value in self.values:
+            if isinstance(value, Unscored):
+                # Kept in its place, so that scores of several methods stay side by side.
+                oriented.append(None)
+            else:
+                oriented.append(self.better * value)
+        return oriented
 
     def plain(self, place: int) -> float | str:
         """Return the score at a place as rows hold it: the number, or the reason why there is none."""
         value = self.values[place]
-        return value.reason if isinstance(value, Unscored) else value
+        if isinstance(value, Unscored):
+            return value.reason
+        return value
 
     @property
     def unscored(self) -> Counter[str]:
@@ -52,7 +61,10 @@ class Scores:
 
 def value_of(written: float | str) -> Value:
     """Return a score from a row that :meth:`Scores.plain` wrote."""
-    return Unscored(written) if isinstance(written, str) else float(written)
+    if isinstance(written, str):
+        return Unscored(written)
+    # JSON may have written a whole number without its point.
+    return float(written)
 
 
 @dataclass(frozen=True)

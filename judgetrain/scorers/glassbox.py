@@ -110,6 +110,7 @@ def read(results: Sequence[Result], name: str) -> Scores:
             values.append(result)
             continue
         value = feature.read(result)
+        # Token statistics were checked when they were read; attention entropies were not.
         if math.isfinite(value):
             values.append(value)
         else:
@@ -138,7 +139,9 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
     sums = np.zeros(len(complete))
     for column in columns:
         values = np.array([column[place] for place in complete], dtype=np.float64)
-        spread = values.std() if len(values) else 0.0
+        spread = 0.0
+        if complete:
+            spread = values.std()
         if spread > 0:
             sums += (values - values.mean()) / spread
 
@@ -215,6 +218,7 @@ class PromptEnsemble(Ensemble):
         """Return SentProb of one sample under each drawn prompt; one prompt without a score leaves none at all."""
         sentprobs: dict[str, float] = {}
         for system, result in results.items():
+            # A mean over fewer prompts than the other samples' would be compared with theirs.
             if isinstance(result, Unscored):
                 return result
             sentprobs[system] = FEATURES["sentprob"].read(result)
@@ -272,6 +276,7 @@ class SelfGeneration(Estimator):
         """Return the ratings, 1 to 10; ``unreadable_rating`` where the model wrote none."""
         template = load_scorer_prompts(batch.settings.prompts).self_generation
         sampling = Sampling(temperature=0.0, max_new_tokens=batch.settings.max_new_tokens)
+        # A rating of nothing would cost a call and mean nothing.
         places = [place for place, sample in enumerate(batch.samples) if sample.response.strip()]
         requests = []
         for place in places:
@@ -302,4 +307,7 @@ def rating(text: str, response: str = "") -> Value:
     if not ratings:
         return Unscored("unreadable_rating")
     value = float(ratings[-1])
-    return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")
+    # Outside the scale that it was asked for: whoever writes 0 or 100 did not follow the prompt.
+    if not 1.0 <= value <= 10.0:
+        return Unscored("unreadable_rating")
+    return value

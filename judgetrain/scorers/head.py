@@ -44,8 +44,10 @@ class Head:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
+        base: Any = model
         # PEFT's adapters are layers of the base model, which has the decoder.
-        base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if hasattr(model, "get_base_model"):
+            base = model.get_base_model()
         self._model: Any = base
         self.decoder: Any = base.get_decoder()
         # Kept now: training wraps the model's forward later, to compute in half precision.
@@ -170,7 +172,9 @@ class Head:
         if type(layer) is not torch.nn.Linear or layer.weight.device != self.device or not layer.weight.numel():
             return None
         states = self.hidden(self._probe(), torch.ones_like(self._probe()))[0]
-        tolerance = 1e-5 if layer.weight.dtype == torch.float32 else 1e-2
+        tolerance = 1e-2
+        if layer.weight.dtype == torch.float32:
+            tolerance = 1e-5
         for scale in SCALES:
             logits = self.logits(states * scale).float()
             product = torch.nn.functional.linear(states * scale, layer.weight, layer.bias).float()
@@ -195,7 +199,9 @@ class Head:
             return False
         whole = self.hidden(ids, torch.ones_like(ids))[:, PROBE:].float()
         # Attention over a cache adds in another order, which shows in half precision.
-        tolerance = 1e-4 if self._model.dtype == torch.float32 else 3e-2
+        tolerance = 3e-2
+        if self._model.dtype == torch.float32:
+            tolerance = 1e-4
         if apart.shape[1:] != whole.shape[1:]:
             return False
         return bool((apart - whole).abs().max() <= tolerance * whole.abs().max())

@@ -153,8 +153,12 @@ def _of_group(batch: Batch, members: Sequence[str]) -> dict[str, Scores]:
     bases = [member.partition("+")[0] for member in members]
     samples = batch.samples
     if "illustration" in variants:
-        # A sample without a reference is scored as it is, and its score left out below: places stay the same.
-        illustrated = [with_illustration(sample) if sample.reference else sample for sample in samples]
+        illustrated = []
+        for sample in samples:
+            # A sample without a reference is scored as it is, and its score left out below: places stay the same.
+            if sample.reference:
+                sample = with_illustration(sample)
+            illustrated.append(sample)
         batch = replace(batch, samples=illustrated)
     scores = BY_NAME[bases[0]].compute(batch, bases)
     if "illustration" in variants:
@@ -188,6 +192,7 @@ def assemble(scores: Mapping[str, Scores], name: str) -> Scores:
     values: list[Value] = []
     for place, total in enumerate(sums):
         reasons = [column.values[place] for column in columns if isinstance(column.values[place], Unscored)]
+        # One reason is enough for a row, that of the first part.
         if reasons:
             values.append(reasons[0])
         else:
@@ -198,9 +203,11 @@ def assemble(scores: Mapping[str, Scores], name: str) -> Scores:
 
 def better(name: str) -> int:
     """Return 1 if more of a score is better, -1 if less is."""
+    # Combined scores were turned when they were added (:func:`assemble`).
     if parts(name) != [name]:
         return 1
     base, *variants = name.split("+")
+    # What a calibrated score counts is uncertainty (:func:`_calibrated`), whatever the score was before.
     if "calibration" in variants:
         return -1
     return BY_NAME[base].names[base]
@@ -208,6 +215,7 @@ def better(name: str) -> int:
 
 def _calibrated(scores: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
     """Return every score minus the model's uncertainty about the reference; less of it is better."""
+    # In one call over all samples: an empty text has no score, and its place is kept.
     references = scorer.statistics([Sample(sample.prompt, sample.reference or "") for sample in samples])
     calibrated = {}
     for name, of_samples in scores.items():
@@ -218,6 +226,7 @@ def _calibrated(scores: Mapping[str, Scores], scorer: TokenScorer, samples: Sequ
             elif not isinstance(reference, Unscored):
                 # Uncertainty is better when lower, so the score is turned first.
                 values.append(-of_samples.better * value - reference_sentprob(reference))
+            # Told apart from a reference that is not there, which is no fault of the model.
             elif sample.reference:
                 values.append(Unscored(f"reference_{reference.reason}"))
             else:

@@ -50,7 +50,9 @@ def confidence_sweep(d: Values) -> dict[float, float | None]:
 def average(d: Values) -> float | None:
     """Return the mean of a set (section 3.2), over the items that have a value; None if none has."""
     values = [value for value in d if value is not None]
-    return float(np.mean(values)) if values else None
+    if not values:
+        return None
+    return float(np.mean(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +121,10 @@ def discrepancies(
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
     before = scorer.statistics(samples)
     scored = [sample for sample, result in zip(samples, before, strict=True) if isinstance(result, TokenStatistics)]
+    # Empty responses and such are not revised: there is nothing that a revision could be compared with.
     completions = revise(scorer, scored, template, settings, seed)
     texts = [completion.text.strip() for completion in completions]
+    # Under the original prompt, not the one that asked for a revision: equation 2 compares two answers to one question.
     revised = [Sample(sample.prompt, text) for sample, text in zip(scored, texts, strict=True)]
     revisions = zip(completions, texts, scorer.statistics(revised), strict=True)
 
@@ -143,6 +147,7 @@ def discrepancies(
                     cut=completion.finish_reason == "length",
                 )
             )
+        # The response has a score: what failed is the revision, and the reason says so.
         elif after.reason == "empty_response":
             results.append(Unscored("no_revision"))
         else:

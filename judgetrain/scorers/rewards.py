@@ -59,7 +59,9 @@ class ScorerReward:
         # TRL calls the columns of its logs by the function's name.
         self.__name__ = f"scorer_{method}"
         self._model = model
-        self._scorer = None if isinstance(model, (str, ModelConfig)) else model
+        self._scorer: TokenScorer | None = None
+        if not isinstance(model, (str, ModelConfig)):
+            self._scorer = model
         self._settings = settings or ScorerConfig()
         self._seed = seed
 
@@ -67,6 +69,7 @@ class ScorerReward:
     def scorer(self) -> TokenScorer:
         """The scorer, loaded when it is first needed."""
         if self._scorer is None:
+            # Slow to import, and needed at the first call alone.
             from judgetrain.scorers.statistics import TokenScorer
 
             assert isinstance(self._model, (str, ModelConfig))
@@ -93,10 +96,14 @@ class ScorerReward:
         # In silence, a reward that fails for most completions would look like one that teaches nothing.
         if scores.unscored:
             log.warning("%s: completions without a score: %s", self.__name__, dict(scores.unscored))
-        values = scores.oriented
         # The lowest, so that a completion without a score never pays.
-        least = min((value for value in values if value is not None), default=0.0)
-        return [least if value is None else value for value in values]
+        least = min((value for value in scores.oriented if value is not None), default=0.0)
+        rewards = []
+        for value in scores.oriented:
+            if value is None:
+                value = least
+            rewards.append(value)
+        return rewards
 
 
 def _chat(prompt: Text) -> Messages:

@@ -86,8 +86,9 @@ class TokenScorer:
         Raises:
             EngineError: the model cannot be loaded.
         """
-        config = ModelConfig(path=model) if isinstance(model, str) else model
-        return cls(load_model(config, best_device()), load_tokenizer(config), **options)
+        if isinstance(model, str):
+            model = ModelConfig(path=model)
+        return cls(load_model(model, best_device()), load_tokenizer(model), **options)
 
     @cached_property
     def engine(self) -> Engine:
@@ -263,7 +264,10 @@ class TokenScorer:
         ids, mask, spans = self._padded(rows)
         if collect is not None:
             collect.spans = spans
-        hidden = self.head.hidden(ids, mask) if cache is None else self.head.following(cache, ids, mask)
+        if cache is None:
+            hidden = self.head.hidden(ids, mask)
+        else:
+            hidden = self.head.following(cache, ids, mask)
         attention: Sequence[Any] = [None] * len(batch)
         if collect is not None:
             attention = collect.take()
@@ -385,7 +389,9 @@ def reduce_linear(
     def of_targets(rows: slice) -> torch.Tensor:
         # As one product of matrices, like the slices', so that a token's logit is the same number in both.
         ids = targets[rows]
-        bias_of_targets = None if bias is None else bias[ids]
+        bias_of_targets = None
+        if bias is not None:
+            bias_of_targets = bias[ids]
         return torch.nn.functional.linear(states[rows], weight[ids], bias_of_targets).diagonal()
 
     return _in_tiles(fill, of_targets, targets, len(weight))
