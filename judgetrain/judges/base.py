@@ -52,7 +52,9 @@ class Cost:
 def _whole(number: float) -> int:
     """Return a number of tokens as an integer; 0 for NaN."""
     # A shard's marker holds integers: half a token is no number that anybody counts.
-    return 0 if math.isnan(number) else round(number)
+    if math.isnan(number):
+        return 0
+    return round(number)
 
 
 def _cost_in(row: Mapping[str, Any]) -> Cost:
@@ -279,6 +281,7 @@ class Prediction:
             fields: the other fields of the class.
         """
         winner = comparison.forfeit
+        # What the judge said of it is no failure and no doubt: the verdict is certain.
         if winner:
             ab = winner
             ba = winner
@@ -328,7 +331,9 @@ class Prediction:
         first, second = self.decided
         if first is None or second is None:
             return "unreadable"
-        return first if first == second else "inconsistent"
+        if first != second:
+            return "inconsistent"
+        return first
 
     @property
     def consistent(self) -> bool | None:
@@ -462,7 +467,9 @@ def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:
         return None
     if abs(margin) <= tie:
         return "tie"
-    return "A" if margin > 0 else "B"
+    if margin > 0:
+        return "A"
+    return "B"
 
 
 # A response's letter, but not the beginning of a word or of a grade such as A-.

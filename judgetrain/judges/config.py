@@ -357,9 +357,12 @@ class JudgeOptions:
         # Weights of single responses leave comparisons to the mean.
         by_weights = self.fitted is not None and not self.fitted.single
         if (self.thresholds.units == "log_odds") != by_weights:
+            found = "with"
+            if by_weights:
+                found = "without"
             raise ConfigError(
                 f"judge.decided: its thresholds are of margins in {self.thresholds.units}, as they are "
-                f"{'without' if by_weights else 'with'} weights fitted to pairs (judge.aggregation=fitted): run stage "
+                f"{found} weights fitted to pairs (judge.aggregation=fitted): run stage "
                 "calibrate with the settings that the judge is now asked with"
             )
 
@@ -448,7 +451,9 @@ class JudgeOptions:
     @property
     def orders(self) -> tuple[Order, Order]:
         """Return the orders of its judgments: AB and BA, or A and B where each response is judged by itself."""
-        return RESPONSES if self.reads == "one" else ORDERS
+        if self.reads == "one":
+            return RESPONSES
+        return ORDERS
 
     @property
     def shown(self) -> str:

@@ -60,13 +60,16 @@ class Thresholds:
 
     def of_margin(self, margin: float | None) -> Decision:
         """Return whether a margin decides; None, where nothing could be read or the orders differ, does not."""
+        # The margin at the threshold itself decides, as the labelled rows on it were counted.
         if margin is None or self.margin is None or abs(margin) < self.margin:
             return "undecided"
         return "decided"
 
     def of_score(self, score: float | None) -> Decision:
         """Return whether a score decides; None, where nothing could be read, does not."""
-        return "undecided" if self.passed(score) is None else "decided"
+        if self.passed(score) is None:
+            return "undecided"
+        return "decided"
 
     def passed(self, score: float | None) -> bool | None:
         """Return whether a response passes by its score; None where that is undecided."""
@@ -95,6 +98,7 @@ class Thresholds:
             ConfigError: there is no such file, or it is another one.
         """
         thresholds = load_calibrated(cls, DECIDED, path, key)
+        # A file of a later version may measure in units that this one cannot compare with.
         if thresholds.units not in get_args(Units):
             raise ConfigError(f"{key}={path}: units={thresholds.units!r}: allowed are {', '.join(get_args(Units))}")
         return thresholds

@@ -105,7 +105,9 @@ class Models:
     def gpus(self, method: Method) -> int:
         """Return how many GPUs a copy of the model that a method names takes, where there are any."""
         engine = self.external(method.target) or self.settings.engine
-        return 1 if engine is None else engine.gpus
+        if engine is None:
+            return 1
+        return engine.gpus
 
     def engine(self, method: Method) -> Engine:
         """Return the engine of the model that a method names (ConfigError: its directory is not there)."""
@@ -147,7 +149,9 @@ class Models:
             return self.inputs[method.target] / "model"
         if method.on_hub:
             # A file that the model must have, so that a fetched folder can be told from a broken one.
-            required = FILE if kind_of(method).trained else "config.json"
+            required = "config.json"
+            if kind_of(method).trained:
+                required = FILE
             return snapshot(method.target, required)
         return Path(method.target).expanduser()
 

@@ -99,7 +99,9 @@ class Method:
         if target not in TARGETS and not _is_path(target):
             return cls(BASELINE, text, (), text)
         options, most = ending.groups()
-        limit = int(most) if most else None
+        limit = None
+        if most:
+            limit = int(most)
         return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, limit)
 
     @classmethod

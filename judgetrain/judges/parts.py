@@ -30,7 +30,9 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     directory = None
     # Read now, for the settings that the judge was trained with; its model is loaded later.
     if kind.trained and method.target not in TARGETS:
-        revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
+        revision = None
+        if isinstance(engine, LocalEngineConfig):
+            revision = engine.model.revision
         directory = judge_directory(method.target, revision)
     options = kind.arguments(method, directory, arguments)
 

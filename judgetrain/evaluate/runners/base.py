@@ -123,7 +123,7 @@ class Evaluation:
             lasting = loaded_once(rows.load)
         with lasting as model:
             for benchmark in self.benchmarks:
-                items = benchmark.comparisons
+                items: Sequence[Comparison] = benchmark.comparisons
                 if rows.shown is not None:
                     items = rows.shown(benchmark)
                 shards = shards_of(rows.kind, benchmark, rows.name)

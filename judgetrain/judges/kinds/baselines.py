@@ -52,7 +52,9 @@ class SurfaceJudge(Judge):
         verdicts = [verdict_of(float(margin)) for margin in self._margins(comparisons)]
         predictions = []
         for comparison, verdict in zip(comparisons, verdicts, strict=True):
-            failures = {} if verdict else {"too_few_labels": 1}
+            failures = {}
+            if verdict is None:
+                failures["too_few_labels"] = 1
             predictions.append(Prediction.of(comparison, self.name, verdict, verdict, failures=failures))
         return predictions
 

@@ -189,7 +189,10 @@ def no_arguments(method: Method, directory: Path | None, arguments: Arguments) -
 
 def name_alone(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return the kind and, but for a model's directory, the method's name, for judges that these tell apart."""
-    name = None if method.is_directory else method.text
+    name = None
+    # A directory's name is no part of it: its model's content is.
+    if not method.is_directory:
+        name = method.text
     return {"kind": method.kind, "name": name}
 
 
@@ -316,6 +319,7 @@ def unknown(method: Method, use: Use | None = None) -> ConfigError:
     if use is None:
         forms = ", ".join(form.python or form.evaluate for form in built)
         return ConfigError(f"{method.text!r} is no judge; there are {forms}")
+    # Stage evaluate also runs methods that have no judge of their own, and so names all forms.
     near = meant(method.text)
     if use.labelled:
         forms = ", ".join(kind.forms.evaluate for kind in kinds())

@@ -34,7 +34,10 @@ class PointwiseJudge(PromptedJudge):
         """Return the reader of ratings on the prompt set's scale: the set's, or the one of marks."""
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
-        reader = self.prompts.reply_form.rating if self.prompts.reply_form else read_rating
+        reader = read_rating
+        # A set may say with marks of its own where the rating stands.
+        if self.prompts.reply_form:
+            reader = self.prompts.reply_form.rating
         # Replies are read by whoever asks, who knows no scale.
         return partial(reader, lowest=lowest, highest=highest)
 
@@ -45,6 +48,7 @@ class PointwiseJudge(PromptedJudge):
         slots = slots_of(comparison)
         slots["lowest"] = str(lowest)
         slots["highest"] = str(highest)
+        # Never the other response: the rating is to be of one alone.
         texts = {"A": comparison.response_a, "B": comparison.response_b}
         return [Question(side, {**slots, "response": texts[side]}) for side in sides]
 

@@ -246,8 +246,10 @@ def build_by(judge: type[PromptedJudge]) -> Callable[[Method, JudgeOptions, Part
 
 def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return what replies depend on besides the model."""
+    name = None
     # A directory's name is no part of it: its model's content is.
-    name = None if method.is_directory else method.text
+    if not method.is_directory:
+        name = method.text
     return {"kind": method.kind, "name": name, "asked": getattr(models.settings, method.kind)}
 
 

@@ -125,7 +125,9 @@ class Frame:
     def before_score(self) -> str | None:
         """The words with which a judgment begins up to its first score; None where other text may stand before it."""
         words, _, _ = self.source.partition(_SCORE)
-        return words if _WORDS.fullmatch(words) else None
+        if _WORDS.fullmatch(words):
+            return words
+        return None
 
     def begins(self, text: str) -> bool:
         """Return whether a text's first line is one that the frame may begin with."""
@@ -410,7 +412,9 @@ def read_by_frames(level: str, text: str, frames: Mapping[str, str]) -> str:
     if level == "criteria":
         return f"{len(listed_criteria(text))} criteria"
     if level == "guideline":
-        return "a guideline" if text.strip() else "nothing"
+        if text.strip():
+            return "a guideline"
+        return "nothing"
     parsed = parse_judgment(text, frame=frames["judgment"])
     # A judge of single responses writes the other form.
     if parsed.failure:

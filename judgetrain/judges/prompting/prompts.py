@@ -21,7 +21,7 @@ from judgetrain.engines.confusables import fold
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import FRAME, SCORE_FRAME, frame_of
 from judgetrain.judges.prompting.verdicts import ReplyForm
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
+from judgetrain.schema import ORDERS, Comparison, Order
 from judgetrain.yaml_text import load_yaml
 
 OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b", "pairs"})
@@ -282,7 +282,9 @@ def prompt_file(name_or_path: str | Path) -> Path:
     """Return the file of a prompt set: the packaged one of this name, else the path itself."""
     # A packaged name comes first, so that no file of the working directory takes its place.
     packaged = PACKAGED / f"{name_or_path}.yaml"
-    return packaged if packaged.exists() else Path(name_or_path)
+    if packaged.exists():
+        return packaged
+    return Path(name_or_path)
 
 
 def prompt_path(name: str, owner: object = None) -> str:
@@ -374,9 +376,12 @@ def _frame(raw: Mapping[str, Any], step: str, path: Path) -> str:
         frame = template.pop("frame", frame)
     if not isinstance(frame, str) or not frame:
         raise ConfigError(f"{path}: step {step!r}, 'frame': expected a regular expression")
+    scores = 2
+    if step == "score":
+        scores = 1
     try:
         # Made for its errors: a wrong frame is refused here and not at the first judgment.
-        frame_of(frame, 1 if step == "score" else 2)
+        frame_of(frame, scores)
     except ValueError as error:
         raise ConfigError(f"{path}: step {step!r}, 'frame': {error}") from error
     return frame
@@ -468,7 +473,9 @@ def slots_of(comparison: Comparison, reference: bool = False) -> dict[str, str]:
 
 def judgment_step(order: Order) -> Step:
     """Return the step that writes a judgment in this order: ``judgment`` of two responses, ``score`` of one."""
-    return "judgment" if order in ORDERS else "score"
+    if order in ORDERS:
+        return "judgment"
+    return "score"
 
 
 def judgment_slots(
@@ -488,8 +495,10 @@ def judgment_slots(
     slots["guideline"] = guideline
     response_a = comparison.response_a
     response_b = comparison.response_b
-    if order in RESPONSES:
-        slots["response"] = response_a if order == "A" else response_b
+    if order == "A":
+        slots["response"] = response_a
+    elif order == "B":
+        slots["response"] = response_b
     elif order == "AB":
         slots["response_a"] = response_a
         slots["response_b"] = response_b

@@ -134,9 +134,11 @@ def _mark(text: str, material: str, missing: str) -> Reading[str]:
     # A full stop behind the mark makes no difference.
     last_line = bare.rstrip().rpartition("\n")[2].strip().rstrip(".!\u3002").rstrip()
     marks = list(_MARK.finditer(last_line))
-    # A mark that text follows is spoken of, and not given.
     if not marks or marks[-1].end() < len(last_line):
-        return Reading(None, "mentioned" if _MARK.search(bare) else missing)
+        # A mark that text follows is spoken of, and not given.
+        if _MARK.search(bare):
+            return Reading(None, "mentioned")
+        return Reading(None, missing)
 
     content = _content(marks[-1])
     # The same mark twice says one thing.
@@ -145,7 +147,9 @@ def _mark(text: str, material: str, missing: str) -> Reading[str]:
     before = last_line[: marks[-1].start()].rstrip()
     if before.endswith((":", "\uff1a")):
         # After a colon it may be a quotation of what is judged.
-        return Reading(None, "quoted") if content in _contents_of_marks(material) else Reading(content)
+        if content in _contents_of_marks(material):
+            return Reading(None, "quoted")
+        return Reading(content)
     if before and not before.endswith(_SENTENCE_ENDS):
         return Reading(None, "mentioned")
     return Reading(content)

@@ -595,7 +595,7 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
     scores_of_b = iter([node.score_b for node in nodes if node.order == "B"])
     for node in nodes:
         # The sibling's score is drawn for an unreadable judgment too, so that the numbers go on matching.
-        changes: dict[str, float | None] = {}
+        changes: dict[str, Any] = {}
         if node.order == "A":
             changes["score_b"] = next(scores_of_b, None)
         elif node.order == "B":

@@ -76,6 +76,7 @@ class JudgmentNode:
         """Return how far A is better, -4 to 4; None if the judgment could not be read."""
         if self.score_a is None or self.score_b is None:
             return None
+        # Of what a response must not do, more is worse.
         if self.inverted:
             return self.score_b - self.score_a
         return self.score_a - self.score_b
@@ -261,6 +262,7 @@ OTHER = "other"
 
 def trees_of(row: Mapping[str, Any]) -> list[EvaluationTree]:
     """Return the tree of a row, or the trees of order AB and of order BA."""
+    # The second tree stands inside the first one's row, so that a row is a comparison.
     first = {name: value for name, value in row.items() if name != OTHER}
     trees = [EvaluationTree.from_row(first)]
     other = row.get(OTHER)
@@ -324,6 +326,7 @@ def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
     for tree in trees:
         failures.update(tree.failures)
     asked_again = sum(len(tree.earlier) for tree in trees)
+    # Told with what was dropped, since it was paid for and its text is not used.
     if asked_again:
         failures["asked_again"] += asked_again
     spent = sum(map(cost_of, trees), Cost())
@@ -348,6 +351,7 @@ def positionally_consistent(guideline: GuidelineNode) -> bool:
     The majority verdicts of the two orders are compared, both in the comparison's own order; an order without a
     majority, or with nothing readable, is not consistent. Judgments of one response have no order to exchange.
     """
+    # By majority, as single judgments vary with what was sampled, whatever the order.
     verdict_ab, verdict_ba = (majority(filter(None, _verdicts(guideline, order))) for order in ORDERS)
     return verdict_ab is not None and verdict_ab == verdict_ba
 

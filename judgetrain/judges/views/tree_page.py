@@ -89,7 +89,9 @@ def write_views(pages: Sequence[View], directory: Path, title: str) -> Path:
 def tree_page(view: View, index: str | None = None) -> str:
     """Return the page of one tree; ``index`` is the address of the page of all trees, linked at the top."""
     branches = prune(view.tree)
-    verdict = view.label.get("verdict") if view.label else None
+    verdict = None
+    if view.label:
+        verdict = view.label.get("verdict")
     reasons = Counter(branch.reason for branch in branches.values())
     return render(
         _TEMPLATES / "tree.html",
@@ -125,4 +127,5 @@ def _tally(judgments: Sequence[JudgmentNode]) -> list[tuple[str, str, int]]:
     """Return the class, the word and the number of each verdict."""
     counts = Counter(judgment.verdict for judgment in judgments)
     rows = [(verdict, verdict, counts[verdict]) for verdict in VERDICTS]
+    # Last, behind the bars of verdicts.
     return [*rows, ("none", "unreadable", counts[None])]
