@@ -357,12 +357,12 @@ class JudgeOptions:
         # Weights of single responses leave comparisons to the mean.
         by_weights = self.fitted is not None and not self.fitted.single
         if (self.thresholds.units == "log_odds") != by_weights:
-            found = "with"
+            condition = "with"
             if by_weights:
-                found = "without"
+                condition = "without"
             raise ConfigError(
                 f"judge.decided: its thresholds are of margins in {self.thresholds.units}, as they are "
-                f"{found} weights fitted to pairs (judge.aggregation=fitted): run stage "
+                f"{condition} weights fitted to pairs (judge.aggregation=fitted): run stage "
                 "calibrate with the settings that the judge is now asked with"
             )
 

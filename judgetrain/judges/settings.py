@@ -206,10 +206,10 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         assert settings.engine is not None
         engine = settings.engine
         judge = settings.judge_asked.changed(**method.asking)
-        wanted = ""
+        constrained_by = ""
         if judge.constrained:
-            wanted = "judge.constrained=true, +constrained"
-        check_asking(engine, wanted)
+            constrained_by = "judge.constrained=true, +constrained"
+        check_asking(engine, constrained_by)
         if not judge.reasons and not engine.continues:
             raise ConfigError(
                 f"{engine_key}.type={engine.type}: cannot have its model go on from the beginning of a reply, which "

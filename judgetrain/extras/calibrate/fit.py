@@ -135,20 +135,7 @@ def fit_scores(
     import numpy as np
 
     read = [place for place, by_criterion in enumerate(shares) if by_criterion and scores[place] is not None]
-    levels = {scale.level(labels[place]) for place in read}
-    # Enough labels of one level are another mistake than too few labels, with another remedy.
-    if len(levels) == 1 and len(read) >= FEWEST:
-        # The level's name as the rows write it, which is what the user looks for.
-        only = scale.names[levels.pop()]
-        raise DataError(
-            f"all {len(read)} labels of responses that could be read are {only}: weights are fitted to what tells "
-            "levels apart; label others, too"
-        )
-    if len(read) < FEWEST or len({prompts[place] for place in read}) < 2:
-        raise DataError(
-            f"expected at least {FEWEST} labelled responses that the judge could read, not all of one prompt; found "
-            f"{len(read)}"
-        )
+    _check_labels([labels[place] for place in read], scale, [prompts[place] for place in read])
     names = _names([shares[place] for place in read])
     features = np.array([[shares[place].get(name, 0.0) for name in names] for place in read])
     targets = np.array([labels[place] for place in read])
@@ -170,6 +157,24 @@ def fit_scores(
         after=_of_scores(by_weights, labels, scale, read),
         single=True,
     )
+
+
+def _check_labels(labels: Sequence[float], scale: Scale, prompts: Sequence[PromptKey]) -> None:
+    """Refuse (DataError) labels of responses that could be read, and their prompts, to which nothing can be fitted."""
+    levels = {scale.level(label) for label in labels}
+    # Enough labels of one level are another mistake than too few labels, with another remedy.
+    if len(levels) == 1 and len(labels) >= FEWEST:
+        # The level's name as the rows write it, which is what the user looks for.
+        only = scale.names[levels.pop()]
+        raise DataError(
+            f"all {len(labels)} labels of responses that could be read are {only}: weights are fitted to what tells "
+            "levels apart; label others, too"
+        )
+    if len(labels) < FEWEST or len(set(prompts)) < 2:
+        raise DataError(
+            f"expected at least {FEWEST} labelled responses that the judge could read, not all of one prompt; found "
+            f"{len(labels)}"
+        )
 
 
 def _held_out_scores(features: Array, targets: Array, folds: Array) -> Array:

@@ -220,7 +220,9 @@ def score_thresholds(
         DataError: too few labels for any promise, or labels that are all alike.
     """
     if len(set(passed)) < 2:
-        only = "pass" if all(passed) else "fail"
+        only = "fail"
+        if all(passed):
+            only = "pass"
         raise DataError(
             f"calibrate.error={promise.error:g}: all {len(passed)} labels are a {only}, and thresholds tell passes "
             "from fails; label others, too"

@@ -563,9 +563,7 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
     first_judgments = _judgments_cost(plan)
     plan_share = Cost()
     if trees:
-        # The responses share the cost of the plan: all that the first tree cost, without its judgments.
-        texts = sum(bool(response.strip()) for response in group.responses)
-        plan_share = (cost_of(trees[0]) + first_judgments * -1.0) * (1 / texts)
+        plan_share = _plan_share(group, trees[0], first_judgments)
 
     # Trees are there for responses with a text alone, in the group's order.
     remaining = iter(trees)
@@ -602,6 +600,13 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             ),
             options.thresholds,
         )
+
+
+def _plan_share(group: Candidates, first: EvaluationTree, judgments: Cost) -> Cost:
+    """Return each response's part of the plan's cost: all that the first tree cost, without its judgments' cost."""
+    # An empty response is scored without being read, and pays nothing.
+    texts = sum(bool(response.strip()) for response in group.responses)
+    return (cost_of(first) + judgments * -1.0) * (1 / texts)
 
 
 def _judgments_cost(criteria: Sequence[CriterionNode]) -> Cost:

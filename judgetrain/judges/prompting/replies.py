@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -179,15 +179,7 @@ class Asker:
                 replies[index].append(_reply(questions[index], completion, read))
             waiting = [index for index in waiting if _is_worth_asking_again(replies[index][-1])]
 
-        replies_in_order = iter(replies)
-        grouped = []
-        for group in groups:
-            # A group's replies stand in one list, those to a question that was asked again one after the other.
-            of_group: list[Reply] = []
-            for of_question in islice(replies_in_order, len(group)):
-                of_group.extend(of_question)
-            grouped.append(of_group)
-        return grouped
+        return list(_grouped(replies, groups))
 
     def _limits(self, question: Question) -> Sampling:
         """Return the sampling of one question's reply."""
@@ -215,6 +207,17 @@ def _places(groups: Sequence[Sequence[Question]], numbers: Sequence[int] | None)
         for index in range(len(group)):
             places.append(number * len(group) + index)
     return places
+
+
+def _grouped(replies: Sequence[Sequence[Reply]], groups: Sequence[Sequence[Question]]) -> Iterator[list[Reply]]:
+    """Yield the replies to each group of questions, given those to every question in the groups' order."""
+    remaining = iter(replies)
+    for group in groups:
+        # A group's replies stand in one list, those to a question that was asked again one after the other.
+        of_group: list[Reply] = []
+        for of_question in islice(remaining, len(group)):
+            of_group.extend(of_question)
+        yield of_group
 
 
 def _is_worth_asking_again(reply: Reply) -> bool:
