@@ -1,15 +1,18 @@
 """Rows of metrics: what is written is read back; how metrics are registered and shown."""
 
 import json
-from dataclasses import asdict, make_dataclass, replace
+import re
+from dataclasses import asdict, fields, make_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.intervals import Resampling
+from judgetrain.evaluate.metrics import rows
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
-from judgetrain.evaluate.metrics.rows import Column, MetricRow, metric_row, read_record
+from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, MetricRow, metric_row, read_record
 from judgetrain.evaluate.report import table
 from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.judges.base import Cost, Prediction
@@ -118,3 +121,36 @@ def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.Monkey
     monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
+
+
+def test_the_metric_of_the_page_is_registered_and_computed_as_it_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    section = page.partition("## A metric\n")[2]
+    function, registered = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {**vars(rows)}
+    exec(function, names)
+    exec(f"@dataclass(frozen=True, kw_only=True)\nclass Wider(MetricRow):\n{registered}", names)
+    mcc = {field.name: field for field in fields(names["Wider"])}["mcc"].metadata["metric"]
+    interval = re.findall(r"`mine_ci: [^=`]*= metric\(bootstrap_interval, \"([^\"]+)\"\)`", section)[0].split()
+
+    # Four of five that could be read are right: Matthews' coefficient of a 2 x 2 table, by hand.
+    verdicts = ["A", "A", "B", "B", "A", None]
+    whole = voted(6)
+    labels = ["A", "A", "B", "B", "B", "A"]
+    whole = replace(
+        whole,
+        comparisons=[replace(c, label=label) for c, label in zip(whole.comparisons, labels, strict=True)],  # type: ignore[arg-type]
+    )
+    predictions = [
+        replace(p, verdict_ab=verdict, verdict_ba=verdict)  # type: ignore[arg-type]
+        for p, verdict in zip(scored(whole), verdicts, strict=True)
+    ]
+    sample = MethodPredictions(whole, predictions, 0.0, Resampling(50, 1))
+    assert mcc.of(sample) == pytest.approx((2 * 2 - 1 * 0) / (3 * 2 * 2 * 3) ** 0.5)
+    assert mcc.column.header == "MCC"
+    # What the page says can be named is there.
+    [listed] = re.findall(
+        r"attributes of `MethodPredictions` in the same file, such as (.*?)\. Where", section, re.DOTALL
+    )
+    for name in [*re.findall(r"`(\w+)`", listed), *interval]:
+        assert getattr(sample, name) is not None, name
