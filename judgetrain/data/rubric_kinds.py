@@ -20,7 +20,7 @@ NEAREST = 3
 
 
 @dataclass(frozen=True)
-class QueryKind:
+class RubricKind:
     """A kind of query, and what responses to such queries are judged by.
 
     Args:
@@ -46,7 +46,7 @@ class RubricByKind(Rubric):
         DataError: there is no kind, two have the same name, or one has no typical query.
     """
 
-    kinds: tuple[QueryKind, ...] = ()
+    kinds: tuple[RubricKind, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +66,7 @@ class RubricByKind(Rubric):
             return Rubric(self.criteria)
         return kind.rubric
 
-    def kind_of(self, query: str) -> QueryKind | None:
+    def kind_of(self, query: str) -> RubricKind | None:
         """Return the kind whose typical queries share most words with a query; None where none shares any.
 
         Words and pairs of words count by TF-IDF over all typical queries. A kind is as near as the mean cosine of the

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data.cells import number_in
-from judgetrain.data.rubric_kinds import QueryKind, RubricByKind, check_columns, holds_kinds
+from judgetrain.data.rubric_kinds import RubricByKind, RubricKind, check_columns, holds_kinds
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import scalar_text
 from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
@@ -116,7 +116,7 @@ def rubric_by_kind(raw: Mapping[str, Any]) -> RubricByKind:
             rubric = rubric_of(raw_kind["criteria"])
         except DataError as error:
             raise DataError(f"kind {number}: {error}") from error
-        kinds.append(QueryKind(str(raw_kind["name"]), tuple(map(str, queries)), rubric))
+        kinds.append(RubricKind(str(raw_kind["name"]), tuple(map(str, queries)), rubric))
     return RubricByKind(rubric_of(raw["criteria"]).criteria, tuple(kinds))
 
 

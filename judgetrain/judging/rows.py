@@ -278,7 +278,7 @@ def _no_verdicts() -> Counter[str]:
 
 
 @dataclass
-class Deciding:
+class DecisionCounts:
     """Counts how many rows a judge decides by its thresholds, and how many of those are wrong.
 
     Args:
@@ -339,7 +339,7 @@ class _VerdictCounts:
     in_both_orders: int = 0
     consistent: int = 0
     partly_read: int = 0
-    deciding: Deciding = field(default_factory=Deciding)
+    deciding: DecisionCounts = field(default_factory=DecisionCounts)
 
     def add(self, row: Mapping[str, Any], label: Verdict | None) -> None:
         """Count a row, whose label is the one that counts; None: it counts as one without."""
@@ -373,7 +373,7 @@ class _VerdictCounts:
 
 
 def decisions_told(decisions: Mapping[str, int] | None) -> Iterator[str]:
-    """Yield the line on what was decided, made of :attr:`Deciding.summary`; none for None."""
+    """Yield the line on what was decided, made of :attr:`DecisionCounts.summary`; none for None."""
     if decisions is None:
         return
     total = decisions["decided"] + decisions["undecided"]
@@ -528,7 +528,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     by_criterion: dict[str, list[float]] = {}
     unreadable: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    deciding = Deciding()
+    deciding = DecisionCounts()
     for row in rows:
         total += 1
         # What is right depends on the labels' scale, which promises are tested on by stage calibrate.

@@ -54,7 +54,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Case:
+class LabelledAnswer:
     """One labelled answer of a judge.
 
     Args:
@@ -94,7 +94,7 @@ def upper_bound(wrong: int, n: int, delta: float) -> float:
     return float(beta.ppf(1 - delta, wrong + 1, n - wrong))
 
 
-def lowest_certainty(cases: Sequence[Case], promise: Promise) -> Accepted | None:
+def lowest_certainty(cases: Sequence[LabelledAnswer], promise: Promise) -> Accepted | None:
     """Return the least certainty that keeps the promise; None where not even the strictest does.
 
     Args:
@@ -154,7 +154,7 @@ def pair_thresholds(
     cases = []
     for margin, is_right in zip(margins, right, strict=True):
         if margin is not None:
-            cases.append(Case(certainty_of(margin, units), is_right))
+            cases.append(LabelledAnswer(certainty_of(margin, units), is_right))
     # Too few labels are the user's to mend; labels by which nothing can be promised are a finding, which is written.
     if len(cases) < promise.fewest:
         raise DataError(
@@ -184,7 +184,9 @@ def pair_thresholds(
     )
 
 
-def _by_side(scores: Sequence[float | None], passed: Sequence[bool], middle: float) -> tuple[list[Case], list[Case]]:
+def _by_side(
+    scores: Sequence[float | None], passed: Sequence[bool], middle: float
+) -> tuple[list[LabelledAnswer], list[LabelledAnswer]]:
     """Return the answers that are a pass, and those that are a fail; arguments as of :func:`score_thresholds`.
 
     The certainty is where a score stands between the middle and its end of the scale.
@@ -195,9 +197,9 @@ def _by_side(scores: Sequence[float | None], passed: Sequence[bool], middle: flo
         if score is None:
             continue
         if score >= middle:
-            above.append(Case((score - middle) / (1 - middle), is_pass))
+            above.append(LabelledAnswer((score - middle) / (1 - middle), is_pass))
         else:
-            below.append(Case((middle - score) / middle, not is_pass))
+            below.append(LabelledAnswer((middle - score) / middle, not is_pass))
     return above, below
 
 

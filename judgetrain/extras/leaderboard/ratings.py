@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from judgetrain.data.cells import RowError, name_text
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
-from judgetrain.extras.leaderboard.repeats import NO_KEY, Repeats, key_of, repeats_of
+from judgetrain.extras.leaderboard.repeats import NO_KEY, CountedRows, key_of, repeats_of
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
 
@@ -346,7 +346,7 @@ class Battles:
     """Numbers of comparisons by their two systems and outcome."""
     unnamed: int
     """Number of comparisons that do not say their prompt."""
-    repeats: Repeats
+    repeats: CountedRows
     """Comparisons that were judged more than once."""
 
     def __init__(self, battles: Iterable[Battle]) -> None:

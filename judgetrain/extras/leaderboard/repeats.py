@@ -34,7 +34,7 @@ def key_of(row: Mapping[str, Any], prompt: PromptKey | None) -> int:
 
 
 @dataclass(frozen=True)
-class Repeats:
+class CountedRows:
     """The rows that count, and what the others were.
 
     Args:
@@ -54,7 +54,7 @@ class Repeats:
 
 def repeats_of(
     keys: NDArray[np.uint64], judges: NDArray[np.intp], outcomes: NDArray[np.intp], counts: NDArray[np.bool_]
-) -> Repeats:
+) -> CountedRows:
     """Return which rows count.
 
     Args:
@@ -82,7 +82,7 @@ def repeats_of(
     several = sizes[comparison] > 1
     shared = int((sizes > 1).sum())
     differing = _groups_that_differ(comparison[several], outcomes[verdicts][several])
-    return Repeats(kept, int(len(order) - last_of_group.sum()), changed, shared, shared - differing)
+    return CountedRows(kept, int(len(order) - last_of_group.sum()), changed, shared, shared - differing)
 
 
 def _groups_that_differ(groups: NDArray[np.intp], values: NDArray[np.intp]) -> int:

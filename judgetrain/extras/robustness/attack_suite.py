@@ -20,7 +20,7 @@ from judgetrain.schema import Comparison
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class AttackedCase:
     """One comparison under one attack.
 
     Args:
@@ -46,7 +46,7 @@ class AttackSuite:
     """
 
     of: Benchmark
-    cases: Sequence[Case]
+    cases: Sequence[AttackedCase]
 
     @property
     def benchmark(self) -> Benchmark:
@@ -145,7 +145,7 @@ def _attackable(method: Method) -> bool:
     return method.names_model or method.text == LongerJudge.name
 
 
-def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> Case | None:
+def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> AttackedCase | None:
     """Return a comparison of a benchmark under an attack; None where the attack does nothing to it."""
     plain = worse_first(comparison)
     attacked = attack.into(plain)
@@ -153,4 +153,6 @@ def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> Case | Non
         return None
     # worse_first returns the comparison itself where it stands the right way round.
     swapped = plain is not comparison
-    return Case(attack=attack, plain=plain, attacked=attacked, swapped=swapped, prompt=test.prompt_of(comparison))
+    return AttackedCase(
+        attack=attack, plain=plain, attacked=attacked, swapped=swapped, prompt=test.prompt_of(comparison)
+    )

@@ -9,13 +9,13 @@ from judgetrain.data.intervals import Interval, wilson_interval
 from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import mirrored
-from judgetrain.extras.robustness.attack_suite import AttackSuite, Case
+from judgetrain.extras.robustness.attack_suite import AttackedCase, AttackSuite
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Verdict
 
 Verdicts = tuple[Verdict | None, Verdict | None]
 """With A shown first and with B shown first, both in the comparison's own order."""
-Outcome = tuple[Case, Verdicts, Verdicts]
+Outcome = tuple[AttackedCase, Verdicts, Verdicts]
 """An attacked comparison, and the verdicts without and with the attack."""
 
 
@@ -104,7 +104,7 @@ def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequen
     return tuple(figures)
 
 
-def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
+def _verdicts(case: AttackedCase, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
     """Return the verdicts without and with an attack, in the order that has the worse response as A."""
     verdict_ab, verdict_ba = before[case.plain.id]
     # Exchanging the responses exchanges both the orders and the letters.
