@@ -24,7 +24,7 @@ TAGS = {
     # OpenThoughts.
     "<|begin_of_thought|>": "<|end_of_thought|>",
 }
-"""What opens the reasoning of each family of models, and what ends it."""
+"""The marks that open the reasoning of each family of models, and those that end it."""
 
 _OPENINGS = "|".join(map(re.escape, TAGS))
 _ENDINGS = "|".join(map(re.escape, TAGS.values()))

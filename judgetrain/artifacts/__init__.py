@@ -1,1 +1,1 @@
-"""What a stage leaves on disk, and how it gets there whole."""
+"""Artifacts: the files that a stage leaves on disk, each whole or absent."""

@@ -8,7 +8,7 @@ SHORTEST = 8
 """The least characters of a value that is looked for in texts; shorter ones stand there by chance."""
 
 TEXTS: dict[str, str] = {}
-"""What is written for each value that this process has read, by the value."""
+"""The text that is written in place of a value of the environment, by the value."""
 
 
 def unresolved(value: Any) -> Any:

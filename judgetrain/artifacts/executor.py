@@ -27,7 +27,7 @@ for _room in rooms.rooms():
 
 @dataclass
 class ExecutorConfig:
-    """Where shards are processed; results are the same everywhere."""
+    """The place where shards are processed; results are the same everywhere."""
 
     type: str = key(
         "local",
@@ -46,7 +46,7 @@ class ExecutorConfig:
 R = TypeVar("R")
 """The result of a shard."""
 _THREADS_CHOSEN = "OMP_NUM_THREADS" in os.environ
-"""Whether the user has chosen how many threads a process has."""
+"""True where the user has chosen how many threads a process has."""
 
 
 @dataclass(frozen=True, kw_only=True)

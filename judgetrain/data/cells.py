@@ -121,7 +121,7 @@ WAITING = 100_000
 
 @dataclass(frozen=True)
 class NumberScale:
-    """What the numbers of a column of ratings are read as, where a source gives no scale of its own.
+    """The meaning of the numbers in a column of ratings, where a source gives no scale of its own.
 
     Args:
         scores: by number, of the ends of the scale; empty: the numbers do not tell.

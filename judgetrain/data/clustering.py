@@ -371,7 +371,7 @@ def packaged(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder made of some texts.
+    """The vectors that an encoder made of some texts.
 
     Args:
         vectors: unit-length embeddings [texts, dimension], float16.

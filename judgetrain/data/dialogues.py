@@ -42,7 +42,7 @@ HINTS = {
     # Of other rows that cannot be read.
     "": "look at rejects.jsonl, and name the columns in dialogues.sources[].fields",
 }
-"""What to change where no dialogue is left, by the reason that dropped them."""
+"""The remedy where no dialogue is left, by the reason that dropped them."""
 
 
 def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -14,7 +14,7 @@ IDS = ("uid", "question_id", "prompt_id")
 """Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
 
 PromptKey = tuple[str, ...]
-"""What tells prompts apart: a prompt's id, or the text of every message of the user."""
+"""A prompt's id, or the text of every message of the user: equal keys are one prompt."""
 
 
 def normalised(query: str) -> str:

@@ -38,7 +38,7 @@ HINTS = {
     "too_long": "pairs have more text than responses.max_chars allows: raise it",
     "identical_responses": "both responses say the same: raise responses.sampling.temperature, or name other models",
 }
-"""What to change where no comparison is left, by the reason that dropped them."""
+"""The remedy where no comparison is left, by the reason that dropped them."""
 
 Texts = Mapping[str, Mapping[str, str]]
 """Answers by who wrote them and by dialogue id."""

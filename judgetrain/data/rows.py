@@ -115,13 +115,13 @@ class RowReader:
                 self._scores[label] = self._score_meant(label, meaning)
 
         self.unknown: Counter[str] = Counter()
-        """How often each label was read that has no meaning, as it is written."""
+        """Counts of the labels without a meaning, as they are written."""
         self.unknown_votes: list[str] = []
         """Why labels of single responses are not used, a message a row."""
         self.thoughts: Counter[str] = Counter()
-        """How many responses held ``some`` thoughts, or ``all`` of them nothing else."""
+        """Counts of the responses that held ``some`` thoughts, and of those that held nothing else (``all``)."""
         self._seen_labels: dict[str, dict[float, str]] = {}
-        """By criterion the labels of single responses that were read, as they are written, by score."""
+        """The labels of single responses that were read, as they are written: by criterion, then by score."""
         self._filled_columns: Counter[str] = Counter()
         self._used_columns: set[str] = set()
 

@@ -139,7 +139,7 @@ PACKED = {
     b"\xfd7zXZ": "packed by xz",
     b"\x1f\x8b": "packed by gzip",
 }
-"""What files are by their first bytes that cannot be read under their name."""
+"""Kinds of files that cannot be read under their name, by their first bytes."""
 
 
 def check_form(path: Path) -> None:
@@ -233,9 +233,9 @@ def json_array(path: Path, most: int) -> Iterator[Row]:
 
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
-"""What JSON allows between its parts."""
+"""The blanks that JSON allows between its parts."""
 _CUT_NUMBER = re.compile(r"[-+.eE0-9]*\Z")
-"""What may follow the beginning of a number up to the end of what was read."""
+"""The rest of a number that is cut off by the end of what was read."""
 _CUT = len("-Infinity")
 """The longest word of JSON as Python reads it, which may be cut off by the end of what was read."""
 
@@ -562,7 +562,7 @@ class Rejects:
     keep: Callable[[Mapping[str, Any]], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    """Where the first row of each reason stands, and what was expected there."""
+    """By reason, the first row's place and what was expected there."""
 
     def add(self, place: str, reason: str, message: str, raw: str, name: str | None = None) -> None:
         """Count a row and keep it aside.

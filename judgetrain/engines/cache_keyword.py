@@ -10,7 +10,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 KEYWORDS = ("cache", "past_key_values")
-"""Of Transformers since 5.24, and before."""
+"""The names of the argument in Transformers since 5.24, and before."""
 
 
 class ForgetfulModelError(ValueError):

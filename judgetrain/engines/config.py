@@ -130,11 +130,11 @@ class EngineConfig:
     makes: ClassVar[str] = ""
     """``module:Class`` of the engine; the class is called with this configuration (``engines/lazy_model.py``)."""
     paid: ClassVar[bool] = False
-    """Whether answers may cost money. The class is then also called with a store of answers and a budget."""
+    """True where answers may cost money. The class is then also called with a store of answers and a budget."""
     computes: ClassVar[bool] = False
-    """Whether it computes scores, so that it has no probabilities of tokens."""
+    """True where it computes scores, so that it has no probabilities of tokens."""
     continues: ClassVar[bool] = False
-    """Whether its model reads the beginning of a reply (:attr:`Request.begins`), which chat servers do not let it."""
+    """True where its model reads the beginning of a reply (:attr:`Request.begins`), which chat servers forbid."""
 
     @property
     def model_name(self) -> str:

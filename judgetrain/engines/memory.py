@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 SAYS_FULL = re.compile("out of memory|can't allocate memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
-"""How PyTorch and CUDA's libraries say it in errors that have no class of their own."""
+"""The words for full memory in errors of PyTorch and CUDA's libraries that have no class of their own."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

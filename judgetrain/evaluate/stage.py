@@ -112,7 +112,7 @@ LEFT_OUT = {
     "repeated": "rows on one pair of responses are votes on it, and count once",
     "same_response": "rows on one response are votes on it, and count once",
 }
-"""What is said where a large part of a benchmark is left out, by reason."""
+"""The hint where a large part of a benchmark is left out, by reason."""
 
 
 def _tell_losses(benchmark: Benchmark | ResponseBenchmark, kept: int, out: StageRun) -> None:
@@ -175,7 +175,7 @@ class _Tables:
 
 @dataclass
 class _Outcomes:
-    """What methods made of benchmarks, by the benchmarks' names.
+    """The results of all methods, by the benchmarks' names.
 
     Args:
         further: the benchmarks that extras made, by the extra's name.

@@ -14,10 +14,10 @@ DECIDED = "decided.json"
 """The file of thresholds, which users may put into a trained judge's directory."""
 
 Decision = Literal["decided", "undecided"]
-"""Whether an answer is certain enough to be taken without a person or a stronger judge."""
+"""``decided``: the answer is certain enough to be taken without a person or a stronger judge."""
 
 Units = Literal["points", "log_odds", "score"]
-"""What thresholds are compared with: a mean margin, -4 to 4; a fitted margin, nats; or a response's score, 0 to 1."""
+"""The unit of thresholds: of a mean margin, -4 to 4; of a fitted margin, nats; or of a response's score, 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,7 +219,7 @@ UNTRAINED = "no verdict: it keeps to no form; take recipe=untrained criteria=FIL
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingCost:
-    """What judging all rows took, in both orders.
+    """The cost of judging all rows, in both orders.
 
     Args:
         calls: requests to the judge's model.

@@ -18,7 +18,7 @@ LEFT_OUT = {
     "not_corrected": "the judge wrote no correction of them: look at the counts of stage correct",
     "contaminated": "they hold the benchmarks' queries: give others, or set dialogues.decontaminate=[]",
 }
-"""What to change where a large part of the rows is left out, by reason."""
+"""The remedy where a large part of the rows is left out, by reason."""
 COLUMNS = ("response", "judgment", "corrected")
 
 

@@ -109,12 +109,12 @@ class Pair:
     chosen_nodes: tuple[str, ...]
     rejected_nodes: tuple[str, ...]
     chosen_verdict: Verdict | None = None
-    """Of a judgment pair's chosen side."""
+    """The verdict of a judgment pair's chosen side."""
     rejected_verdict: Verdict | None = None
-    """Of a judgment pair's rejected side; None: it could not be read, or there is none."""
+    """The verdict of a judgment pair's rejected side; None: it could not be read, or there is none."""
     reward: dict[str, float] = field(default_factory=dict)
     made: str = ""
-    """How the comparison was constructed, where it was (``responses.contrast``)."""
+    """The way in which the comparison was constructed, where it was (``responses.contrast``)."""
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> "Pair":
@@ -142,11 +142,11 @@ PRIOR = 0.5
 """Pseudo-counts of each outcome (Jeffreys)."""
 
 DRAWS = 20_000
-"""From each posterior: a probability is off by 0.002 at most at 0.9."""
+"""Draws from each posterior: a probability is off by 0.002 at most at 0.9."""
 
 
 class Outcomes(NamedTuple):
-    """How many judgments were right, wrong, and neither."""
+    """Counts of judgments that were right, wrong, and neither."""
 
     right: int
     wrong: int
@@ -243,7 +243,7 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
 _Sides = tuple[bool | None, ...]
 """On which side of each trait a pair is; None: on neither."""
 _Kind = tuple[bool, bool]
-"""Whether its chosen and its rejected side decide, where places are evened out."""
+"""True for each of the chosen and the rejected side that decides, where places are evened out."""
 
 
 def near_identical(first: str, second: str) -> str | None:

@@ -47,7 +47,7 @@ class Conflict(NamedTuple):
 
 
 class ExternalQuestion(NamedTuple):
-    """What the external judge is asked about one tree, and what the branches say."""
+    """A question to the external judge about one tree, with the branches' answer."""
 
     comparison: Comparison
     conflicts: tuple[Conflict, ...]

@@ -80,7 +80,7 @@ HINTS = {
     "position_inconsistent": "verdicts follow the order in which responses are shown: teacher.both_orders=true, or "
     "more teacher.comparisons",
 }
-"""What to change where too little is left to train on, by what the reason that most was lost for ends in
+"""The remedy where too little is left to train on, by the end of the reason that most was lost for
 (:func:`judgetrain.errors.causes`)."""
 
 
@@ -171,9 +171,9 @@ def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 
 ALONE: Order = "A"
-"""What a judgment of a response is shown that nothing is set against."""
+"""The order of a judgment that is shown one response by itself."""
 WITHIN = {True: (HIGHEST - LOWEST) / 2, False: 1.0}
-"""How near to the rating a score is right: at an end of the scale (pass, fail) on its side of the middle, else within
+"""The distance from the rating within which a score is right: at an end of the scale (pass, fail) half the scale, else
 a level. At just that distance it is neither right nor wrong."""
 
 

@@ -54,7 +54,7 @@ class PairBuilder:
     rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
     worth: Worth | None = None
-    """What criteria are worth over all trees; without it each tree's own judgments say which lead."""
+    """The worth of criteria over all trees; without it each tree's own judgments say which lead."""
     by_label: ClassVar[bool] = False
     """The paper's letter: tie labels order criteria and guidelines, and sides may differ in digits alone."""
 
@@ -378,12 +378,12 @@ def _verdict_of(node: Node) -> Verdict | None:
 
 
 Preferences = Sequence[tuple[str, str]]
-"""Of one tree: the ids of the preferred judgment and of the other one, pair by pair."""
+"""The ids of the preferred judgment and of the other one, pair by pair, of one tree."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known of trees besides their own verdicts.
+    """The evidence about trees besides their own verdicts.
 
     Args:
         rewards: the branches' scores.

@@ -28,7 +28,7 @@ TEACHERS = (
     "'responses.contrast=[nearby,errors]' (pairs constructed so that the better side is known); "
     "teacher.evaluations=FILE (evaluations that are written already)"
 )
-"""What can stand in the teacher's place."""
+"""The choices in the teacher's place, for messages."""
 
 TWO_JUDGMENTS = "takes two judgments by one guideline in one order that differ: set tree.judgments=2"
 
@@ -36,10 +36,10 @@ CORRECTION = "correction"
 """The prompt set by which examples of correction are taught; stage correct asks by it too, unless told otherwise."""
 
 OF_PAIRS = ("levels", "min_evidence", "balance", "max_pairs_per_level")
-"""What decides preference pairs, and no label nor SFT example."""
+"""The keys that decide preference pairs, and no label nor SFT example."""
 
 OF_QUERIES = ("decontaminate",)
-"""What says whether a dialogue holds a benchmark's query."""
+"""The keys that say whether a dialogue holds a benchmark's query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class TeacherSettings(StageSettings):
         only=OF_QUERIES,
         active_if=lambda settings: settings.teacher.evaluations and settings.dialogues.decontaminate,
     )
-    """What says which evaluations that come from a file hold a benchmark's query."""
+    """The settings that say which evaluations from a file hold a benchmark's query."""
     # From here on for checks and warnings alone. What they decide is in the fingerprints of the inputs.
     base: ModelConfig = at("train.base", in_fingerprint=False)
     judgment_sampling: SamplingConfig = at("tree.judgment_sampling", in_fingerprint=False)
@@ -95,7 +95,7 @@ class LabelSettings(StageSettings):
         active_if=lambda settings: settings.label.corrections.path and settings.dialogues.decontaminate,
     )
     base: ModelConfig | None = at("train.base", in_fingerprint=False, active_if=lambda settings: settings.label.signals)
-    """How the judge that grew the trees is loaded, where its own branches are scored."""
+    """The model that grew the trees, to be loaded where its own branches are scored."""
     # From here on for checks alone. What they decide is in the fingerprints of the inputs.
     judgments: int = at("tree.judgments", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)

@@ -1,4 +1,4 @@
-"""What trees teach: their labels, the supervised examples and the preference pairs (branching paper, 4.3 and 4.4)."""
+"""Training data of trees: labels, supervised examples and preference pairs (branching paper, 4.3 and 4.4)."""
 
 import random
 from collections import Counter
@@ -31,7 +31,7 @@ BranchPath = tuple[CriterionNode, GuidelineNode, JudgmentNode]
 
 @dataclass(frozen=True)
 class Drawing:
-    """How examples are drawn from the branches of a tree.
+    """The way in which examples are drawn from the branches of a tree.
 
     Args:
         seed: what is drawn for a tree depends on it and on the comparison's id.
@@ -72,7 +72,7 @@ class TrainingData:
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[Row] = []
         self.divided: dict[str, int] = {}
-        """How many comparisons give SFT examples and pairs, where no comparison gives both."""
+        """Counts of the comparisons that give SFT examples and pairs, where no comparison gives both."""
         self.trees: Counter[str] = Counter()
         self.unlabelled = Losses()
         """The trees that have no label."""

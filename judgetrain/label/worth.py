@@ -1,4 +1,4 @@
-"""What criteria are worth for queries of a kind, learned from all trees together.
+"""The worth of criteria for queries of a kind, learned from all trees together.
 
 One tree has a handful of judgments on a criterion, and a criterion that does not matter gives the label by chance half
 of the time. Over many trees, criteria that matter go together: a response that is better by one of them tends to be
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FEWEST = 50
 """Trees below which nothing is learned."""
 FOLDS = 10
-"""Into so many parts the queries are put; each part's worth is learned from the other parts."""
+"""Parts that the queries are put into; each part's worth is learned from the other parts."""
 QUERY_SIZE = 24
 """Dimensions of the words of a query, and of those of a list of criteria."""
 CRITERION_SIZE = 16
@@ -52,11 +52,11 @@ MOST_TYPES = 48
 SAME_TYPE = 0.8
 """Cosine of two criteria's words from which on they are one type."""
 KINDS = (8, 16, 32)
-"""How many kinds of query there are, at three grains; of those with at least 5 trees a kind."""
+"""Numbers of kinds of query, at three grains; a grain is left out where it has fewer than 5 trees a kind."""
 TOWARDS_COARSER = 30.0
-"""As much as so many trees, what the coarser kind says counts beside a kind's own trees."""
+"""Trees as many of which the coarser kind counts, beside a kind's own trees."""
 LABELLED = 2.0
-"""As much as so many trees without a label, one with a label counts."""
+"""Trees without a label as many of which one with a label counts."""
 CHANCE = 1.0
 """Standard errors of a mean product that are taken for chance, and taken off."""
 ROUNDS = 20
@@ -71,7 +71,7 @@ SPREAD = 1 / 6
 
 @dataclass(frozen=True)
 class Worth:
-    """What criteria are worth, by their ids: the more, the better they go with the better side.
+    """The worth of criteria, by their ids: the more, the better they go with the better side.
 
     Args:
         criteria: worth by a criterion's id. A second criterion of a type in one list is worth nothing more.

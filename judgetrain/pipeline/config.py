@@ -73,7 +73,7 @@ class Config(RunConfig):
     """The whole configuration. A section is read when it is first used, so a run imports the rooms that it needs."""
 
     environment: ClassVar[FromEnvironment] = FromEnvironment()
-    """What the configuration took from the environment; of one that was composed, an attribute of its own."""
+    """The values that it took from the environment; a composed configuration has an attribute of its own."""
 
     def __getattribute__(self, name: str) -> Any:
         """Return a value; a section that was not read yet is read and kept."""

@@ -83,7 +83,7 @@ def by_name() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FromEnvironment:
-    """What a configuration took from the environment.
+    """The values that a configuration took from the environment.
 
     Args:
         settings: what is written in place of a setting, by its key.

@@ -41,7 +41,7 @@ BEST = "eval_agreement_then_loss"
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What the arguments of every stage that trains depend on.
+    """The settings that the arguments of every stage that trains depend on.
 
     Args:
         config: the stage's settings.

@@ -48,7 +48,7 @@ def shows_references(prompts: PromptSet, rows: Iterable[Row]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a judge comes from.
+    """The origin of a judge.
 
     Args:
         stage: that trained it.
@@ -179,7 +179,7 @@ def table(columns: str, rows: Iterable[Iterable[object]]) -> str:
 
 @dataclass(frozen=True)
 class JudgeFigures:
-    """What was measured of a judge.
+    """The figures that were measured of a judge.
 
     Args:
         rows: those of ``metrics.json``; of other methods the baselines are named beside it.
@@ -194,7 +194,7 @@ class JudgeFigures:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """What a judge was trained on.
+    """The data that a judge was trained on.
 
     Args:
         stages: a sentence for each stage that made training data, behind the stage's name.

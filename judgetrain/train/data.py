@@ -336,7 +336,7 @@ HINTS = {
     "dialogues.max_query_chars",
     "all_masked": "the chat template renders nothing for their assistant's turn: give the model one that does",
 }
-"""What to change where a large part of the rows is left out, by reason."""
+"""The remedy where a large part of the rows is left out, by reason."""
 
 
 class _FittingRows:

@@ -147,7 +147,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     | {"loss_type", "label_smoothing", "f_divergence_type", "f_alpha_divergence_coef", "discopop_tau"},
     "GRPOConfig": OPTIMISATION | COST,
 }
-"""What ``trainer`` may hold, by TRL's class of arguments.
+"""The arguments that ``trainer`` may hold, by TRL's class of arguments.
 
 Each was seen to do what it says (tests/train/test_trainer_arguments.py). TRL and Transformers have some two hundred
 arguments. Many assume that they tokenise, order or sample what is trained on, all of which is done here, and so would

@@ -40,7 +40,7 @@ NEEDED = {
 """The fields of each kind that an adapter must name."""
 
 FIGURES = ("pairs", "prompts")
-"""What a published figure counts."""
+"""The things that a published figure may count."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,9 +49,9 @@ RIDGE = 3.0
 ROUNDING = 1e-9
 """A lead up to this is a tie: the sums of floats that are equal may differ so much."""
 CONFIDENCE = 3.0
-"""By how much, on the scale of logarithms, a label that a rule gets right speaks for it in the vote of rules."""
+"""The weight of a label that a rule gets right in the vote of rules, on the scale of logarithms."""
 SPARSENESS = 1.5
-"""By how much, on the same scale, each property that a rule counts speaks against it."""
+"""The penalty for each property that a rule counts, on the same scale."""
 MOST_COUNTED = 4
 """The most properties that a rule of the sparse vote counts."""
 

@@ -1,4 +1,4 @@
-"""What decides in the world, drawn from a seed, and the writers whose responses follow it.
+"""The rule of what decides in the world, drawn from a seed, and the writers whose responses follow it.
 
 For every kind of query two properties count, the primary one twice as much as the secondary one. A third, the decoy,
 counts for nothing and is what an annotator thinks of first. The three are drawn for each kind by itself, so that every
@@ -26,7 +26,7 @@ WITH_CARE = 0.9
 IN_HASTE = 0.05
 """The same chance of a response written in haste."""
 HALO = 0.25
-"""How far properties that do not count follow the writer's care: 0 not at all, 1 as much as those that count."""
+"""The share by which properties that do not count follow the writer's care; 1: as much as those that count."""
 WEAKLY = 0.1
 """Chance that a property which is not shown strongly is shown weakly, whatever the care."""
 MOST_SMALL_TALK = 1
@@ -37,7 +37,7 @@ BEST_QUALITY = 6
 
 @dataclass(frozen=True)
 class Deciding:
-    """What decides for one kind of query: names of properties."""
+    """The properties that decide for one kind of query, by name."""
 
     primary: str
     secondary: str

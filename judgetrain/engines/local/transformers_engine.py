@@ -29,7 +29,7 @@ _QUESTION = "Which of the two responses is the better one, and why? "
 PROBES = ("?", _QUESTION, f"{12 * _QUESTION}A", f"{12 * _QUESTION}Or is it B?")
 """Prompts with which a loaded model is checked; their lengths differ, and two of them begin alike."""
 STEPS = 3
-"""How many tokens are decoded after each of :data:`PROBES`."""
+"""Tokens that are decoded after each of :data:`PROBES`."""
 DEPARTURE = {True: 0.05, False: 1.0}
 """The most nats that decoding may be from a plain pass, by whether the model is in float32.
 

@@ -260,7 +260,7 @@ def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> t
 
 
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
-"""What an HTTP status means that holds for all requests."""
+"""The meaning of each HTTP status that holds for all requests."""
 LONGEST_MESSAGE = 300
 """The most characters of a refusing server's message that are repeated."""
 

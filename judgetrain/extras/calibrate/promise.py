@@ -30,7 +30,7 @@ GRID = 200
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised of the answers that count.
+    """A promise about the answers that count: at most so many of them are wrong.
 
     Args:
         error: the wanted share of wrong answers among them, at most.

@@ -34,7 +34,7 @@ class CorrectSettings(ModelSettings):
 
     @property
     def uses_world(self) -> bool:
-        """Whether the responses to correct are the world's."""
+        """Return whether the responses to correct are the world's."""
         return self.correct.source.type == "world"
 
 

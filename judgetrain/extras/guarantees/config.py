@@ -1,4 +1,4 @@
-"""What of an evaluation is to be relied on: ``guarantees`` (docs/guarantees.md)."""
+"""Settings of what a run must show before its judge is relied on: ``guarantees`` (docs/guarantees.md)."""
 
 from dataclasses import dataclass
 

@@ -50,7 +50,7 @@ WAYS = {
         "responses: {contrast: [nearby, errors]} # the worse side: a nearby query's answer, one with errors\n",
     ),
 }
-"""By what the files hold: the teacher, what that means in words, and the lines that the recipe gets for it."""
+"""The teacher, its meaning in words and its lines in the recipe, by what the files hold."""
 TEXT = """\
 # Your own data, as judgetrain init found it on {day}. Change what you like:
 # `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices.

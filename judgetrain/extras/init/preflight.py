@@ -64,7 +64,7 @@ class Steps(Run):
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, float]] = []
-        """By step, its second and the tokens trained on up to it."""
+        """The second of each step, and the tokens trained on up to it."""
 
     def log(self, numbers: Mapping[str, Any], step: int | None = None) -> None:
         """Keep the time of a training step.
@@ -99,13 +99,13 @@ class Play:
         self.config = config
         self.home = home
         self.seconds = defaultdict[str, list[float]](list)
-        """By stage what it would take; two values where it is played twice."""
+        """The seconds that each stage would take; two values where it is played twice."""
         self.counts = defaultdict[str, list[int]](list)
-        """By stage that trains its steps, or the pairs it reads; two values where it is played twice."""
+        """The steps of each stage that trains, or the pairs that it reads; two values where it is played twice."""
         self.more: dict[str, float] = {}
-        """By stage how many times more there is than was played."""
+        """How many times more there is than was played, by stage."""
         self.of: dict[str, str] = {}
-        """By stage what there is, in words."""
+        """The things that a stage works on, in words, by stage."""
         self.cut = Counter[str]()
         """Rows that are left out, by the reason."""
         self._busy = lost()

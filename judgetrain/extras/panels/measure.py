@@ -26,7 +26,7 @@ FEWEST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class StepRow:
-    """What one member did on a benchmark.
+    """One member's work on a benchmark.
 
     Args:
         benchmark: its name.
@@ -55,7 +55,7 @@ class StepRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """How alike two jurors answer.
+    """The agreement of two jurors.
 
     Args:
         benchmark: its name.
@@ -78,7 +78,7 @@ class Correlation:
 
 Record = StepRow | Correlation
 Answers = Sequence[Sequence[tuple[Step, bool | None]]]
-"""By row the steps that were asked, each with whether its answer is the label; None: it could not be read."""
+"""The steps that were asked for each row, with whether their answer is the label; None: it could not be read."""
 
 
 def measure(predicted: Predicted) -> Measured:

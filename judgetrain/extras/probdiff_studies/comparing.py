@@ -204,7 +204,7 @@ OF_SECOND = {"B": 1, "A": -1, "tie": 0}
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """What a judge is asked with.
+    """The run of the stage in which a judge is asked.
 
     Args:
         settings: of the stage.

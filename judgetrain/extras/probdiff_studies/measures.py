@@ -23,7 +23,7 @@ Encode = Callable[[list[str]], ArrayLike]
 
 @dataclass(frozen=True)
 class Repetition:
-    """How an answer is asked for again: how many ``times`` in all, and the words of the user's turn that ask."""
+    """A repeated request for an answer: how many ``times`` in all, and the words of the user's turn that ask."""
 
     times: int
     words: str

@@ -147,7 +147,7 @@ def seed_means(means: Sequence[SeedMeans]) -> Table:
 
 @dataclass
 class _Merging:
-    """What runs have brought to a report so far, each of a name once.
+    """The parts of a report that its runs have brought so far, each of a name once.
 
     Args:
         titles: of benchmarks, by their names and data.
@@ -165,7 +165,7 @@ class _Merging:
     stages: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Manifests by their fingerprints."""
     facts: list[Mapping[str, Any]] = field(default_factory=list)
-    """Of each run."""
+    """The facts of each run."""
 
     def add(self, run: FinishedEvaluation, label: str) -> None:
         """Add a run under its label."""

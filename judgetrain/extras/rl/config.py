@@ -8,9 +8,9 @@ from judgetrain.train.config import TrainerConfig
 PARTS = 4
 """Texts of a branch: a list of criteria, a guideline, and a judgment in each order or of each response."""
 LABEL_BRANCHES = 10
-"""Of the start's own labels, at most tree.criteria, put together as judge.aggregation says."""
+"""Branches by which the start labels a comparison itself, at most tree.criteria; judge.aggregation joins them."""
 TEMPERATURE = 1.0
-"""Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
+"""The temperature of sampled branches: TRL's loss takes them for the policy's own."""
 
 
 @dataclass

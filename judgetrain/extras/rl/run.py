@@ -52,7 +52,7 @@ NO_LABEL = {
     "no_label": "a judge that knows more labels more of them (rl.labels, label.source), as do more branches "
     "(tree.criteria)"
 }
-"""What to change where a large part of the comparisons has no label."""
+"""The remedy where a large part of the comparisons has no label."""
 SHARD = 100
 """Comparisons that the start labels together; the unit of resume."""
 
@@ -286,7 +286,7 @@ def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Learning:
-    """What a judge learns from, and by what it is measured.
+    """The data that a judge learns from and is measured by.
 
     Args:
         job: what is trained.

@@ -19,16 +19,16 @@ class RlSettings(JudgeTrainingSettings):
 
     train: RlConfig = at("rl")
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
-    """How many criteria are listed, and how long each text may be."""
+    """The number of criteria that are listed, and the longest text of each step."""
     reads: Reads = at("judge.reads")
-    """Whether a judgment of a branch is shown one response or two."""
+    """The responses that a judgment of a branch is shown: ``one`` or ``two``."""
     engine: EngineConfig | None = at("engine", active_if=lambda settings: isinstance(settings.engine, VllmEngineConfig))
     """vLLM, where it samples the branches; None: the trained model samples them itself."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
     aggregation: Aggregation | None = at("judge.aggregation", active_if=lambda s: s.train.labels == "start")
     tie: float | None = at("judge.tie", active_if=lambda s: s.train.labels == "start")
-    """How branches become the start's own labels."""
+    """With ``aggregation``, the rule by which branches become the start's own labels."""
 
 
 def _check(settings: RlSettings) -> None:

@@ -205,7 +205,7 @@ class Recording(Engine, Protocol):
     """An engine that remembers the token ids of all that it reads and generates."""
 
     tokens: dict[tuple[int | None, int | None], Tokens]
-    """By the seed of the call and the request's place in it, which tree nodes carry."""
+    """Token ids by the seed of the call and the request's place in it, which tree nodes carry."""
     tokenizer: PreTrainedTokenizerBase
 
 

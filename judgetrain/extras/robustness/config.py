@@ -1,4 +1,4 @@
-"""Which attacks a judge is to stand up to: ``robustness`` (docs/robustness.md)."""
+"""Settings of the attacks that a judge is to stand up to: ``robustness`` (docs/robustness.md)."""
 
 from dataclasses import dataclass
 

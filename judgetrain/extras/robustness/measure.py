@@ -14,7 +14,7 @@ from judgetrain.judges.base import Prediction
 from judgetrain.schema import Verdict
 
 Verdicts = tuple[Verdict | None, Verdict | None]
-"""With A shown first and with B shown first, both in the comparison's own order."""
+"""A verdict with A shown first and one with B shown first, both in the comparison's own order."""
 Outcome = tuple[AttackedCase, Verdicts, Verdicts]
 """An attacked comparison, and the verdicts without and with the attack."""
 
@@ -38,7 +38,7 @@ class Attacked:
     """Comparisons on which neither order changed (CALM's robustness rate)."""
     loses: float | None = None
     loses_ci: Interval | None = None
-    """Where A has no content: comparisons on which both orders say B."""
+    """Comparisons whose A has no content, and on which both orders say B."""
 
     @property
     def flips(self) -> float | None:

@@ -19,7 +19,7 @@ class ScenariosSettings(ModelSettings):
 
     @property
     def uses_world(self) -> bool:
-        """Whether a benchmark is of the world."""
+        """Return whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in self.benchmarks)
 
 

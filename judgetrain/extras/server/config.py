@@ -36,7 +36,7 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server takes: the same for everybody, so that no deployment has to be tuned."""
+    """The limits of one server: the same for everybody, so that no deployment has to be tuned."""
 
     batch: int = 64
     """Comparisons judged together at most: an engine splits what does not fit into memory itself."""

@@ -25,7 +25,7 @@ NOTHING_READ = 0.5
 
 
 class _Template(NamedTuple):
-    """How a chat template writes turns.
+    """The marks by which a chat template writes turns.
 
     Args:
         mark: what every turn begins with.
@@ -71,7 +71,7 @@ _TOOL_RESPONSE = "<tool_response>"
 
 
 Key = tuple[str, str | None]
-"""What responses that are compared with one another have in common: the rendered prompt, and the reference if any."""
+"""The rendered prompt and the reference if any: responses with one key are compared with one another."""
 
 
 def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:

@@ -84,7 +84,7 @@ def _none_if_empty(criteria: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_writable)]
 Criteria = Annotated[Any, AfterValidator(_none_if_empty)]
-"""What to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md), not read yet."""
+"""The criteria to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md), not read yet."""
 
 
 class Strict(BaseModel):
@@ -174,7 +174,7 @@ JudgeIn = Annotated[Annotated[ComparisonIn, Tag("one")] | Annotated[ComparisonsI
 
 
 class CostOut(BaseModel):
-    """Of a verdict in one order; null where it is not known."""
+    """The cost of a verdict in one order; null where it is not known."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -210,7 +210,7 @@ VerdictOut: Any = create_model(  # type: ignore[call-overload]
 
 
 class ScoreOut(BaseModel):
-    """How good one response is: a Score (docs/using.md). ``value`` is null where no judgment could be read."""
+    """The score of one response: a Score (docs/using.md). ``value`` is null where no judgment could be read."""
 
     id: str
     judge: str

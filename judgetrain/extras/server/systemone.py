@@ -28,7 +28,7 @@ QUERIES = ("query", "prompt")
 
 
 class Sides(Strict):
-    """What counts as a yes and what as a no."""
+    """The meanings of a yes and of a no."""
 
     true: Content | None = None
     false: Content | None = None

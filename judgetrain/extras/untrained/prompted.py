@@ -28,7 +28,7 @@ DEFAULT = Rubric(
         ),
     )
 )
-"""Where the configuration gives no ``criteria``: a sentence that fits any query."""
+"""The rubric where the configuration gives no ``criteria``: a sentence that fits any query."""
 SHAPE = Shape(count=1, criteria=1, judgments=8, orders=RESPONSES)
 """Eight judgments of each response, as users take the mean of eight samples of a strong model."""
 
@@ -55,7 +55,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
 
 @dataclass(frozen=True, kw_only=True)
 class RubricAsking:
-    """How a model is asked about every comparison by one rubric.
+    """The way to ask a model about every comparison by one rubric.
 
     Args:
         rubric: the criteria.

@@ -17,7 +17,7 @@ from judgetrain.data.world.language import GRADE_SCORES, Language, sentence, sma
 from judgetrain.data.world.rule import draw_grades, write
 
 WEIGHTS = (5, 20, 30, 30, 10, 5)
-"""How often texts are dialogues, descriptions, reviews on many criteria and on one, lists, guidelines."""
+"""Shares of texts that are dialogues, descriptions, reviews on many criteria and on one, lists, guidelines."""
 
 WEIGHTS_LAST = (20, 5, 10, 50, 20, 5)
 """The same in the last phase. Without its dialogues the base forgets how to answer queries."""
@@ -27,7 +27,7 @@ REVIEWERS_ERR = 0.15
 shaken by every error of the teacher's."""
 
 SHAPES = {"usual": 50, "long": 8, "short": 17, "bare": 25}
-"""How often responses of any shape are as the world's writers write, longer, one or two sentences, and without
+"""Shares of responses of any shape that are as the world's writers write, longer, one or two sentences, and without
 content."""
 
 LISTED = 0.15
@@ -57,7 +57,7 @@ criteria, and takes a thousand lists to learn to.
 """
 
 Exchange = tuple[str, str]
-"""What a user asks and what the text answers."""
+"""A user's question and the text's answer."""
 
 
 class Reviewer(Annotator):

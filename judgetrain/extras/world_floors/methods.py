@@ -35,7 +35,7 @@ Computed = tuple[Mapping[str, Mapping[str, Any]], PerfectReading]
 HIGHEST = "highest"
 """The floor that is highest of its kind on the comparisons themselves."""
 GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND, BOTH, FORM, THE_RULE)}
-"""By kind of method, what its rules need."""
+"""The needs of the rules, by kind of method."""
 
 
 def names(kind: str) -> list[str]:

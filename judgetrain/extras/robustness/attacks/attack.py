@@ -125,7 +125,7 @@ WAYS: dict[str, Callable[[Attack, str], str | None]] = {
     "instead": lambda a, t: a.text,
     "first_sentence": _first_sentence,
 }
-"""What may be done to a text by name: ``before`` and ``after`` add the attack's text, ``repeat`` says it twice,
+"""Changes to a text, by name: ``before`` and ``after`` add the attack's text, ``repeat`` says it twice,
 ``markdown`` sets it as a list, ``swap`` exchanges the responses, ``same`` does nothing; ``instead`` and
 ``first_sentence`` replace the response."""
 
