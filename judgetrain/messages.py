@@ -69,7 +69,7 @@ def are_messages(turns: Sequence[Any]) -> bool:
     return any(has_role) and all(role or _is_item(turn) for role, turn in zip(has_role, turns, strict=True))
 
 
-def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
+def role_texts(turns: Sequence[Any]) -> list[tuple[str, str]]:
     """Return the role (``system``, ``user`` or ``assistant``) and the text of each message.
 
     A message has ``role`` and ``content`` (OpenAI), or ``from`` and ``value`` (ShareGPT), or is an item of OpenAI's
@@ -135,7 +135,7 @@ def replied(response: Any) -> Any:
         turns = [{"role": "assistant", "content": turns}]
 
     reply: list[str] = []
-    for role, text in reversed(said(with_empty_end(turns))):
+    for role, text in reversed(role_texts(with_empty_end(turns))):
         if role != "assistant":
             break
         reply.insert(0, text)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
-from judgetrain.messages import reference_text, said
+from judgetrain.messages import reference_text, role_texts
 from judgetrain.rubrics import Rubric
 from judgetrain.thoughts import shown
 
@@ -51,8 +51,8 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """Return the messages of a prompt; the last one is the user's query.
 
     Raises:
-        DataError: there is no message, an entry is none (:func:`~judgetrain.messages.said`), or the last is not the
-            user's.
+        DataError: there is no message, an entry is none (:func:`~judgetrain.messages.role_texts`), or the last is not
+            the user's.
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
@@ -62,7 +62,7 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
         raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
 
     turns = [asdict(turn) if isinstance(turn, Message) else turn for turn in prompt]
-    messages = tuple(Message(role, text) for role, text in said(turns))
+    messages = tuple(Message(role, text) for role, text in role_texts(turns))
     if not messages:
         raise DataError("expected the last message to be the user's, found none at all")
     if messages[-1].role != "user":

@@ -33,7 +33,7 @@ class Losses(Counter[str]):
         for example in examples:
             self.lose(reason, example)
 
-    def told(self, number: int, hints: Mapping[str, str], rows: str = "") -> Iterator[str]:
+    def sentences(self, number: int, hints: Mapping[str, str], rows: str = "") -> Iterator[str]:
         """Yield a sentence for each reason that left out more than :data:`LARGE` of the rows.
 
         Args:

@@ -88,7 +88,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
     for reason, example in outputs.rejects.examples.items():
         losses.examples[f"{REJECTED}{reason}"] = example
     losses.update({name: count for name, count in total.items() if name.startswith(REJECTED)})
-    for sentence in losses.told(total.total(), HINTS):
+    for sentence in losses.sentences(total.total(), HINTS):
         out.log(f"dialogues: {sentence}")
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"

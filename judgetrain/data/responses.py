@@ -87,7 +87,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
             else:
                 dropped.lose("too_long", comparison.id)
         comparisons = fitting
-    for sentence in dropped.told(len(comparisons) + dropped.total(), HINTS):
+    for sentence in dropped.sentences(len(comparisons) + dropped.total(), HINTS):
         out.log(f"responses: {sentence}")
     if not comparisons:
         reasons = causes(dropped, HINTS, "")

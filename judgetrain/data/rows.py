@@ -25,7 +25,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.messages import are_messages, reference_text, replied, said, scalar_text, text_of, with_empty_end
+from judgetrain.messages import are_messages, reference_text, replied, role_texts, scalar_text, text_of, with_empty_end
 from judgetrain.rubrics import Rubric, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 from judgetrain.thoughts import shown
@@ -355,7 +355,7 @@ class RowReader:
         if not self.is_scored(row) or self._value(row, "response") is None:
             return False
         # A column ``response`` may have been given to another field, as the reference.
-        return not self._is_other_field_s(row, "response")
+        return not self._belongs_to_other_field(row, "response")
 
     def is_rated(self, row: Any) -> bool:
         """Return whether the row holds one response and a label of it."""
@@ -420,7 +420,7 @@ class RowReader:
                     f"{numbers.meaning}; if it is the best, say '{self._key}.labels={{1: 0, {numbers.highest:g}: 1}}'"
                 )
         if self.thoughts:
-            say(thoughts_told(name, self.thoughts))
+            say(thoughts_sentence(name, self.thoughts))
         # A column that was meant for a field, under a name of its own, shows up here.
         unused = [item for item in sorted(self._filled_columns.items()) if item[0] not in self._used_columns]
         if unused:
@@ -553,7 +553,7 @@ class RowReader:
         if not isinstance(turns, list) or not turns or not are_messages(turns):
             return
         with _refused("wrong_message", f"field {field}: "):
-            spoken = said(with_empty_end(turns))
+            spoken = role_texts(with_empty_end(turns))
         before = spoken
         # All that comes after the user's last message is the reply.
         while before and before[-1][0] == "assistant":
@@ -619,7 +619,7 @@ class RowReader:
             return self._value(row, "score")
         return label
 
-    def _is_other_field_s(self, row: Mapping[str, Any], field: str) -> bool:
+    def _belongs_to_other_field(self, row: Mapping[str, Any], field: str) -> bool:
         """Return whether ``fields`` gives the default column of a field to another field."""
         columns_of_others: set[str] = set()
         for name, column in self._source.fields.items():
@@ -657,7 +657,7 @@ class RowReader:
                 ``answer``, is left unread then, and named as unused.
         """
         # A column ``answer`` may hold the label: then it is no reference.
-        if self._is_other_field_s(row, "reference"):
+        if self._belongs_to_other_field(row, "reference"):
             return None
         column = _first_column(row, "reference")
         if not self._names_references(row) and column is not None and not _is_reference(row[column]):
@@ -697,7 +697,7 @@ class RowReader:
             if turns and self._source.format in SPEAKERS:
                 spoken = _by_turns(turns, SPEAKERS[self._source.format])
             elif turns:
-                spoken = said(turns)
+                spoken = role_texts(turns)
             # A persona of ParlAI is a list of lines.
             system = scalar_text(text_of(_joined(self._value(row, "system"))))
         if system and not isinstance(system, str):
@@ -749,7 +749,7 @@ def count_thoughts(response: Any, reply: Any, thoughts: Counter[str]) -> None:
         thoughts["all"] += 1
 
 
-def thoughts_told(name: str, thoughts: Mapping[str, int]) -> str:
+def thoughts_sentence(name: str, thoughts: Mapping[str, int]) -> str:
     """Return the line about responses that hold what their model thought.
 
     Args:

@@ -122,7 +122,7 @@ def _tell_losses(benchmark: Benchmark | ResponseBenchmark, kept: int, out: Stage
     losses = Losses(counts, benchmark.left_out_examples)
     # Rows without a label are asked about, and count in no figure.
     number = kept + sum(count for reason, count in counts.items() if reason not in ("no_label", "no_majority"))
-    for sentence in losses.told(number, LEFT_OUT, "rows"):
+    for sentence in losses.sentences(number, LEFT_OUT, "rows"):
         out.log(f"evaluate: {benchmark.name}: {sentence}")
 
 

@@ -21,11 +21,11 @@ from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.labelled import Scale, Votes
 from judgetrain.data.prompt_keys import IDS
-from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thoughts_told
+from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thoughts_sentence
 from judgetrain.data.sources import Rejects, files_of, read, row_reader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.messages import replied, said, scalar_text, with_empty_end
+from judgetrain.messages import replied, role_texts, scalar_text, with_empty_end
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
 # Configuration keys, for messages.
@@ -91,7 +91,7 @@ class _Answers:
         unread: rows that hold no answer.
         columns: how many rows have each column.
         used: columns that are read.
-        thoughts: as of :func:`~judgetrain.data.rows.thoughts_told`.
+        thoughts: as of :func:`~judgetrain.data.rows.thoughts_sentence`.
     """
 
     # Dictionaries keep the order of the files, in which the rows come out.
@@ -137,7 +137,7 @@ class _Answers:
         if unused:
             say(f"systems: columns that are not used (rows): {', '.join(unused)}")
         if self.thoughts:
-            say(thoughts_told("systems", self.thoughts))
+            say(thoughts_sentence("systems", self.thoughts))
 
     def tell_gaps(self, say: Callable[[str], object]) -> None:
         """Say which systems answer some of the prompts alone."""
@@ -348,7 +348,7 @@ def _conversation(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
     if not turns:
         raise RowError("no_answer", "expected messages that end with the system's answer, found none")
     try:
-        spoken = said(with_empty_end(turns))
+        spoken = role_texts(with_empty_end(turns))
         text = replied(turns)
         prompt = spoken
         # The answer may be several messages, all that came after the user's last one.

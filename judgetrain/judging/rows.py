@@ -372,7 +372,7 @@ class _VerdictCounts:
         return self.consistent / self.in_both_orders
 
 
-def decisions_told(decisions: Mapping[str, int] | None) -> Iterator[str]:
+def decision_lines(decisions: Mapping[str, int] | None) -> Iterator[str]:
     """Yield the line on what was decided, made of :attr:`DecisionCounts.summary`; none for None."""
     if decisions is None:
         return
@@ -398,7 +398,7 @@ def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str
 _LONG_NAMES = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
 
 
-def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
+def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the table and the lines at the end of judging, made of :func:`summary_of`."""
     rows = summary["rows"]
     cells = []
@@ -416,7 +416,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"consistency: {share:.1f}% of the readable verdicts are the same in both orders"
     if summary["labelled"]:
         yield _agreement_line(summary)
-    yield from decisions_told(summary["decisions"])
+    yield from decision_lines(summary["decisions"])
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         hint = unread_hint(summary["unreadable"])
@@ -506,7 +506,7 @@ def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Map
     return {"judge": judge, "rows": total, "agreement": agreement, "not_judged_by": not_judged_by}
 
 
-def agreement_told(summary: Mapping[str, Any]) -> Iterator[str]:
+def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines on the agreement of scores with labels, made of :func:`summary_of_scores`."""
     for name, figures in summary["agreement"].items():
         if name in summary["not_judged_by"]:
@@ -521,7 +521,7 @@ def agreement_told(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{line}; always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
 
 
-def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
+def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     """Yield the table and the lines at the end of scoring: the scores by criterion, and what could not be read."""
     total = 0
     scores: list[float] = []
@@ -550,7 +550,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
         cells.append((f"not judged: {reason}", str(count), ""))
     yield table(f"Scores of {judge}", ("criterion", "responses", "mean"), cells)
 
-    yield from decisions_told(deciding.summary)
+    yield from decision_lines(deciding.summary)
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:

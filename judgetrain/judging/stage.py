@@ -27,15 +27,15 @@ from judgetrain.judging.rows import (
     VERDICTS,
     JudgingCost,
     Row,
-    agreement_told,
+    agreement_lines,
     dropped,
     reason_of,
     row_of,
+    score_report,
     score_rows,
-    scores_told,
     summary_of,
     summary_of_scores,
-    verdicts_told,
+    verdict_report,
 )
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.votes import Labels, labels_that_count
@@ -102,7 +102,7 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
     for item in items:
         if item.failure is not None:
             losses.lose(reason_of(item.failure), item.failure)
-    yield from losses.told(len(items), {}, "rows")
+    yield from losses.sentences(len(items), {}, "rows")
 
     empty = 0
     for item in items:
@@ -256,11 +256,11 @@ def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[st
 
     if any("score" in row for row in islice(rows(), 1)):
         file = out.write_rows(SCORES, rows())
-        out.tell(scores_told(rows(), judge))
+        out.tell(score_report(rows(), judge))
         if scales:
             scores_summary = summary_of_scores(rows(), judge, scales)
             out.write_json("summary", scores_summary)
-            out.tell(agreement_told(scores_summary))
+            out.tell(agreement_lines(scores_summary))
         out.log(f"judge: {file}")
         return
     file = out.write_rows(VERDICTS, rows())
@@ -274,6 +274,6 @@ def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[st
     cost = JudgingCost(calls=calls, tokens=out.totals()["tokens"], spent=spent)
     summary = summary_of(rows(), judge, cost, labels)
     out.write_json("summary", summary)
-    out.tell(verdicts_told(summary))
+    out.tell(verdict_report(summary))
     out.log(f"judge: {file}")
     out.log(f"judge: {page}")

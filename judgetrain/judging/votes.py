@@ -43,10 +43,10 @@ def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) ->
         labels[ids[0]] = rows.label
     contradicted = [rows for rows in repeated if rows.differ]
     if contradicted:
-        say(_told(contradicted, comparisons[contradicted[0].places[0]].id))
+        say(_sentence_on_different_labels(contradicted, comparisons[contradicted[0].places[0]].id))
     alike = [rows for rows in repeated if not rows.differ]
     if alike:
-        say(_told_alike(alike, comparisons[alike[0].places[0]].id))
+        say(_sentence_on_equal_labels(alike, comparisons[alike[0].places[0]].id))
     return Labels(labels, sum(len(rows.places) for rows in contradicted))
 
 
@@ -57,7 +57,7 @@ def _votes_of(item: JudgedRow) -> list[Verdict]:
     return [item.comparison.label]
 
 
-def _told(contradicted: Sequence[Repeats], name: str) -> str:
+def _sentence_on_different_labels(contradicted: Sequence[Repeats], name: str) -> str:
     """Return the sentence about pairs of responses that rows label differently; ``name`` is the first one's id."""
     without_majority = sum(rows.label is None for rows in contradicted)
     return (
@@ -66,7 +66,7 @@ def _told(contradicted: Sequence[Repeats], name: str) -> str:
     )
 
 
-def _told_alike(repeated: Sequence[Repeats], name: str) -> str:
+def _sentence_on_equal_labels(repeated: Sequence[Repeats], name: str) -> str:
     """Return the sentence about pairs of responses that rows label alike; ``name`` is the first one's id."""
     rows = sum(len(pair.places) for pair in repeated)
     return (

@@ -21,7 +21,7 @@ from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
-from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_sentence, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import ExternalConfig, LabelConfig
@@ -86,7 +86,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     for questions in replies:
         for question in questions:
             all_replies.extend(question)
-    errors = errors_told(all_replies)
+    errors = errors_sentence(all_replies)
     if errors:
         out.log(f"label: external judge: {errors}")
     answers_by_comparison = {}

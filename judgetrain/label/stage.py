@@ -171,7 +171,7 @@ def _corrections(settings: LabelSettings, out: StageRun) -> list[Row]:
         queries = named_queries(settings.dialogues)
     examples, left_out = correction_rows(settings.label.corrections, prompts, queries)
     out.count(dropped={f"corrections:{reason}": number for reason, number in left_out.items()})
-    for sentence in left_out.told(len(examples) + left_out.total(), LEFT_OUT, "corrections"):
+    for sentence in left_out.sentences(len(examples) + left_out.total(), LEFT_OUT, "corrections"):
         out.log(f"label: {sentence}")
     return examples
 
@@ -208,6 +208,6 @@ def _report(data: TrainingData, corrections: list[Row], out: StageRun) -> None:
     out.note("yield", table)
     by_level = ", ".join(f"{number:,} {level}" for level, number in table["pairs"].items())
     out.log(f"label: preference pairs: {by_level or 'none'}")
-    for sentence in data.unlabelled.told(data.trees.total(), HINTS, "trees"):
+    for sentence in data.unlabelled.sentences(data.trees.total(), HINTS, "trees"):
         out.log(f"label: {sentence}")
     out.count(dropped=data.unlabelled)

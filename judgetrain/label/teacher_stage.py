@@ -320,7 +320,7 @@ def _read_written(
                 losses.lose("contaminated", tree.comparison.id)
             else:
                 trees.append(tree)
-    for sentence in losses.told(len(written), LEFT_OUT, "evaluations"):
+    for sentence in losses.sentences(len(written), LEFT_OUT, "evaluations"):
         out.log(f"teacher: {sentence}")
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = Counter[str]()

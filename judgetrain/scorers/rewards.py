@@ -114,7 +114,7 @@ def _chat(prompt: Text) -> Messages:
     """
     if isinstance(prompt, str):
         return ({"role": "user", "content": prompt},)
-    return tuple({"role": role, "content": text} for role, text in messages.said(prompt))
+    return tuple({"role": role, "content": text} for role, text in messages.role_texts(prompt))
 
 
 def text_of(completion: Text) -> str:

@@ -325,7 +325,7 @@ def fitting(
         lengths=fitting_rows.lengths,
         dropped=dropped,
         remarks=(*fitting_rows.renderer.remarks, *filter(None, [unknown])),
-        losses=(*losses.told(len(rows), HINTS, what),),
+        losses=(*losses.sentences(len(rows), HINTS, what),),
         pairs=fitting_rows.pairs(),
         unpaired=fitting_rows.unpaired(),
     )

@@ -32,9 +32,9 @@ def test_more_than_a_fifth_is_told_and_a_fifth_is_not() -> None:
     losses.lose_all("too_long", ["a", "b"])
     losses.lose("level:too_long", "c")
     told = "2 of 9 rows are left out as too_long, such as a: raise it"
-    assert [*losses.told(9, {"too_long": "raise it"}, "rows")] == [told]
-    assert [*losses.told(10, {}, "rows")] == []
-    assert [*losses.told(4, {}, "rows")] == [
+    assert [*losses.sentences(9, {"too_long": "raise it"}, "rows")] == [told]
+    assert [*losses.sentences(10, {}, "rows")] == []
+    assert [*losses.sentences(4, {}, "rows")] == [
         "2 of 4 rows are left out as too_long, such as a",
         "1 of 4 rows are left out as level:too_long, such as c",
     ]

@@ -19,7 +19,7 @@ from judgetrain.data.sources import read as read_source
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import read_items
-from judgetrain.messages import said
+from judgetrain.messages import role_texts
 from judgetrain.schema import Comparison, messages_of
 from tests.builders.data import run_dialogues, run_responses, write_lines
 
@@ -63,7 +63,7 @@ TOLD = 'I look it up.\n\nCall of weather: {"city": "Oslo"}\n\nResult of weather:
 def test_calls_and_results_are_told_in_the_assistant_s_message(
     turns: list[Any], expected: list[tuple[str, str]]
 ) -> None:
-    assert said(turns) == expected
+    assert role_texts(turns) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_calls_and_results_are_told_in_the_assistant_s_message(
     ],
 )
 def test_what_is_no_message_is_refused_by_its_number(turn: Any, message: str) -> None:
-    for read in (said, lambda turns: messages_of(turns)):
+    for read in (role_texts, lambda turns: messages_of(turns)):
         with pytest.raises(DataError, match=f"message 1: .*{message}"):
             read([ASKED, turn])
 

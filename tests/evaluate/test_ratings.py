@@ -11,7 +11,7 @@ from scipy import stats
 
 from judgetrain.data.intervals import Resampling
 from judgetrain.data.labelled import Scale
-from judgetrain.evaluate.metrics.ratings import Scored, commonest, metrics_of, people_of, prevalence, told_of_labels
+from judgetrain.evaluate.metrics.ratings import Scored, commonest, label_sentences, metrics_of, people_of, prevalence
 
 TWO = Scale((0.0, 1.0), ("fail", "pass"))
 FIVE = Scale((0.0, 0.25, 0.5, 0.75, 1.0), ("1", "2", "3", "4", "5"))
@@ -163,11 +163,11 @@ def test_one_class_has_neither_kappa_nor_auroc_and_is_told() -> None:
     values = metrics_of(scored, Resampling(100, 0))
     assert (values["auroc"], values["specificity"], values["balanced_accuracy"]) == (None, None, None)
     assert values["agreement"] == pytest.approx(11 / 12, abs=1e-6)
-    assert told_of_labels("mine", scored) == [
+    assert label_sentences("mine", scored) == [
         "mine: all 12 labels are pass, so that whoever always says so is right; label others, too"
     ]
     few = Scored.of([1.0, 0.0, 1.0], [1.0, 0.0, 1.0], TWO, ["a", "b", "c"])
-    assert told_of_labels("mine", few) == [
+    assert label_sentences("mine", few) == [
         "mine: 3 labels on 3 prompts are too few for intervals, which need 10 prompts"
     ]
     assert metrics_of(few, Resampling(100, 0))["kappa_ci"] is None
@@ -248,7 +248,7 @@ def test_whether_the_judge_is_as_good_as_another_person_is_said(right: float, to
         scores = [of_response[0] for of_response in votes]
         votes = [(*of_response[1:], float(round(sum(of_response) / 3))) for of_response in votes]
     people = people_of(votes, scores, TWO, [f"q{place}" for place in range(200)], Resampling(500, 0))
-    assert people is not None and told in people.told
+    assert people is not None and told in people.sentence
 
 
 def test_one_annotator_is_no_agreement_of_people() -> None:

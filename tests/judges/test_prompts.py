@@ -21,7 +21,7 @@ from judgetrain.judges.prompting.prompts import (
     quoted,
 )
 from judgetrain.judges.settings import too_long_hint, unread_hint
-from judgetrain.judging.rows import JudgingCost, summary_of, verdicts_told
+from judgetrain.judging.rows import JudgingCost, summary_of, verdict_report
 from tests.builders.scripted import comparison
 
 ONE_CALL = JudgingCost(calls=1, tokens={"prompt": 1, "generated": 0}, spent={})
@@ -248,10 +248,10 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     assert hint.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
     assert too_long_hint({"judgment:no_scores": 3}) is None
     row = {"verdict": "unreadable", "label": None, "failure": "too_long", "failures": {"criteria:too_long": 1}}
-    lines = verdicts_told(summary_of([row], "dpo", ONE_CALL))
+    lines = verdict_report(summary_of([row], "dpo", ONE_CALL))
     assert any("lower judge.criteria_tokens" in str(line) for line in lines), "stage judge says it at its end"
     row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
-    lines = verdicts_told(summary_of([row], "base", ONE_CALL))
+    lines = verdict_report(summary_of([row], "base", ONE_CALL))
     assert any("take recipe=untrained criteria=FILE or a tuned model, or train it" in str(line) for line in lines)
 
 
@@ -259,7 +259,7 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
 def test_answers_that_stand_in_the_reasoning_are_told_with_their_share(step: str) -> None:
     unreadable = {"verdict": "unreadable", "label": None, "failure": None}
     rows = [unreadable | {"failures": {f"{step}reasoning_alone": 2}}, unreadable | {"failures": {"no_verdict": 2}}]
-    told = [str(line) for line in verdicts_told(summary_of(rows, "dpo", ONE_CALL))]
+    told = [str(line) for line in verdict_report(summary_of(rows, "dpo", ONE_CALL))]
     assert any(line.startswith("2 reasoning_alone: all of the answer stands in the reasoning") for line in told)
     assert not any("keeps to no form" in line for line in told), "its form was not looked at"
     assert unread_hint({"no_verdict": 2}) is None
@@ -272,6 +272,6 @@ def test_a_rubric_that_was_read_in_part_is_said_with_the_key() -> None:
     row["share_read"] = 0.1
     summary = summary_of([row], "external", ONE_CALL)
     assert summary["partly_read"] == 1
-    lines = [str(line) for line in verdicts_told(summary)]
+    lines = [str(line) for line in verdict_report(summary)]
     assert any("1 comparisons have no verdict" in line and "judge.least_read" in line for line in lines)
     assert not any("take recipe=untrained" in line for line in lines)

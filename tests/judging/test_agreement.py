@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.judging.rows import JudgingCost, summary_of, verdicts_told
+from judgetrain.judging.rows import JudgingCost, summary_of, verdict_report
 
 FREE = JudgingCost(calls=0, tokens={"prompt": 0, "generated": 0}, spent={})
 
@@ -34,7 +34,7 @@ def row(query: str, agrees: bool, answer: str | None = None) -> dict[str, Any]:
 def told(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
     """Return the summary of rows, and its line on the agreement."""
     summary = summary_of(rows, "longer", FREE)
-    (line,) = [line for line in verdicts_told(summary) if str(line).startswith("agreement")]
+    (line,) = [line for line in verdict_report(summary) if str(line).startswith("agreement")]
     return summary, line
 
 

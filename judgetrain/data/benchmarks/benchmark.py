@@ -27,7 +27,7 @@ from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.data.votes import repeats
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.messages import replied, said, with_empty_end
+from judgetrain.messages import replied, role_texts, with_empty_end
 from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.thoughts import shown
 
@@ -283,7 +283,7 @@ class CaseReader:
             raise RowError("missing_field", f"expected the list conversation_{side}; or give answers, a file of them")
         texts: dict[str, list[str]] = {"user": [], "assistant": []}
         try:
-            for role, text in said(with_empty_end(turns)):
+            for role, text in role_texts(with_empty_end(turns)):
                 # A system's message is no turn.
                 if role in texts:
                     texts[role].append(text)

@@ -22,7 +22,7 @@ _LEVEL = re.compile(r"^Score (\d{1,2}): ?", re.MULTILINE)
 """The beginning of a level's description."""
 
 
-def taken_apart(prompt: Any, column: str) -> dict[str, str]:
+def parts_of_prompt(prompt: Any, column: str) -> dict[str, str]:
     """Return the parts of a prompt by name: ``query``, ``response``, ``criteria``, ``score1_description``, ...
 
     Args:
@@ -86,6 +86,6 @@ def with_parts(row: Mapping[str, Any], columns: list[str]) -> dict[str, Any]:
             raise RowError(
                 "missing_field", f"expected the column {column!r} (prompts), found {', '.join(map(str, row))}"
             )
-        for name, text in taken_apart(row[column], column).items():
+        for name, text in parts_of_prompt(row[column], column).items():
             result[f"{column}.{name}"] = text
     return result

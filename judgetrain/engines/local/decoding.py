@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 from judgetrain.engines.cache_keyword import cache_keyword
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
-from judgetrain.engines.local.row_cache import BatchMask, RowCache, only_attention, sees_all, taken
+from judgetrain.engines.local.row_cache import BatchMask, RowCache, gather_rows, only_attention, sees_all
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class BatchDecoder:
         kept = lengths - rest
         columns = torch.arange(int(kept.max()), device=self.device) - (kept.max() - kept)[:, None]
         # A beginning stands at the right of its row, as here. Columns below 0 are padding.
-        cache = taken(start, rows[:, None], columns.clamp(min=0) - shared[:, None])
+        cache = gather_rows(start, rows[:, None], columns.clamp(min=0) - shared[:, None])
         mask = torch.nn.functional.pad((columns >= 0).long(), (0, rest), value=1)
         ids = torch.tensor([prompt[-rest:] for prompt in prompts], device=self.device)
         positions = kept[:, None] + torch.arange(rest, device=self.device)

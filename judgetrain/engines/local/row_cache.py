@@ -95,7 +95,7 @@ def only_attention(cache: DynamicCache, config: PreTrainedConfig) -> bool:
     return bool(cache.layers) and has_attention_only and "chunked_attention" not in kinds
 
 
-def taken(start: DynamicCache, rows: torch.Tensor, columns: torch.Tensor) -> DynamicCache:
+def gather_rows(start: DynamicCache, rows: torch.Tensor, columns: torch.Tensor) -> DynamicCache:
     """Return a cache whose rows are made of columns of another cache's rows.
 
     Args:

@@ -16,10 +16,10 @@ from judgetrain.evaluate.metrics.ratings import (
     People,
     Scored,
     commonest,
+    label_sentences,
     metrics_of,
     people_of,
     prevalence,
-    told_of_labels,
 )
 from judgetrain.evaluate.metrics.rows import MethodKey, read_record
 from judgetrain.judges.base import Score, criterion_key
@@ -152,7 +152,7 @@ class Measuring:
                 subject = f"{self.benchmark.name}: {name}"
             # Without scores: what is looked at here are the labels alone.
             scored = Scored.of(labels, [None] * len(labels), self.benchmark.scales[name], self._prompts)
-            yield from told_of_labels(subject, scored)
+            yield from label_sentences(subject, scored)
             if name and not any(self._is_judged(result, name) for result in results):
                 yield (
                     f"{subject}: no judge went by a criterion of this name, so that its labels measure nothing; give "

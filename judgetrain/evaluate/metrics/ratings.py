@@ -323,7 +323,7 @@ class People:
     difference_ci: Interval | None
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Return the comparison in a sentence."""
         if self.difference is None or self.person is None or self.judge is None:
             return "annotators left out one by one leave no label to agree with"
@@ -434,7 +434,7 @@ def _alpha(totals: Floats) -> Floats:
         return np.asarray(1 - within / n / variance)
 
 
-def told_of_labels(name: str, scored: Scored) -> list[str]:
+def label_sentences(name: str, scored: Scored) -> list[str]:
     """Return lines about labels that few conclusions can be drawn from; none where all is well.
 
     Args:

@@ -60,7 +60,7 @@ def shared_labels(groups: Sequence[Sequence[Settings]]) -> list[str]:
     return _labels(shared, differing(shared))
 
 
-def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def distinct_names(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of runs; where runs share a name, the settings that differ between them stand behind it."""
     result = list(names)
     for name, count in Counter(names).items():

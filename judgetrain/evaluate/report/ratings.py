@@ -69,7 +69,7 @@ def tables(rows: Sequence[RatingRow]) -> list[Table]:
         "unread %": lambda row: percent(row.unread),
         "tokens": lambda row: number(row.generated_tokens, 0),
     }
-    prevalences = {row.criterion: told_of_prevalence(row) for row in rows}
+    prevalences = {row.criterion: prevalence_sentence(row) for row in rows}
     sentences = []
     for criterion, shares in prevalences.items():
         sentence = f"{shares}."
@@ -84,7 +84,7 @@ def tables(rows: Sequence[RatingRow]) -> list[Table]:
     return [table for table in (first, _people(with_people), folded) if table.cells]
 
 
-def told_of_prevalence(row: RatingRow) -> str:
+def prevalence_sentence(row: RatingRow) -> str:
     """Return the share of labels at each level in words."""
     shares = ", ".join(f"{name} {percent(share)}%" for name, share in row.prevalence.items())
     return f"Labels are {shares}"

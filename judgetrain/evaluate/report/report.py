@@ -217,7 +217,7 @@ def console_tables(report: Report) -> list[Any]:
         title = rated.title(rating_rows, report.left_out.get(benchmark, {}))
         tables.append(_console_table(title, rated.console_columns(rating_rows), rating_rows, overflow="fold"))
         # The first method's alone: the share of people is the same beside each.
-        sentences = [row.people.told for row in rating_rows if row.people is not None and not row.criterion]
+        sentences = [row.people.sentence for row in rating_rows if row.people is not None and not row.criterion]
         tables.extend(sentences[:1])
     if report.ratings and not report.rows:
         return [*tables, rated.EXPLANATION]

@@ -82,7 +82,7 @@ def choose_thresholds(
             units = "log_odds"
         thresholds = of_pairs(rows, units, settings)
     thresholds.save(out.directory)
-    out.tell(thresholds_told(thresholds))
+    out.tell(threshold_lines(thresholds))
     if thresholds.decided:
         out.log(f"calibrate: judge.decided={out.directory / DECIDED}")
 
@@ -168,7 +168,7 @@ def level_that_passes(scale: Scale, name: str | None) -> int:
     return scale.names.index(name)
 
 
-def thresholds_told(thresholds: Thresholds) -> Iterator[str]:
+def threshold_lines(thresholds: Thresholds) -> Iterator[str]:
     """Yield the lines at the stage's end."""
     # Nothing decided is a finding: the artifact is written, so that the same labels are not judged again.
     if not thresholds.decided:
@@ -209,7 +209,7 @@ def thresholds_card(directory: Path, judge: str) -> str:
     thresholds = Thresholds.load(directory, "thresholds")
 
     # The console's lines as sentences of one paragraph.
-    lines = list(thresholds_told(thresholds))
+    lines = list(threshold_lines(thresholds))
     return (
         f"Promised: with a chance of {1 - thresholds.delta:g} at most {thresholds.error:.0%} of what is decided is "
         f"wrong, on rows like the labelled ones. {lines[0][0].upper()}{'. '.join(lines)[1:]}."

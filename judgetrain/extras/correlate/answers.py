@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.evaluate.report.naming import told_apart
+from judgetrain.evaluate.report.naming import distinct_names
 from judgetrain.extras.correlate.report import Row
 from judgetrain.extras.selfeval.stages import finished_settings, model_of
 
@@ -81,7 +81,7 @@ def read_runs(directories: Sequence[Path], model_names: Mapping[str, str]) -> li
     for path in map(model_of, settings):
         models.append(model_names.get(path, path))
     runs = []
-    for directory, model, name in zip(directories, models, told_apart(models, settings), strict=True):
+    for directory, model, name in zip(directories, models, distinct_names(models, settings), strict=True):
         metrics = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
         # One row an answer, so that ids and rows go together by place.
         scores = list(read_rows(directory, "scores"))

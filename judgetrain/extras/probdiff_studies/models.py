@@ -9,7 +9,7 @@ from judgetrain.artifacts.files import named
 from judgetrain.artifacts.integrity import checked
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.naming import told_apart
+from judgetrain.evaluate.report.naming import distinct_names
 from judgetrain.extras.selfeval.stages import finished_settings, model_of
 
 ALL = "all"
@@ -122,7 +122,7 @@ def read_models(own_directory: Path, patterns: Sequence[str]) -> dict[str, SelfE
     shared = set(runs[0].d).intersection(*(run.d for run in runs))
     if not shared:
         raise DataError("studies.against: no prompt in common; run stage=selfeval over the same dialogues and limit")
-    names = told_apart([run.model for run in runs], [run.settings for run in runs])
+    names = distinct_names([run.model for run in runs], [run.settings for run in runs])
     return {name: run.only(shared) for name, run in zip(names, runs, strict=True)}
 
 

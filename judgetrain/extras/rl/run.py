@@ -83,7 +83,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         labelled, unlabelled = labelled_comparisons(inputs)
     train, held_out = split_off_holdout(labelled, settings.holdout or 0.0, settings.seed, untaught(inputs))
     number = unlabelled.total()
-    for sentence in unlabelled.told(number + len(labelled), NO_LABEL, "comparisons"):
+    for sentence in unlabelled.sentences(number + len(labelled), NO_LABEL, "comparisons"):
         out.log(f"{out.stage}: {sentence}")
     out.count(in_=number + len(labelled), out=len(train), dropped=unlabelled)
     if not train:

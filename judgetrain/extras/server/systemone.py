@@ -185,11 +185,11 @@ def _parts_of_state(state: Content) -> tuple[str | None, str]:
         # Exactly these two keys: with further ones the object is a state of its own, all of which is shown.
         for key in QUERIES:
             if set(state) == {key, "response"} and isinstance(state[key], str) and state[key].strip():
-                return state[key], _said(state["response"])
-    return None, _said(_text(state))
+                return state[key], _not_blank(state["response"])
+    return None, _not_blank(_text(state))
 
 
-def _said(text: str) -> str:
+def _not_blank(text: str) -> str:
     """Return a state's text (FieldError: it says nothing)."""
     if not text.strip():
         raise FieldError("expected what the questions are about, found only white space", "state")

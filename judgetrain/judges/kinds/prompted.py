@@ -17,7 +17,7 @@ from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
 from judgetrain.judges.kinds.kind import Arguments, KindResults, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_sentence, failures_of
 from judgetrain.judges.settings import ModelSettings, check_model, unread_hint
 from judgetrain.schema import Comparison, Order, Verdict, mirror
 
@@ -288,7 +288,7 @@ def read_by(dialect: Dialect) -> Callable[..., KindResults]:
             replies = [Reply(**reply) for reply in row["replies"]]
             predictions.append(prediction_of(dialect, name, comparison, replies, options.once.sampling))
             all_replies.extend(replies)
-        lines = [errors_told(all_replies), unread_hint(failures_of(all_replies))]
+        lines = [errors_sentence(all_replies), unread_hint(failures_of(all_replies))]
         return KindResults(predictions={0: predictions}, message="; ".join(line for line in lines if line))
 
     return read

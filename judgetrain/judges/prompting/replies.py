@@ -255,7 +255,7 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     )
 
 
-def errors_told(replies: Iterable[Reply]) -> str:
+def errors_sentence(replies: Iterable[Reply]) -> str:
     """Return a line with the number of replies that an engine gave up on, and its first message; empty without any."""
     errors = []
     for reply in replies:
