@@ -224,10 +224,12 @@ def adapted(config: ModelConfig, above: frozenset[Path] = frozenset()) -> ModelC
         raise EngineError(f"{path}: {ADAPTERS} is not a JSON object: copy the adapters again")
     base_path = content.get(BASE)
     above = above | {Path(path).resolve()}
-    if not isinstance(base_path, str) or not base_path or Path(base_path).expanduser().resolve() in above:
+    if not isinstance(base_path, str) or not base_path:
+        raise EngineError(f"{path}: {ADAPTERS} names no {BASE}: write the path of the base model into it")
+    if Path(base_path).expanduser().resolve() in above:
         raise EngineError(
-            f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are for it: write the path of the base "
-            f"model into it"
+            f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are based on it: write the path of the "
+            f"base model into it"
         )
 
     base = replace(config, path=base_path, revision=content.get("revision"))
