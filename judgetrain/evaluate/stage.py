@@ -96,11 +96,11 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
             # Without a budget workers may share the work: what is not paid for needs none.
             if evaluation.models.paid(method):
                 method_budget = budget
-            part = replace(evaluation, benchmarks=of_method, budget=method_budget)
-            for benchmark, of_benchmark in run_method(method, part):
+            for_method = replace(evaluation, benchmarks=of_method, budget=method_budget)
+            for benchmark, of_benchmark in run_method(method, for_method):
                 outcomes.results.setdefault(benchmark.name, []).extend(of_benchmark)
             if method in settings.scoring:
-                for name, result in score_responses(method, replace(part, benchmarks=of_responses)):
+                for name, result in score_responses(method, replace(for_method, benchmarks=of_responses)):
                     outcomes.scored.setdefault(name, []).append(result)
     _write(evaluation, outcomes, made_from, _links(evaluation, derived))
 
@@ -259,9 +259,9 @@ def _measure(evaluation: Evaluation, benchmark: Benchmark, outcomes: _Outcomes, 
         tables.development.extend(rows)
     rows = _metric_rows(evaluation, test, results[benchmark.name], tables)
 
-    # Extras measure on the test split alone, of which the report is made.
-    # A column of each extra beside the core's own metrics, by method and number of branches.
+    # The values of extras' columns by method and number of branches, then by the extra's name.
     columns: dict[MethodKey, dict[str, Any]] = {row.key: {} for row in rows}
+    # Extras measure on the test split alone, of which the report is made.
     predicted = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
     for extra, measure, _ in calls("measure", evaluation.settings):
         of_extra = []

@@ -31,7 +31,7 @@ from judgetrain.label.worth import Worth, learn
 VIEWED = 20
 """Pages of trees to look at."""
 
-GivenLabel = Callable[[EvaluationTree], Label | None]
+OutsideLabel = Callable[[EvaluationTree], Label | None]
 """Returns a tree's label that is known from elsewhere than its branches, or None."""
 Row = dict[str, Any]
 
@@ -53,12 +53,12 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.source == "external":
         external = external_labels(config, inputs["tree"], settings.seed, out)
     preferred = _preferred(config, external)
-    given = _given(settings, inputs["tree"], external)
+    outside_label = _outside_labels(settings, inputs["tree"], external)
 
     worth = None
     # By the paper's letter, and where critiques were compared, each tree stands for itself.
     if config.rule == "evidence" and preferred is None:
-        worth = _learn_worth(inputs["tree"], given)
+        worth = _learn_worth(inputs["tree"], outside_label)
 
     evidence = Evidence(rewards=rewards, preferred=preferred, worth=worth)
     drawing = Drawing(out.seed, ranked=bool(settings.ranking))
@@ -70,7 +70,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     held_out: set[str] = set()
     for tree in _trees(inputs["tree"]):
         rated = by_rating(tree)
-        data.add(rated, given(rated))
+        data.add(rated, outside_label(rated))
         if is_held_out(settings.seed, tree.comparison.dialogue, config.holdout):
             held_out.add(tree.comparison.id)
         # Pages show the scores that were written, not how near they are to a rating.
@@ -109,12 +109,12 @@ def _trees(directory: Path) -> Iterator[EvaluationTree]:
     return map(EvaluationTree.from_row, read_rows(directory, "trees"))
 
 
-def _given(settings: LabelSettings, trees: Path, external: Mapping[str, External]) -> GivenLabel:
-    """Return what knows the labels that do not come from branches: the data's own, or an external judge's by id."""
+def _outside_labels(settings: LabelSettings, trees: Path, external: Mapping[str, External]) -> OutsideLabel:
+    """Return a function that gives a tree its label from elsewhere: the data's own, or an external judge's."""
     config = settings.label
     drawn = _draw_labelled(trees, config, settings.seed)
 
-    def given(tree: EvaluationTree) -> Label | None:
+    def outside_label(tree: EvaluationTree) -> Label | None:
         comparison = tree.comparison
         # A response that stands alone has a rating or nothing: branches about it compare with nothing.
         if config.source == "given" or comparison.alone or comparison.id in drawn:
@@ -124,7 +124,7 @@ def _given(settings: LabelSettings, trees: Path, external: Mapping[str, External
             return None
         return answer.label
 
-    return given
+    return outside_label
 
 
 def _draw_labelled(trees: Path, config: LabelConfig, seed: int) -> set[str]:
@@ -149,11 +149,11 @@ def _draw_labelled(trees: Path, config: LabelConfig, seed: int) -> set[str]:
     return set(labelled[: config.given])
 
 
-def _learn_worth(trees: Path, given: GivenLabel) -> Worth | None:
+def _learn_worth(trees: Path, outside_label: OutsideLabel) -> Worth | None:
     """Return what criteria are worth over all trees, by the labels that are known and by their agreement."""
 
     def verdict_of(tree: EvaluationTree) -> Any:
-        label = given(tree)
+        label = outside_label(tree)
         if label is None:
             return None
         return label.verdict

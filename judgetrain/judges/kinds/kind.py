@@ -292,7 +292,12 @@ def find_kind(name: str) -> Kind | None:
 
 def kinds() -> list[Kind]:
     """Return all kinds, the core's first."""
-    return [kind for name in rooms.kinds() if (kind := find_kind(name)) is not None]
+    all_kinds = []
+    for name in rooms.kinds():
+        kind = find_kind(name)
+        if kind is not None:
+            all_kinds.append(kind)
+    return all_kinds
 
 
 def kind_of(method: Method, use: Use | None = None) -> Kind:
