@@ -125,7 +125,7 @@ def _write_source(
 
     rejected = rejects.counts - rejected_before
     read_counts = Counter(read=rows + rejected.total())
-    # Then a row gives several dialogues, and the counts of both are told apart.
+    # A row then gives a dialogue for each turn, so that rows and dialogues are two numbers.
     if source.turns == "every":
         read_counts["dialogues"] = outcomes.total()
     for reason, count in rejected.items():

@@ -288,7 +288,8 @@ def _check_kind(config: ModelConfig, path: str, last_token: int) -> None:
     if is_seq_to_seq and type(model_config)().is_encoder_decoder:
         raise EngineError(f"a model of type {kind!r} is an encoder and a decoder, which is no causal language model")
 
-    # They make their positions of a mask [rows, columns], where decoding here may hand over another form of it.
+    # ALiBi is computed from a mask [rows, columns], and decoding on a CPU hands over an additive one of four dimensions
+    # (engines/local/row_cache.py).
     if kind == "bloom" or getattr(model_config, "alibi", False):
         raise EngineError(f"models of type {kind!r} with ALiBi cannot be decoded here; take another base")
 

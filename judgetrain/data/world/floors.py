@@ -483,7 +483,6 @@ def _by_differences_of_writers(seen: PerfectReading, reading: PerfectReading) ->
 
     Who is better is taken from who shows more over all comparisons.
     """
-    # Without labels, too: writers are ranked by how much they show, and compared by that rank.
     wins = Counter[str]()
     for (writer_a, writer_b), lead in zip(seen.writers, seen.leads.sum(axis=1), strict=True):
         wins[writer_a] += lead

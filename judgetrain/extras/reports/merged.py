@@ -293,7 +293,7 @@ def _by_data(over_seeds: Sequence[SeedMeans]) -> list[list[SeedMeans]]:
     """Return the means in groups that are over the same data, whose figures may stand side by side."""
     groups: dict[Hashable, list[SeedMeans]] = {}
     for means in over_seeds:
-        # Means over two and over three seeds on one data are in one table.
+        # On one set of data the number of seeds plays no part: means over two and over three are in one table.
         data = means.data[:1] if means.is_of_one_data else means.data
         groups.setdefault((means.benchmark, data), []).append(means)
     return list(groups.values())

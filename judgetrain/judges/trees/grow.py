@@ -270,7 +270,6 @@ def grow(
     steer = shape.steer or _all_at_once(shape)
     grower = _Grower(model.engine, model.prompts, shape, model.asking, seed, numbers)
 
-    # The first level, without which there is nothing to grow from.
     grower.list_criteria(trees)
     if shape.choose is not None:
         for tree in trees:
