@@ -175,6 +175,14 @@ def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
     return text[: min(positions)]
 
 
+def no_beginnings(name: str) -> str:
+    """Return the message that an engine of this name cannot go on from the beginning of a reply."""
+    return (
+        f"{name} cannot have its model go on from the beginning of a reply, which scores without reasons need "
+        "(judge.reasons=false): choose engine.type=transformers or vllm"
+    )
+
+
 def refuse_beginnings(requests: Iterable[Request], name: str) -> None:
     """Refuse (EngineError) requests whose reply has a beginning, for engines that cannot go on from one.
 
@@ -183,10 +191,7 @@ def refuse_beginnings(requests: Iterable[Request], name: str) -> None:
         name: the engine's.
     """
     if any(request.begins for request in requests):
-        raise EngineError(
-            f"{name} cannot have its model go on from the beginning of a reply, which scores without reasons need "
-            f"(judge.reasons=false): choose engine.type=transformers or vllm"
-        )
+        raise EngineError(no_beginnings(name))
 
 
 RankedTokens = Sequence[tuple[str, float]]
@@ -263,6 +268,8 @@ class Engine(Protocol):
     """Generates one completion per request, in the order of the requests."""
 
     name: str
+    continues: bool
+    """Whether its model goes on from the beginning of a reply (:attr:`Request.begins`)."""
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return a completion for every request; equal requests and seeds give equal completions on one machine."""

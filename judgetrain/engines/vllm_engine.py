@@ -30,6 +30,8 @@ class VllmEngine:
         EngineError: vLLM is not installed, or it cannot load the model.
     """
 
+    continues = True
+
     def __init__(self, config: VllmEngineConfig) -> None:
         try:
             from vllm import LLM

@@ -429,11 +429,35 @@ class Judge(Protocol):
     ) -> Score | Prediction:
         """Return the verdict or the score with the reasons for it, also of a judge that writes scores alone.
 
-        Arguments and errors are those of a call. Judges that write their reasons anyway are asked as ever.
+        Arguments and errors are those of a call. Judges that write their reasons anyway are asked as ever. The score
+        of a judgment stands before its reasons, so that it is the one of a judge that writes scores alone.
         """
+        writing = self.writing(True)
         if response_b is None:
-            return self(prompt, response_a, **how)
-        return self(prompt, response_a, response_b, **how)
+            return writing(prompt, response_a, **how)
+        return writing(prompt, response_a, response_b, **how)
+
+    @property
+    def scores_alone(self) -> bool:
+        """Return whether the judge can give its scores without text (:meth:`writing`)."""
+        return False
+
+    def writing(self, reasons: bool) -> Judge:
+        """Return the same judge, with the same model, that writes its reasons or gives its scores alone.
+
+        Closing either of the two frees the model of both. Judges that write no reasons return themselves.
+
+        Args:
+            reasons: whether judgments are written whole (``judge.reasons``).
+
+        Raises:
+            ConfigError: it gives no scores without text.
+        """
+        if reasons:
+            return self
+        raise ConfigError(
+            f"reasons=false: {self.name} gives no scores without text; branching judges that read one response do"
+        )
 
     def compare(self, comparison: Comparison) -> Prediction:
         """Return the verdict on one comparison, with seed 0."""

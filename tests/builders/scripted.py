@@ -17,6 +17,7 @@ class ScriptedEngine:
     """
 
     name = "scripted"
+    continues = False
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

@@ -258,6 +258,8 @@ class WorldEngine:
         world: in the place of the world of the configured rule.
     """
 
+    continues = False
+
     def __init__(self, config: WorldEngineConfig, world: World | None = None) -> None:
         self.name = config.name or "world"
         self._world = world or load_world(config.rule or 0)

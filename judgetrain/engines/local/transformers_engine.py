@@ -58,6 +58,8 @@ class TransformersEngine:
         EngineError: the model cannot be loaded, or does not decode correctly step by step.
     """
 
+    continues = True
+
     def __init__(
         self,
         config: TransformersEngineConfig,

@@ -89,6 +89,8 @@ class OpenAIEngine:
         budget: limits what is sent.
     """
 
+    continues = False
+
     def __init__(
         self, config: OpenAIEngineConfig, answers: AnswerStore | None = None, budget: Budget | None = None
     ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
 
+from judgetrain.errors import ConfigError
 from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
 from judgetrain.judges.config import JudgeOptions, MemberConfig
 from judgetrain.judges.deciding import Decision, Thresholds
@@ -48,6 +49,10 @@ class Member:
     def name(self) -> str:
         """Return its name in tables."""
         return self.method.name
+
+    def writing_reasons(self) -> Member:
+        """Return the member that writes its reasons, with the same model."""
+        return Member(self.method, lambda _: self.judge.writing(True), self.thresholds)
 
     def close(self) -> None:
         """Free its model, if it was loaded."""
@@ -124,6 +129,15 @@ class _Panel(Judge):
         """Free the members' models."""
         for member in self.members:
             member.close()
+
+    def writing(self, reasons: bool) -> Judge:
+        """Return the same judge whose members write their reasons (ConfigError: they are not to)."""
+        if not reasons:
+            # A member that is loaded later may be unable to, which could not be said here.
+            raise ConfigError(
+                f"reasons=false: {self.name} asks several judges; put +scores behind the names of its members"
+            )
+        return type(self)([member.writing_reasons() for member in self.members], self.name)
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group; each is asked about by itself."""

@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from itertools import chain, combinations
@@ -302,6 +303,7 @@ def _page(service: Service, token: str | None) -> str:
         known=script_hash,
         judge=service.judge.name,
         by_criteria=service.judge.goes_by_criteria,
+        scores_alone=service.judge.scores_alone,
         token=token is not None,
     )
 
@@ -321,6 +323,8 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             rows = [request]
         # Refused by counting, before anything of the rows is read, which takes time.
         refusal = _without_criteria(service, "criteria", [row.criteria for row in rows])
+        if refusal is None:
+            refusal = _without_scores(service, request.reasons)
         if refusal is not None:
             return refusal
         # A request is taken whole, so it has to fit into the queue.
@@ -344,7 +348,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             else:
                 seeds.append(row.seed)
         # All rows at once: they wait in the queue beside other clients' rows, and share batches with them.
-        futures = service.compare(comparisons, seeds)
+        futures = service.compare(comparisons, seeds, request.reasons)
         answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
         verdicts: list[schema.VerdictOut | schema.ScoreOut] = []
         for comparison, answer in zip(comparisons, answers, strict=True):
@@ -367,7 +371,12 @@ class GroupRewards:
         self._threads = threads
 
     async def of_group(
-        self, group: Group, mode: str | None = None, rubric: Rubric | None = None, judged: list[Judged] | None = None
+        self,
+        group: Group,
+        mode: str | None = None,
+        rubric: Rubric | None = None,
+        judged: list[Judged] | None = None,
+        reasons: bool | None = None,
     ) -> list[Scalar]:
         """Return what each response of a group is worth.
 
@@ -376,6 +385,7 @@ class GroupRewards:
             mode: how they are compared; None: as the server is configured.
             rubric: what the judge goes by, if not by its own criteria.
             judged: gets the comparisons that were asked, with their predictions.
+            reasons: whether the judge writes its reasons; None: as the server is configured.
         """
         service = self._service
         mode = mode or service.config.reward
@@ -384,7 +394,7 @@ class GroupRewards:
 
         def compare(comparisons: Sequence[Comparison]) -> list[Prediction]:
             with_rubric = [replace(comparison, rubric=rubric) for comparison in comparisons]
-            predictions = service.patient(with_rubric, gone)
+            predictions = service.patient(with_rubric, gone, reasons)
             if judged is not None:
                 judged.extend(zip(comparisons, predictions, strict=True))
             return predictions
@@ -393,7 +403,7 @@ class GroupRewards:
             # Each in a group of its own: in one group all would be judged by the criteria that were written for the
             # first.
             candidates = [Candidates.of(group.prompt, [text], group.reference) for text in group.responses]
-            return [score.value for score in service.patient(candidates, gone)]
+            return [score.value for score in service.patient(candidates, gone, reasons)]
 
         loop = asyncio.get_running_loop()
         try:
@@ -412,7 +422,11 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
     if config.reward == "score":
         # A response that is scored by itself waits for no other.
         group_size = 1
-    gathering = Gathering(group_size, service.limits.group_wait, group_rewards.of_group)
+    # By what requests say of reasons: one group is asked about in one way.
+    gatherings: dict[bool | None, Gathering] = {}
+    for reasons in (None, True, False):
+        judge = partial(group_rewards.of_group, reasons=reasons)
+        gatherings[reasons] = Gathering(group_size, service.limits.group_wait, judge)
 
     @app.post("/get_reward", response_model=schema.RewardOut)
     async def get_reward(request: schema.RewardIn) -> Response:
@@ -422,12 +436,16 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
         text; mode ``score``: each is scored by itself). ``extra_logs`` say of each response whether something readable
         was said of it, and how many there were.
         """
+        refusal = _without_scores(service, request.reasons)
+        if refusal is not None:
+            return refusal
         groups = await asyncio.to_thread(groups_of, request, config.reward != "round_robin")
         # Round robin asks about every pair: the number of comparisons grows with the square of a group.
         largest = max(map(len, groups.values()))
         most = service.limits.responses
         if config.reward == "round_robin" and largest > most:
             return error(422, f"query: at most {most} responses to one prompt, found {largest}", "query")
+        gathering = gatherings[request.reasons]
         waiting = [gathering.scalars(key, list(group.values())) for key, group in groups.items()]
         worths = await asyncio.gather(*waiting)
         values: dict[int, Scalar] = {}
@@ -460,6 +478,8 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         refusal = _without_criteria(service, "principle", [request.principle])
         if refusal is None:
             refusal = _too_many_criteria(service, "principle", [request.principle])
+        if refusal is None:
+            refusal = _without_scores(service, request.reasons)
         if refusal is not None:
             return refusal
         rubric = await asyncio.to_thread(schema.rubric_in, request.principle, "principle")
@@ -473,7 +493,7 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         judged: list[Judged] = []
         rewards: list[Scalar] = []
         if texts:
-            rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], rubric, judged)
+            rewards = await group_rewards.of_group(Group(prompt, texts), MODES[0], rubric, judged, request.reasons)
         unreadable = sum(soft_share(prediction) is None for _, prediction in judged)
         metrics = {"comparisons": len(judged), "unreadable": unreadable}
         decisions = [prediction.decision for _, prediction in judged if prediction.decision is not None]
@@ -557,6 +577,17 @@ def _without_criteria(service: Service, field: str, criteria: Sequence[Any]) -> 
     if service.judge.goes_by_criteria or all(value is None for value in criteria):
         return None
     return error(422, f"{field}: {service.judge.name} goes by no criteria; judges that branch do", field)
+
+
+def _without_scores(service: Service, reasons: bool | None) -> Response | None:
+    """Return the refusal of scores without text by a judge that gives none; None where there is nothing to refuse."""
+    if reasons is None:
+        return None
+    try:
+        service.judge.writing(reasons)
+    except ConfigError as refused:
+        return error(422, str(refused), "reasons")
+    return None
 
 
 def _too_many_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:

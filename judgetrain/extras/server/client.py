@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict
 from typing import Any
 
@@ -45,6 +46,7 @@ class RemoteJudge(Judge):
         self._url = server_address(url, "url")[0]
         self.name = "remote"
         self._patience = patience
+        self._reasons: bool | None = None
         token = token or os.environ.get(TOKEN)
         headers = {}
         if token:
@@ -89,6 +91,13 @@ class RemoteJudge(Judge):
             start = end
         return by_group
 
+    def writing(self, reasons: bool) -> Judge:
+        """Return the same judge that asks for reasons, or for scores alone, which the server may refuse."""
+        # With the same connections.
+        judge = copy(self)
+        judge._reasons = reasons
+        return judge
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -109,11 +118,15 @@ class RemoteJudge(Judge):
         Raises:
             EngineError: the server refuses it, or does not answer for too long.
         """
+        body: dict[str, Any] = {"comparisons": rows}
+        # Left out where nothing was said of it: older servers do not know it.
+        if self._reasons is not None:
+            body["reasons"] = self._reasons
         until = time.monotonic() + self._patience
         pause = FIRST_PAUSE
         while True:
             try:
-                response = self._client.post(f"{self._url}/v1/judge", json={"comparisons": rows})
+                response = self._client.post(f"{self._url}/v1/judge", json=body)
                 if response.status_code == 200:
                     return _verdicts(response, [row["id"] for row in rows], self._url)
                 reason = f"status {response.status_code}: {_message(response)}"

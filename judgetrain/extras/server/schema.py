@@ -4,7 +4,17 @@ import json
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
@@ -83,6 +93,10 @@ def _none_if_empty(criteria: Any) -> Any:
 
 
 Text = Annotated[str, AfterValidator(_writable)]
+Reasons = Annotated[
+    StrictBool | None,
+    Field(description="write the reasons, or give scores alone (judges that read one response); else as served"),
+]
 Criteria = Annotated[Any, AfterValidator(_none_if_empty)]
 """The criteria to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md), not read yet."""
 
@@ -155,10 +169,17 @@ class ComparisonIn(Strict):
         return Comparison.of(prompt, self.response_a, self.response_b, self.reference, id=self.id, rubric=rubric)
 
 
+class OneIn(ComparisonIn):
+    """One comparison, or one response, by itself."""
+
+    reasons: Reasons = None
+
+
 class ComparisonsIn(Strict):
-    """Many comparisons, which are judged together."""
+    """Many comparisons, which are judged together, with reasons or without."""
 
     comparisons: Annotated[list[ComparisonIn], Field(min_length=1, max_length=LIMITS.comparisons)]
+    reasons: Reasons = None
 
 
 def _form(body: Any) -> str:
@@ -169,7 +190,7 @@ def _form(body: Any) -> str:
 
 
 # Told apart before they are validated, so that an error is about the form that was meant, and not about both.
-JudgeIn = Annotated[Annotated[ComparisonIn, Tag("one")] | Annotated[ComparisonsIn, Tag("many")], Discriminator(_form)]
+JudgeIn = Annotated[Annotated[OneIn, Tag("one")] | Annotated[ComparisonsIn, Tag("many")], Discriminator(_form)]
 """One comparison, or ``{"comparisons": [...]}``."""
 
 
@@ -235,6 +256,7 @@ class RewardIn(Strict):
     query: Annotated[list[Text], Field(min_length=1, max_length=LIMITS.rewarded)]
     prompts: Annotated[list[Text], Field(max_length=LIMITS.rewarded)]
     labels: Annotated[list[Any], Field(max_length=LIMITS.rewarded)] | None = None
+    reasons: Reasons = None
 
     @model_validator(mode="after")
     def _as_long(self) -> Self:
@@ -286,6 +308,7 @@ class CompareIn(Strict):
     conversation_history: Messages
     response_objs: Annotated[list[ResponseObject], Field(max_length=LIMITS.responses)]
     principle: Criteria = None
+    reasons: Reasons = None
 
 
 class CompareOut(BaseModel):

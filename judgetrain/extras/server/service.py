@@ -27,11 +27,13 @@ class _Job:
     Args:
         item: the comparison or response.
         seed: of the judge.
+        reasons: whether the judge writes its reasons; None: as it is set.
         future: gets the result.
     """
 
     item: Comparison | Candidates
     seed: int
+    reasons: bool | None
     future: Future[Any]
 
 
@@ -53,8 +55,8 @@ class BusyError(JudgetrainError):
 class Service:
     """Answers comparisons with one judge, which one thread alone touches.
 
-    While a batch is running others gather: the busier the server, the larger its batches. A batch has one seed, and
-    comparisons alone or single responses alone, as what waits longest.
+    While a batch is running others gather: the busier the server, the larger its batches. A batch has one seed, one
+    way to ask (with reasons or without), and comparisons alone or single responses alone, as what waits longest.
 
     Args:
         judge: holds the model.
@@ -81,13 +83,20 @@ class Service:
         """Number of comparisons that wait."""
         return len(self._waiting)
 
-    def compare(self, comparisons: Sequence[Comparison | Candidates], seeds: Sequence[int]) -> list[Future[Any]]:
+    def compare(
+        self, comparisons: Sequence[Comparison | Candidates], seeds: Sequence[int], reasons: bool | None = None
+    ) -> list[Future[Any]]:
         """Return the predictions to come, and the scores of single responses, in the order of the comparisons.
+
+        Args:
+            comparisons: to be judged.
+            seeds: of each.
+            reasons: whether the judge writes its reasons; None: as it is set.
 
         Raises:
             BusyError: the queue has no room for all of them, and none is judged; or after :meth:`close`.
         """
-        jobs = [_Job(item, seed, Future()) for item, seed in zip(comparisons, seeds, strict=True)]
+        jobs = [_Job(item, seed, reasons, Future()) for item, seed in zip(comparisons, seeds, strict=True)]
         with self._changed:
             if self._closed:
                 raise BusyError(503, "the server is shutting down", 5)
@@ -100,12 +109,15 @@ class Service:
             self._changed.notify()
         return [job.future for job in jobs]
 
-    def patient(self, comparisons: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Any]:
+    def patient(
+        self, comparisons: Sequence[Comparison | Candidates], gone: threading.Event, reasons: bool | None = None
+    ) -> list[Any]:
         """Return what :meth:`compare` promises, of one group, however large, which waits for room in the queue.
 
         Args:
             comparisons: of the group.
             gone: is set when nobody waits for the results any more.
+            reasons: whether the judge writes its reasons; None: as it is set.
 
         Raises:
             BusyError: the server ends, or nobody waits any more.
@@ -114,7 +126,7 @@ class Service:
         # In parts: a large group would else fill the queue, and other clients would be turned away.
         size = min(self.limits.batch, self.limits.queue)
         for start in range(0, len(comparisons), size):
-            futures = self._queued(comparisons[start : start + size], gone)
+            futures = self._queued(comparisons[start : start + size], gone, reasons)
 
             # In pauses, to notice between them that the client has gone.
             while wait(futures, PAUSE).not_done and not gone.is_set():
@@ -126,12 +138,14 @@ class Service:
             results += [future.result() for future in futures]
         return results
 
-    def _queued(self, part: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Future[Any]]:
+    def _queued(
+        self, part: Sequence[Comparison | Candidates], gone: threading.Event, reasons: bool | None
+    ) -> list[Future[Any]]:
         """Return :meth:`compare` of a part, as soon as there is room for it."""
         seeds = [self.seed] * len(part)
         while True:
             try:
-                return self.compare(part, seeds)
+                return self.compare(part, seeds, reasons)
             except BusyError as busy:
                 is_full = busy.status == 429
 
@@ -188,14 +202,15 @@ class Service:
                 self._changed.wait(remaining)
 
     def _take_batch(self) -> list[_Job]:
-        """Take the longest waiting job out of the queue, with others of its kind and seed."""
+        """Take the longest waiting job out of the queue, with others of its kind that are asked alike."""
         first = self._waiting[0]
         batch: list[_Job] = []
         others = deque[_Job]()
         for job in self._waiting:
             # A judge takes comparisons or single responses, and one seed, in a call.
             fits = type(job.item) is type(first.item) and job.seed == first.seed
-            if fits and len(batch) < self.limits.batch:
+            is_asked_alike = job.reasons == first.reasons
+            if fits and is_asked_alike and len(batch) < self.limits.batch:
                 batch.append(job)
             else:
                 others.append(job)
@@ -209,12 +224,16 @@ class Service:
         """
         items: list[Any] = [job.item for job in batch]
         seed = batch[0].seed
+        reasons = batch[0].reasons
         results: Sequence[Prediction | Score]
         try:
+            judge = self.judge
+            if reasons is not None:
+                judge = judge.writing(reasons)
             if isinstance(items[0], Candidates):
-                results = [score for (score,) in self.judge.score_all(items, seed)]
+                results = [score for (score,) in judge.score_all(items, seed)]
             else:
-                results = self.judge.compare_all(items, seed)
+                results = judge.compare_all(items, seed)
 
             # Handing out unequal numbers would end this thread, and all clients would wait for ever.
             if len(results) != len(batch):

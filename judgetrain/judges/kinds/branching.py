@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
-from judgetrain.engines.base import UNANSWERED, Engine
+from judgetrain.engines.base import UNANSWERED, Engine, no_beginnings
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, How, Judge, Plan, Prediction, Reason, Score, in_own_order
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, criteria_of
 from judgetrain.judges.deciding import Decision, Thresholds
 from judgetrain.judges.kinds.aggregation import (
@@ -35,7 +35,7 @@ from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint
-from judgetrain.judges.trees.grow import Shape, Steer, TreeModel, grow
+from judgetrain.judges.trees.grow import Shape, Steer, TreeModel, beginning_of, grow
 from judgetrain.judges.trees.schema import (
     OTHER,
     CriterionNode,
@@ -48,7 +48,7 @@ from judgetrain.judges.trees.schema import (
     trees_of,
 )
 from judgetrain.rubrics import Rubric, weighted, without_rounding
-from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order, Prompt
+from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -111,15 +111,29 @@ class BranchingJudge(Judge):
         prompt_set = parts.prompts()
         return cls(parts.engine(), prompt_set, options, method.name)
 
-    def explain(
-        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
-    ) -> Score | Prediction:
-        """Return the verdict or the score with written judgments, by the same model, criteria and settings.
+    @property
+    def scores_alone(self) -> bool:
+        """Return whether the judge reads one response, in a form and by a model that allow it."""
+        try:
+            self.writing(False)
+        except ConfigError:
+            return False
+        return True
 
-        The score of a judgment stands before its reasons, so that it is the one of a judge that writes scores alone.
+    def writing(self, reasons: bool) -> Judge:
+        """Return a judge with the same model, criteria and settings that writes its reasons or gives scores alone.
+
+        Raises:
+            ConfigError: it reads two responses, its scores are parsed or stand behind the reasons, or its model cannot
+                go on from the beginning of a reply.
         """
-        writing = BranchingJudge(self.engine, self.prompts, replace(self.options, reasons=True), self.name)
-        return Judge.explain(writing, prompt, response_a, response_b, **how)
+        options = replace(self.options, reasons=reasons)
+        if not reasons:
+            # Read for its errors alone.
+            beginning_of(self.prompts, "score")
+            if not self.engine.continues:
+                raise ConfigError(f"reasons=false: {no_beginnings(self.engine.name)}")
+        return BranchingJudge(self.engine, self.prompts, options, self.name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison."""

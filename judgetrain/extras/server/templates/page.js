@@ -81,6 +81,7 @@ async function ask() {
   const headers = {"Content-Type": "application/json"}, began = performance.now();
   if (given.token) headers.Authorization = `Bearer ${given.token.trim()}`;
   delete given.token;
+  if (given.reasons) given.reasons = given.reasons === "true";
   asking = new AbortController();
   button.textContent = "Stop";
   said.replaceChildren();
