@@ -13,7 +13,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings, check_directories
+from judgetrain.judges.settings import ModelSettings, check_criteria, check_directories
 
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -121,9 +121,27 @@ def _check_evaluate_here(settings: EvaluateSettings) -> None:
             f"evaluate.methods={[*settings.evaluate.methods]} gives one a score: name a branching judge that "
             "reads one, as dpo+one, or set judge.reads=one"
         )
+    _check_criteria_of_scores(settings)
     check_directories(settings.engine, settings.methods, "evaluate.methods")
     for _, extra, section in calls("check_here", settings):
         extra(section, settings)
+
+
+def _check_criteria_of_scores(settings: EvaluateSettings) -> None:
+    """Refuse (ConfigError) a name's number of criteria for scores (``dpo@3``) that its judge does not name."""
+    if not settings.responses:
+        return
+    criteria = settings.criteria or 0
+    for method in settings.scoring:
+        most = method.asked_as.most
+        if most is None:
+            continue
+        check_criteria(criteria, method.asked_as, most, "evaluate.methods")
+        # A judge's directory says itself how many it names.
+        if most > criteria and not method.is_directory:
+            raise ConfigError(
+                f"evaluate.methods={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}"
+            )
 
 
 def _inputs(settings: EvaluateSettings) -> list[str]:

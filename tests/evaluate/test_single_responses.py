@@ -21,6 +21,7 @@ from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.ratings import PARTS
 from judgetrain.evaluate.stages import EVALUATE
 from judgetrain.judges.config import JudgeConfig, TreeConfig
+from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.config import STAGES, Config
 from tests.builders.evaluate import UNATTACKED, judge, pairs, run, write_rows
 from tests.builders.scripted import ScriptedEngine
@@ -106,6 +107,31 @@ def test_a_file_of_labelled_responses_is_a_benchmark(
     card = PARTS["Single responses"](directory, "sft")
     assert card.startswith("- mine: `sft` gives the label of 95.8% (") and "`always pass`" in card
     assert PARTS["Single responses"](directory, "dpo") == ""
+
+
+def asked(engine: ScriptedEngine, step: str) -> int:
+    """Return how often a step was asked for, and forget all that was."""
+    number = sum(request.step == step for request in engine.requests)
+    engine.requests.clear()
+    return number
+
+
+def test_a_number_behind_the_name_is_the_criteria_of_a_score_in_all_stages(
+    tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    """Also one that is not among evaluate.branches, of which there are rows of pairs alone."""
+    benchmark = rated(tmp_path, [row(place, "pass" if place % 5 > 1 else "fail") for place in range(N)])
+    settings = config(benchmark, methods=("sft@3",))
+    look(settings)
+    _, rows = evaluated(tmp_path, settings)
+    assert (rows[0]["method"], rows[0]["branches"]) == ("sft", 3)
+    assert asked(engine, "score") == 3 * N
+    verdicts = VerdictsConfig(judge="sft@3", source=benchmark.source)
+    for stage in ("judge", "calibrate"):
+        run(stage, settings.changed(verdicts=verdicts), {"sft": tmp_path / "sft"}, tmp_path / stage)
+        assert asked(engine, "score") == 3 * N, stage
+    with pytest.raises(ConfigError, match=r"evaluate.methods='sft@5': 5 branches; allowed are 1 to tree.criteria=4"):
+        look(config(benchmark, methods=("sft@5",)))
 
 
 def test_people_stand_beside_the_judge_on_a_scale_of_five(

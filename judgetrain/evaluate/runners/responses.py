@@ -35,7 +35,9 @@ class ScoreResult:
 
 
 def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[str, ScoreResult]]:
-    """Yield the scores of a method by the name of each benchmark, asked with its most branches.
+    """Yield the scores of a method by the name of each benchmark, asked with its own branches or the most.
+
+    Its own are those behind its name, as ``./my-judge@3``: by as many criteria stages judge and calibrate score.
 
     They are kept in shards ``responses-BENCHMARK-METHOD``, and taken over from an earlier evaluation that asked the
     same.
@@ -49,7 +51,8 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
     by = method.asked_as
     kind = kind_of(by)
     models = evaluation.models
-    most = max(by.branches(evaluation.settings.evaluate.branches), default=1)
+    # Where there is one score and no row for each number of branches, the name's own number need not be among them.
+    most = by.most or max(by.branches(evaluation.settings.evaluate.branches), default=1)
     options = models.options(by, most)
     depends = {
         "judge": models.identity(by, evaluation.hashes),
