@@ -1,5 +1,6 @@
 """Scores without reasons (``judge.reasons=false``): the same numbers as with text, from one pass of the model."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.judge_reward import JudgeReward, best_of_n
 from judgetrain.extras.server.serve import _settings
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
@@ -111,6 +113,45 @@ def test_reasons_are_written_when_they_are_asked_for(trained: Path) -> None:
     assert not alone.options.reasons, "the judge itself is as it was"
 
 
+def test_rewards_are_scores_without_text_where_the_judge_gives_them(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are those with text, in float32 to 1e-5, wherever the text could be read."""
+    caplog.set_level(logging.INFO, "judgetrain.extras.judge_reward")
+    prompts = [c.dialogue.user_texts[-1] for c in COMPARISONS]
+    responses = [c.response_a for c in COMPARISONS]
+    by_name = JudgeReward(trained, "score", criteria=CRITERIA, retries=0)
+    loaded = judge(trained, retries=0)
+    by_default = JudgeReward(loaded, "score")
+    with_text = JudgeReward(loaded, "score", reasons=True)
+    rewards = by_default(prompts, responses)
+    assert by_name(prompts, responses) == pytest.approx(rewards, abs=1e-5)
+    assert JudgeReward(loaded, "score", reasons=False)(prompts, responses) == rewards
+    assert by_default(prompts[:2], responses[:2]) == pytest.approx(rewards[:2], abs=1e-5)
+    assert caplog.text.count("rewards are scores without text") == 2, "once for each of the two that chose"
+    pairs = zip(with_text(prompts, responses), rewards, strict=True)
+    read = [(long, short) for long, short in pairs if long is not None]
+    assert len(read) > 8
+    for long, short in read:
+        assert short == pytest.approx(long, abs=1e-5)
+    assert loaded.options.reasons, "the caller's judge is as it was"
+    assert len({round(reward or 0.0, 3) for reward in rewards}) > 5
+
+
+def test_rewards_of_a_judge_that_needs_text_say_so_once(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    two = judge(trained, reads="two", retries=0)
+    reward = JudgeReward(two)
+    for _ in range(2):
+        reward(["q"] * 2, ["a", "a a"])
+    assert caplog.text.count("is asked as it is, with the text that it writes") == 1
+    with pytest.raises(ConfigError, match="reasons=false needs a judge that reads one response"):
+        JudgeReward(two, reasons=False)(["q"] * 2, ["a", "a a"])
+    best_of_n(two, "q", ["a", "a a"])
+    assert two.engine.generate([], 0) == [] and two.scores_alone is False, (
+        "best_of_n leaves a judge open that was given"
+    )
+
+
 def test_the_beginning_has_the_tokens_that_training_gave_it() -> None:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     model = load_model(ModelConfig(path="world"), "cpu").eval()
@@ -158,6 +199,7 @@ def test_what_cannot_be_read_so_is_refused_before_anything_is_asked(trained: Pat
 def test_an_engine_that_cannot_go_on_from_a_beginning_says_so(config: Any) -> None:
     assert not config.continues and TransformersEngineConfig().continues
     request = Request(messages=({"role": "user", "content": "q"},), sampling=Sampling(), begins="Score: ")
+    assert not make_engine(config).continues and TransformersEngine.continues
     with pytest.raises(EngineError, match="cannot have its model go on from the beginning of a reply"):
         make_engine(config).generate([request], 0)
 

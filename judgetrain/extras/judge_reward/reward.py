@@ -1,5 +1,6 @@
 """Reward completions by a judge, in the form that TRL's trainers call; and choose the best of several responses."""
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, text_of
 from judgetrain.thoughts import opening_in
+
+log = logging.getLogger(__name__)
 
 Named = Judge | str | Path
 """A judge, or the name of one (:func:`judgetrain.judges.load_judge`)."""
@@ -43,10 +46,13 @@ class JudgeReward:
         reference: the column with reference answers: texts, numbers or messages. In mode ``score`` the judge is shown
             them; in mode ``anchor``, which needs it, completions are compared with them, and None is no reward.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
-        asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="mean"``.
+        reasons: whether judgments are written whole; False: scores alone, which are the same and faster
+            (``judge.reasons``). None: scores alone where the judge can give them, which is said once.
+        options: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="mean"``.
 
     Raises:
-        ConfigError: no such mode, or a reference or criteria that the mode has no use for.
+        ConfigError: no such mode, or a reference or criteria that the mode has no use for. At the first call also:
+            ``reasons=False`` of a judge that gives no scores without text.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class JudgeReward:
         rubrics: str | None = None,
         reference: str | None = None,
         seed: int = 0,
+        reasons: bool | None = None,
         **options: Any,
     ) -> None:
         if mode not in WAYS:
@@ -80,17 +87,32 @@ class JudgeReward:
             self._options = {"reads": "one"} | options
         self._reference = reference
         self._seed = seed
+        self._reasons = reasons
         self._criteria = given_rubric(criteria)
         self._rubrics = rubrics
 
     @cached_property
     def judge(self) -> Judge:
-        """The judge, loaded when it is first needed."""
+        """The judge, loaded when it is first needed, and asked with or without reasons."""
         from judgetrain.judges import load_judge
 
-        if isinstance(self._judge, (str, Path)):
-            return load_judge(self._judge, **self._options)
-        return self._judge
+        judge = self._judge
+        if isinstance(judge, (str, Path)):
+            judge = load_judge(judge, **self._options)
+        if self._reasons is not None:
+            return judge.writing(self._reasons)
+        # Nobody reads the text of a reward.
+        if judge.scores_alone:
+            log.info("%s: rewards are scores without text; reasons=True writes it", self.__name__)
+            return judge.writing(False)
+        # A judge behind a server is among these: the server says how it is asked.
+        log.warning(
+            "%s: %s is asked as it is, with the text that it writes; a branching judge that reads one response "
+            '(reads="one") gives scores without text, which is faster',
+            self.__name__,
+            judge.name,
+        )
+        return judge
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """Return one reward for each completion.
@@ -252,8 +274,8 @@ def best_of_n(
     try:
         scores = reward([query] * len(responses), responses)
     finally:
-        # The property is in the instance once the judge was loaded.
-        if "judge" in vars(reward) and reward.judge is not judge:
+        # A judge that was given loaded is its owner's. The property is in the instance once the judge was loaded.
+        if isinstance(judge, (str, Path)) and "judge" in vars(reward):
             reward.judge.close()
     best: int | None = None
     best_score = -math.inf
