@@ -93,6 +93,8 @@ class ModelSettings(StageSettings):
 
     own_criteria: ClassVar[bool] = False
     """True: judges go by their own criteria, also where a file of others is set (``criteria``)."""
+    reasons_key: ClassVar[str] = "judge.reasons"
+    """The key by which the stage says whether judges write reasons (:attr:`writes_reasons`)."""
 
     @property
     def whole_trees(self) -> bool:
@@ -201,6 +203,7 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
             )
         # Else a server without an address would be found out at the first request.
         engine.check(engine_key)
+        judge = settings.judge_asked.changed(**method.asking)
     else:
         engine_key = "engine"
         assert settings.engine is not None
@@ -210,17 +213,47 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
         if judge.constrained:
             constrained_by = "judge.constrained=true, +constrained"
         check_asking(engine, constrained_by)
-        if not judge.reasons and not engine.continues:
-            raise ConfigError(
-                f"{engine_key}.type={engine.type}: cannot have its model go on from the beginning of a reply, which "
-                f"judge.reasons=false and +scores need; choose transformers or vllm"
-            )
+    # Other kinds of judges do not read judge.reasons.
+    if not judge.reasons and "judge" in fields_read(method):
+        _check_scores_alone(settings, method, judge, engine, f"{engine_key}.type={engine.type}", key)
     # Asked for by name: judge.score=auto falls back to parsed scores by itself.
     if engine.computes and "expected" in method.options:
         raise ConfigError(
             f"{engine_key}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
             "leave out +expected or choose transformers, vllm or openai"
         )
+
+
+def _check_scores_alone(
+    settings: ModelSettings, method: Method, judge: JudgeConfig, engine: EngineConfig, engine_at: str, key: str
+) -> None:
+    """Refuse (ConfigError) scores without text of a judge that would be refused when it is loaded.
+
+    Args:
+        settings: the stage's.
+        method: of the judge.
+        judge: how it is asked.
+        engine: that runs its model.
+        engine_at: the key and value of the engine's type.
+        key: where the method stands in the configuration.
+    """
+    reasons_key = "judge.reasons"
+    if settings.writes_reasons is not None:
+        reasons_key = settings.reasons_key
+    asked_by = f"{key}={method.text!r}, {reasons_key}=false"
+    if "scores" in method.options:
+        asked_by = f"{key}={method.text!r}, +scores"
+    if not engine.continues:
+        raise ConfigError(
+            f"{asked_by}: {engine_at} cannot have its model go on from the beginning of a reply, which scores without "
+            "text need; leave it out or choose transformers or vllm"
+        )
+    if judge.reads != "one":
+        raise ConfigError(
+            f"{asked_by}: needs a judge that reads one response; set judge.reads=one, or put +one behind its name"
+        )
+    if judge.score == "parsed":
+        raise ConfigError(f"{asked_by}: reads scores by their probabilities; leave out judge.score=parsed and +parsed")
 
 
 def _check_directory(method: Method, key: str) -> None:

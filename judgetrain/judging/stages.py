@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -26,6 +26,8 @@ class JudgeSettings(ModelSettings):
     verdicts: VerdictsConfig = at("verdicts")
     # The file's name, for messages; its content is ``rubric``, which the fingerprint holds.
     criteria_file: str | None = at("criteria", in_fingerprint=False)
+
+    reasons_key: ClassVar[str] = "verdicts.reasons"
 
     @property
     def methods(self) -> Sequence[Method]:

@@ -24,6 +24,7 @@ from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, SCORES, Frame
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judging.stages import JudgeSettings
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Candidates
 from tests.builders.pipeline import configured
 from tests.extras.export.test_export import learned
@@ -222,3 +223,56 @@ def test_a_stage_and_the_server_choose_for_themselves() -> None:
     assert written.judge_asked.reasons
     served = _settings(configured(*words, "serve.judge=base", "serve.reasons=false"))
     assert not served.judge_asked.reasons
+
+
+ONE = "judge.reads=one"
+SERVER = ("external=openai", "evaluate.external.model=m", "evaluate.external.base_url=http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("stage", "words", "message"),
+    [
+        (
+            "evaluate",
+            ["evaluate.methods=[dpo+scores]"],
+            r"evaluate.methods='dpo\+scores', \+scores: needs a judge that reads",
+        ),
+        (
+            "evaluate",
+            ["evaluate.methods=[dpo]", "judge.reasons=false"],
+            "'dpo', judge.reasons=false: needs a judge that",
+        ),
+        (
+            "evaluate",
+            ["evaluate.methods=[dpo,external+one+scores]", *SERVER],
+            r"'external\+one\+scores', \+scores: evaluate.external.type=openai cannot have its model go on",
+        ),
+        (
+            "judge",
+            ["verdicts.judge=external", ONE, "verdicts.reasons=false", *SERVER],
+            "verdicts.judge='external', verdicts.reasons=false: evaluate.external.type=openai cannot",
+        ),
+        (
+            "judge",
+            ["verdicts.judge=base", ONE, "judge.reasons=false", "judge.score=parsed"],
+            "verdicts.judge='base', judge.reasons=false: reads scores by their probabilities",
+        ),
+    ],
+)
+def test_scores_alone_that_cannot_be_read_are_refused_before_the_first_stage(
+    stage: str, words: list[str], message: str, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", *words))
+    with pytest.raises(ConfigError, match=message) as refusal:
+        pipeline.check(stage)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "artifacts").exists()
+
+
+def test_what_does_not_read_judge_reasons_is_not_refused_for_it(tmp_path: Path) -> None:
+    words = ["evaluate.methods=[dpo,pairwise:external]", ONE, "judge.reasons=false", *SERVER]
+    Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", *words)).check("evaluate")
+    with pytest.raises(
+        ConfigError, match=r"serve.judge='external', serve.reasons=false: evaluate.external.type=openai"
+    ):
+        _settings(configured("recipe=debug", "serve.judge=external", ONE, "serve.reasons=false", *SERVER))

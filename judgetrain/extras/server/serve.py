@@ -20,6 +20,12 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 
 
+class ServedSettings(JudgeSettings):
+    """Stage judge's settings for a judge behind HTTP."""
+
+    reasons_key = "serve.reasons"
+
+
 def serve(pipeline: Pipeline) -> None:
     """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
 
@@ -52,7 +58,7 @@ def _settings(config: Config) -> JudgeSettings:
     served = config.serve
     # The source is never read; stage judge's settings must have one.
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"), reasons=served.reasons)
-    settings = JudgeSettings.of(config.changed(verdicts=verdicts))
+    settings = ServedSettings.of(config.changed(verdicts=verdicts))
     check_judge(settings, served.judge, "serve.judge", alone=True)
     method = settings.method
     if served.reward == "score" and not kind_of(method).scores(settings, method):
