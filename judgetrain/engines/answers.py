@@ -379,6 +379,8 @@ class CostEstimator:
     Answers have the form of their step, as far as later requests depend on it.
     """
 
+    continues = False
+
     def __init__(self, config: CostProbe) -> None:
         self.name = config.name
         self._costs = config.costs

@@ -286,6 +286,7 @@ class KnownLabels:
     """
 
     name = "given"
+    continues = False
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[ShownTexts, str] = {}
