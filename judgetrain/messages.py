@@ -383,15 +383,19 @@ def _read_message(turn: Mapping[str, Any], name_of_role: Any, content: Any, tool
 
 
 def _is_item(turn: Any) -> bool:
-    """Return whether an entry is an item of OpenAI's Responses API that is no message and has no role."""
-    if not isinstance(turn, Mapping) or any(turn.get(name) is not None for name in SPEAKER):
+    """Return whether an entry is an item of OpenAI's Responses API that is no message."""
+    if not isinstance(turn, Mapping):
         return False
     item_type = turn.get("type")
-    return isinstance(item_type, str) and (item_type == "reasoning" or item_type.endswith((CALL, OUTPUT)))
+    if item_type == "reasoning":
+        # Some servers give it the assistant's role as well.
+        return True
+    has_role = any(turn.get(name) is not None for name in SPEAKER)
+    return not has_role and isinstance(item_type, str) and item_type.endswith((CALL, OUTPUT))
 
 
 def _read_item(item: Mapping[str, Any], tool_names: dict[Any, str]) -> _Turn:
-    """Return the turn of an item that has no role."""
+    """Return the turn of an item that is no message."""
     if item["type"] == "reasoning":
         return _Turn("assistant", "", is_thought=True)
     if item["type"].endswith(OUTPUT):

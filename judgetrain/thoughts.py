@@ -23,6 +23,10 @@ TAGS = {
     "<|inner_prefix|>": "<|inner_suffix|>",
     # OpenThoughts.
     "<|begin_of_thought|>": "<|end_of_thought|>",
+    # LongCat.
+    "<longcat_think>": "</longcat_think>",
+    # MedGemma.
+    "<unused94>thought": "<unused95>",
 }
 """The marks that open the reasoning of each family of models, and those that end it."""
 
@@ -100,8 +104,9 @@ def opened_by(prompt: str) -> str:
     return ""
 
 
-# What a response holds in harmony, the format of gpt-oss: messages with a channel each.
-_HARMONY = re.compile(r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>")
+# What a response holds in harmony, the format of gpt-oss: messages with a channel each. A call may name the tool before
+# the channel.
+_HARMONY = re.compile(r"\s*(?:<\|start\|>assistant\b\s*)?(?:to=[\w.-]+\s*)?<\|channel\|>")
 _HARMONY_END = re.compile(r"<\|(?:end|return|call)\|>")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([\w.-]+)")

@@ -12,6 +12,7 @@ from judgetrain.errors import DataError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
+from judgetrain.thoughts import opening_in
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -91,7 +92,8 @@ class ScorerReward:
                 reference = messages.reference_text(value)
             except DataError as error:
                 raise DataError(f"row {row}, column reference: {error}") from error
-            samples.append(Sample(_chat(prompt), text_of(completion), reference))
+            begun = [{"role": "assistant", "content": _opening(prompt)}]
+            samples.append(Sample(_chat(prompt), text_of(continued(begun, completion)), reference))
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
         # In silence, a reward that fails for most completions would look like one that teaches nothing.
         if scores.unscored:
@@ -124,3 +126,35 @@ def text_of(completion: Text) -> str:
         DataError: it is no completion, or a message holds a part that is no text.
     """
     return messages.shown_text(completion)
+
+
+def _opening(prompt: Text) -> str:
+    """Return the tag with which a prompt opens the completion's reasoning; empty if it opens none."""
+    if isinstance(prompt, str):
+        return opening_in(prompt)
+    _, begun = messages.at_query(prompt)
+    if not begun:
+        return ""
+    # A call of a tool has no text.
+    text = messages.text_of(begun[-1].get("content"))
+    if not isinstance(text, str):
+        return ""
+    return opening_in(text)
+
+
+def continued(begun: Sequence[Mapping[str, Any]], completion: Text) -> Text:
+    """Return a completion behind the messages that begin it; where the last of these is a text, it goes on."""
+    turns: Sequence[Mapping[str, Any]]
+    if isinstance(completion, str):
+        turns = [{"role": "assistant", "content": completion}]
+    else:
+        turns = completion
+    if not begun or not turns:
+        return [*begun, *turns]
+    last = begun[-1]
+    first = turns[0]
+    # A call of a tool, or what it answered, is over: what follows is a message of its own.
+    if not messages.goes_on(last) or first.get("role") != "assistant":
+        return [*begun, *turns]
+    texts = [messages.text_of(message.get("content")) or "" for message in (last, first)]
+    return [*begun[:-1], {**first, "content": "".join(texts)}, *turns[1:]]

@@ -39,6 +39,8 @@ THOUGHTS = {
     "Seed": f"<seed:think>{THOUGHT}</seed:think>{ANSWER}",
     "Kimi": f"◁think▷{THOUGHT}◁/think▷{ANSWER}",
     "Gemma": f"<|channel>thought\n{THOUGHT}<channel|>{ANSWER}",
+    "LongCat": f"<longcat_think>\n{THOUGHT}\n</longcat_think>\n{ANSWER}",
+    "MedGemma": f"<unused94>thought\n{THOUGHT}<unused95>{ANSWER}",
     "Cohere": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>{ANSWER}",
     "harmony": (
         f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}<|return|>"
@@ -91,6 +93,17 @@ def test_calls_in_harmony_are_text() -> None:
         "<|start|>assistant<|channel|>final<|message|>It is 7.<|return|>"
     )
     assert shown(text) == 'Let me see.\n\nCall of search: {"q": 1}\n\nResult of search: 7\n\nIt is 7.'
+
+
+@pytest.mark.parametrize("start", ["<|start|>assistant to=functions.search", " to=functions.search"])
+def test_a_response_in_harmony_may_begin_with_a_call(start: str) -> None:
+    """The tool may be named before the channel, and what is thought behind it is no more shown than elsewhere."""
+    text = (
+        f'{start}<|channel|>commentary json<|message|>{{"q": 1}}<|call|>'
+        f"<|start|>assistant<|channel|>analysis<|message|>{THOUGHT}<|end|>"
+        f"<|start|>assistant<|channel|>final<|message|>{ANSWER}<|return|>"
+    )
+    assert shown(text) == f'Call of search: {{"q": 1}}\n\n{ANSWER}'
 
 
 USER = {"role": "user", "content": "Name a prime."}
@@ -173,6 +186,9 @@ def test_an_agents_messages_are_its_texts_calls_and_results(turns: Turns) -> Non
         ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}], "No."),
         ([{"role": "assistant", "content": None, "refusal": "No."}], "No."),
         ([{"type": "reasoning", "summary": []}], ""),
+        # Some servers name the role of every item.
+        ([{"type": "reasoning", "role": "assistant", "summary": []}, {"role": "assistant", "content": "one"}], "one"),
+        ([{"type": "reasoning", "role": "assistant", "content": "hm"}, {"role": "assistant", "content": "one"}], "one"),
         ([{"role": "assistant", "content": None, "reasoning": "hm"}], ""),
         ([{"type": "message", "role": "assistant", "content": "one"}], "one"),
         ([{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}], "one\n\ntwo"),

@@ -42,6 +42,18 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
     assert rewards[0] == rewards[1], "a call of a tool has no text to score"
 
 
+@pytest.mark.parametrize("opened", ["the cat<think>\n", [*CHAT, *said("<think>\n")]], ids=["text", "messages"])
+def test_a_completion_that_was_cut_in_its_thoughts_has_nothing_to_score(
+    scorer: TokenScorer, opened: str | list[dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = ScorerReward("sentprob", scorer)
+    thought = "on a mat and a cat"
+    with caplog.at_level(logging.WARNING):
+        cut, *rewards = reward([opened] * 3, [thought, f"{thought}</think>the dog", "</think>fast"])
+    assert "empty_response" in caplog.text and cut == min(rewards)
+    assert rewards == reward([opened] * 2, [said("</think>the dog"), said("</think>fast")])
+
+
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
     reward = ScorerReward("softmax_ent+calibration", scorer)
     rewards = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])

@@ -17,7 +17,7 @@ from judgetrain.extras.judge_reward.groups import MODES, SCORE, WAYS, Group, Sca
 from judgetrain.judges.base import Given, Judge, Prediction
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
-from judgetrain.scorers.rewards import Text, text_of
+from judgetrain.scorers.rewards import Text, continued, text_of
 from judgetrain.thoughts import opening_in
 
 log = logging.getLogger(__name__)
@@ -309,24 +309,6 @@ def _conversation(prompt: Text, completion: Text) -> tuple[tuple[Message, ...], 
         # A rendered prompt may end with a template's opening tag, without which the reasoning could not be told from
         # the answer.
         begun = [{"role": "assistant", "content": opening_in(prompt)}]
-        return messages_of(prompt), text_of(_continued(begun, completion))
+        return messages_of(prompt), text_of(continued(begun, completion))
     query, begun = messages.at_query(prompt)
-    return messages_of(query), text_of(_continued(begun, completion))
-
-
-def _continued(begun: Sequence[Mapping[str, Any]], completion: Text) -> Text:
-    """Return a completion behind the messages that begin it; where the last of these is a text, it goes on."""
-    turns: Sequence[Mapping[str, Any]]
-    if isinstance(completion, str):
-        turns = [{"role": "assistant", "content": completion}]
-    else:
-        turns = completion
-    if not begun or not turns:
-        return [*begun, *turns]
-    last = begun[-1]
-    first = turns[0]
-    # A call of a tool, or what it answered, is over: what follows is a message of its own.
-    if not messages.goes_on(last) or first.get("role") != "assistant":
-        return [*begun, *turns]
-    texts = [messages.text_of(message.get("content")) or "" for message in (last, first)]
-    return [*begun[:-1], {**first, "content": "".join(texts)}, *turns[1:]]
+    return messages_of(query), text_of(continued(begun, completion))
