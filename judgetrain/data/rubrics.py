@@ -56,13 +56,37 @@ def rubric_of(raw: Any) -> Rubric:
         raise DataError("the criteria are nested too deeply to be a list of criteria") from error
 
 
+def number_of_criteria(raw: Any) -> int:
+    """Return how many criteria a value holds in any shape, without reading each; 0 where it is no list of them."""
+    try:
+        return len(_listed(raw))
+    except (DataError, RecursionError):
+        return 0
+
+
 def _rubric_of(raw: Any) -> Rubric:
     """Return the rubric that a value holds, as :func:`rubric_of` does, however deep it is nested."""
+    criteria = []
+    for number, raw_criterion in enumerate(_listed(raw), start=1):
+        try:
+            criteria.append(_criterion(raw_criterion))
+        except DataError as error:
+            raise DataError(f"criterion {number}: {error}") from error
+    return Rubric(tuple(criteria))
+
+
+def _listed(raw: Any) -> Sequence[Any]:
+    """Return the list of criteria, not read yet, that a value holds (DataError: there is none)."""
     # From the outside in: the text of JSON, then the mapping around a list, then the list or its lines.
     if isinstance(raw, str):
         raw = _decoded(raw)
     if isinstance(raw, Mapping):
         raw = _criteria_in(raw)
+        # Tables hold the list within as JSON, too.
+        if isinstance(raw, str):
+            raw = _decoded(raw)
+    if isinstance(raw, Mapping):
+        raw = [raw]
     if isinstance(raw, str):
         lines = [_MARK.sub("", line).strip() for line in raw.splitlines()]
         raw = [line for line in lines if line]
@@ -70,14 +94,7 @@ def _rubric_of(raw: Any) -> Rubric:
         raise DataError("expected a list of criteria, found nothing")
     if not isinstance(raw, Sequence):
         raise DataError(f"expected a list of criteria, found {type(raw).__name__}")
-
-    criteria = []
-    for number, raw_criterion in enumerate(raw, start=1):
-        try:
-            criteria.append(_criterion(raw_criterion))
-        except DataError as error:
-            raise DataError(f"criterion {number}: {error}") from error
-    return Rubric(tuple(criteria))
+    return raw
 
 
 def given_rubric(given: Any) -> Rubric | None:

@@ -33,7 +33,8 @@ MET = [0.0, 1.0]
     ],
 )  # fmt: skip
 def test_every_published_shape_is_read(raw: Any, line: str, weight: float, levels: list[float]) -> None:
-    for shape in ([raw], {"criteria": [raw]}, {"rubrics": [raw]}, json.dumps([raw]), [raw, "another"]):
+    in_cells = ({"criteria": json.dumps([raw])}, {"rubric": json.dumps([raw])})
+    for shape in ([raw], {"criteria": [raw]}, {"rubrics": [raw]}, json.dumps([raw]), [raw, "another"], *in_cells):
         first = rubric_of(shape).criteria[0]
         assert (first.line, first.weight, [level.score for level in first.scale]) == (line, weight, levels)
         assert first.source == "given"

@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from judgetrain.artifacts.pages import render
+from judgetrain.data.rubrics import number_of_criteria
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars, soft_share
 from judgetrain.extras.server import schema, systemone
@@ -155,7 +156,7 @@ class Admission:
         if self._hosts is None:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = _host_name(host)
+        name = host_name(host)
         if name not in self._hosts and not _is_address(name):
             message = f"this server does not answer as {name[:100]!r}; serve.allowed_hosts lets further names in"
             return error(421, message)
@@ -163,7 +164,7 @@ class Admission:
         # "null", of a page without a place, has none.
         origin_host = origin.partition("://")[2]
         # Programs send no Origin; the server's own page sends the host that it came from.
-        if origin and origin_host != host and _host_name(origin_host) not in self._hosts:
+        if origin and origin_host != host and host_name(origin_host) not in self._hosts:
             return error(
                 403, "a page of another site may not ask this server; serve.allowed_hosts lets further ones in"
             )
@@ -227,12 +228,14 @@ class Admission:
         return bytes(body)
 
 
-def _host_name(host: str) -> str:
+def host_name(host: str) -> str:
     """Return the name in ``NAME:PORT``, as Host and Origin have it."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+    # The dot at the end of a whole name is the root, and no other host.
+    return name.removesuffix(".")
 
 
 def _is_address(name: str) -> bool:
@@ -331,7 +334,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         most = min(service.limits.comparisons, service.limits.queue)
         if len(rows) > most:
             return error(422, f"comparisons: at most {most}, found {len(rows)}", "comparisons")
-        refusal = _too_many_criteria(service, "criteria", [row.criteria for row in rows])
+        refusal = await _too_many_criteria(service, "criteria", [row.criteria for row in rows])
         if refusal is not None:
             return refusal
         places = [""]
@@ -477,7 +480,7 @@ def _add_compare(app: FastAPI, service: Service, group_rewards: GroupRewards) ->
         """
         refusal = _without_criteria(service, "principle", [request.principle])
         if refusal is None:
-            refusal = _too_many_criteria(service, "principle", [request.principle])
+            refusal = await _too_many_criteria(service, "principle", [request.principle])
         if refusal is None:
             refusal = _without_scores(service, request.reasons)
         if refusal is not None:
@@ -517,13 +520,15 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
             return error(
                 422, f"questions: {service.judge.name} goes by no criteria; judges that branch do", "questions"
             )
+        # Before anything is read: each question is read beside the whole state, which may be long.
+        number = systemone.number_of_judgments(request)
+        most = min(service.config.criteria, service.limits.queue)
+        if number > most:
+            message = f"questions: at most {most} with their options in one request, found {number}"
+            return error(422, message, "questions")
         candidates_of = await asyncio.to_thread(systemone.candidates_of, request)
         # All questions are one batch; the answers come back in the same order.
         candidates = list(chain.from_iterable(candidates_of.values()))
-        most = min(service.config.criteria, service.limits.queue)
-        if len(candidates) > most:
-            message = f"questions: at most {most} with their options in one request, found {len(candidates)}"
-            return error(422, message, "questions")
         futures = service.compare(candidates, [service.seed] * len(candidates))
         scores = iter(await asyncio.gather(*map(asyncio.wrap_future, futures)))
         answers: dict[str, list[Score]] = {}
@@ -590,10 +595,11 @@ def _without_scores(service: Service, reasons: bool | None) -> Response | None:
     return None
 
 
-def _too_many_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:
+async def _too_many_criteria(service: Service, field: str, criteria: Sequence[Any]) -> Response | None:
     """Return the refusal of more criteria than a request may have; None where there are no more."""
-    # Counted roughly and without reading: a request of a million criteria would keep the server busy.
-    number = sum(map(schema.number_of, criteria))
+    # Counted without reading them: a request of a million criteria would keep the server busy. In a thread, since
+    # they may stand in a text of JSON.
+    number = await asyncio.to_thread(lambda: sum(map(number_of_criteria, criteria)))
     most = service.config.criteria
     if number <= most:
         return None

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError
-from judgetrain.extras.server.app import create_app
+from judgetrain.extras.server.app import create_app, host_name
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 
@@ -102,8 +102,20 @@ def bound(config: ServeConfig) -> socket.socket:
 
 
 def names_of(config: ServeConfig) -> frozenset[str]:
-    """Return the names by which this server is reached, in lower case: its own, this machine's, and what is allowed."""
-    names = ["localhost", config.host, socket.gethostname(), socket.getfqdn(), *config.allowed_hosts]
+    """Return the names by which this server is reached, in lower case: its own, this machine's, and what is allowed.
+
+    Raises:
+        ConfigError: an allowed host is none, as a pattern.
+    """
+    names = ["localhost", config.host, socket.gethostname(), socket.getfqdn()]
+    for allowed in config.allowed_hosts:
+        # With a port or as an address of the web it is the same host: requests are compared without these.
+        name = host_name(allowed.rpartition("://")[2])
+        if not name or "*" in name:
+            raise ConfigError(
+                f"serve.allowed_hosts: {allowed!r} is no name of a host; write each name out, as judge.example"
+            )
+        names.append(name)
     return frozenset(name.lower() for name in names if name)
 
 

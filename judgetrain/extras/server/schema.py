@@ -70,21 +70,6 @@ def rubric_in(criteria: Any, field: str) -> Rubric | None:
     return rubric
 
 
-def number_of(criteria: Any) -> int:
-    """Return how many criteria there are at most in what was sent, without reading them."""
-    if criteria is None:
-        return 0
-    if isinstance(criteria, str):
-        # A text has a criterion a line.
-        return criteria.count("\n") + 1
-    if isinstance(criteria, dict):
-        # The list may stand in a rubric's object.
-        return max((len(value) for value in criteria.values() if isinstance(value, list)), default=1)
-    if isinstance(criteria, list):
-        return len(criteria)
-    return 1
-
-
 def _none_if_empty(criteria: Any) -> Any:
     """Return criteria as they were sent, and None for an empty text."""
     if criteria == "":

@@ -36,14 +36,16 @@ def serve(pipeline: Pipeline) -> None:
     # They come with an extra, and the import error would not say which.
     for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")
-    from judgetrain.extras.server.run import bound, run
+    from judgetrain.extras.server.run import bound, names_of, run
     from judgetrain.extras.server.service import Service
 
     pipeline.console.line(f"serve: loading {config.serve.judge}")
     settings = _settings(config)
     inputs = _inputs(pipeline, settings)
     token = os.environ.get(TOKEN, "").strip() or None
-    # Before the model is loaded, which takes minutes: an address that is in use ends it at once.
+    # Before the model is loaded, which takes minutes: an address that is in use, or a host that is none, ends it at
+    # once.
+    names_of(config.serve)
     listener = bound(config.serve)
     home = Path(config.output_dir)
     # Answers of models that are paid for are kept below the home, beside those of stages.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -18,6 +19,7 @@ from judgetrain.extras.server.schema import FieldError, Strict, Text
 from judgetrain.judges.base import Cost, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Criterion, Level, Rubric, share
 from judgetrain.schema import Candidates
+from judgetrain.thoughts import shown
 
 Content = Text | dict[str, Any] | list[Any]
 """A text, or JSON that is shown as it is."""
@@ -110,6 +112,17 @@ class DecisionsOut(BaseModel):
     usage: UsageOut
 
 
+def number_of_judgments(request: DecisionsIn) -> int:
+    """Return how many responses are judged for a request: one a question, and of a choice one an option."""
+    number = 0
+    for question in request.questions.values():
+        if isinstance(question, ChoiceIn):
+            number += len(question.criteria)
+        else:
+            number += 1
+    return number
+
+
 def candidates_of(request: DecisionsIn) -> dict[str, list[Candidates]]:
     """Return the responses that are judged for each question: the state, or each option of a choice.
 
@@ -117,12 +130,14 @@ def candidates_of(request: DecisionsIn) -> dict[str, list[Candidates]]:
         FieldError: the state, a question or a level says nothing.
     """
     query, response = _parts_of_state(request.state)
+    # Once for all questions, since the state may be long.
+    answer = shown(response)
     candidates = {}
     for name, question in request.questions.items():
         if isinstance(question, ChoiceIn):
             candidates[name] = _options_of(name, question, query, response)
         else:
-            candidates[name] = [_state_of(name, question, query, response)]
+            candidates[name] = [_state_of(name, question, query, answer)]
     return candidates
 
 
@@ -146,19 +161,27 @@ def _options_of(name: str, question: ChoiceIn, query: str | None, response: str)
     state = response
     if query is not None:
         state = f"{query}\n\n{response}"
-    options = []
+    texts = []
     for option, description in question.criteria.items():
         text = option
         if description:
             text = f"{option}: {_text(description)}"
         if not text.strip():
             raise FieldError("expected an option, found an empty name", f"{field}.criteria")
-        options.append(Candidates.of(f"{state}\n\n{instructions}", [text], rubric=rubric))
-    return options
+        texts.append(text)
+    # The state is prepared once for all options, since it may be long.
+    together = Candidates.of(f"{state}\n\n{instructions}", texts, rubric=rubric)
+    return [replace(together, responses=(response,)) for response in together.responses]
 
 
-def _state_of(name: str, question: NoulIn | ScoreIn, query: str | None, response: str) -> Candidates:
-    """Return the state as a response, judged by the question; arguments as of :func:`_options_of`.
+def _state_of(name: str, question: NoulIn | ScoreIn, query: str | None, answer: str) -> Candidates:
+    """Return the state as a response, judged by the question.
+
+    Args:
+        name: of the question.
+        question: about the state.
+        query: of the state; None: it tells none.
+        answer: what a reader is shown of the state's response.
 
     Raises:
         FieldError: the question or a level says nothing.
@@ -176,7 +199,8 @@ def _state_of(name: str, question: NoulIn | ScoreIn, query: str | None, response
     if query is None:
         # A state that tells no query is read as a response to the question itself.
         query = text
-    return Candidates.of(query, [response], rubric=rubric)
+    # Put in by itself: ``of`` would look through the state for thoughts once a question.
+    return replace(Candidates.of(query, [""], rubric=rubric), responses=(answer,))
 
 
 def _parts_of_state(state: Content) -> tuple[str | None, str]:

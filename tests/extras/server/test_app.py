@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.extras.server import service
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
@@ -146,7 +146,18 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
     many = {"comparisons": [{**ROW, "criteria": [f"c{i}" for i in range(3000)]}] * 2}
     with client_of(world_judge()) as client:
         started_at = time.monotonic()
-        for body in (many, {**ROW, "criteria": "a\n" * 100_000}, {**ROW, "criteria": {"criteria": ["a"] * 5000}}):
+        # Everything that is read as a list of criteria is counted as one.
+        shapes = (
+            "a\n" * 100_000,
+            "a\r" * 100_000,
+            "a\u2028" * 100_000,
+            {"criteria": ["a"] * 5000},
+            {"rubric": "a\n" * 100_000},
+            json.dumps(["a"] * 100_000),
+            {"criteria": json.dumps(["a"] * 100_000)},
+            json.dumps({"rubrics": ["a"] * 100_000}),
+        )
+        for body in (many, *({**ROW, "criteria": criteria} for criteria in shapes)):
             answer = client.post("/v1/judge", json=body)
             assert (answer.status_code, answer.json()["error"]["field"]) == (422, "criteria")
             assert "at most 4096 in one request (serve.criteria), found " in answer.json()["error"]["message"]
@@ -162,6 +173,14 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
         ("127.0.0.1:8765", "http://127.0.0.1:8765", 200),
         ("[::1]:8765", "http://[::1]:8765", 200),
         ("judge.example:80", "https://judge.example", 200),
+        ("JUDGE.example.", "https://judge.example", 200),
+        ("proxy.example", "http://proxy.example:8080", 200),
+        ("web.example", None, 200),
+        ("judge.example.evil.example", None, 421),
+        ("evil.example#judge.example", None, 421),
+        ("", None, 421),
+        ("[fe80::1]:8765", "http://[fe80::2]:8765", 403),
+        ("localhost:8765", "http://localhost.evil.example", 403),
         ("evil.example:8765", None, 421),
         ("localhost:8765", "https://evil.example", 403),
         ("127.0.0.1:8765", "http://10.0.0.7", 403),
@@ -171,11 +190,18 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
     ],
 )
 def test_without_a_token_pages_of_other_sites_are_not_answered(host: str, origin: str | None, status: int) -> None:
-    names = names_of(ServeConfig(allowed_hosts=["judge.example"]))
+    names = names_of(ServeConfig(allowed_hosts=["judge.example", "Proxy.example:8080", "https://web.example/"]))
     headers = {"host": host} | ({"origin": origin} if origin else {})
     with TestClient(create_app(Service(LongerJudge(), ServeConfig(), 0), None, names)) as client:
         assert client.post("/v1/judge", json=ROW, headers=headers).status_code == status
         assert client.get("/health", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("allowed", ["*", "*.judge.example", "", "https://", "["])
+def test_an_allowed_host_that_is_none_is_refused(allowed: str) -> None:
+    """It would let nobody in, and nobody would be told why."""
+    with pytest.raises(ConfigError, match=r"serve\.allowed_hosts: .* is no name of a host"):
+        names_of(ServeConfig(allowed_hosts=[allowed]))
 
 
 def test_the_page_links_to_what_is_there(client: TestClient) -> None:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
-from judgetrain.extras.server.systemone import confidence_of, level_probabilities
+from judgetrain.extras.server.systemone import DecisionsIn, candidates_of, confidence_of, level_probabilities
 from judgetrain.judges import Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost, Reason, Score
 from judgetrain.schema import Candidates, Comparison
@@ -134,6 +134,33 @@ def test_what_is_wrong_is_named_by_its_field(
     reply = asked(client, state, q=question)
     assert reply.status_code == 422, reply.text
     assert reply.json()["error"]["field"] == field and told in reply.json()["error"]["message"]
+
+
+def test_a_long_state_is_looked_through_once_and_not_once_a_question() -> None:
+    """One request would hold the server for minutes; the thread that reads it cannot be ended."""
+    questions = {f"q{place}": {"type": "noul", "instructions": f"Is it {place}?"} for place in range(200)}
+    request = DecisionsIn.model_validate({"state": "x " * 1_000_000, "questions": questions})
+    started_at = time.process_time()
+    candidates = candidates_of(request)
+    assert time.process_time() - started_at < 4
+    assert {group.responses for (group,) in candidates.values()} == {("x " * 1_000_000,)}
+    assert len({group.id for (group,) in candidates.values()}) == 200
+
+
+def test_thoughts_of_the_state_are_not_judged() -> None:
+    state = {"query": "Name a prime.", "response": "<think>8, or 7?</think>7"}
+    request = DecisionsIn.model_validate({"state": state, "questions": {"q": {"type": "noul", "criteria": "right"}}})
+    [(candidates,)] = candidates_of(request).values()
+    assert candidates.responses == ("7",)
+
+
+def test_too_many_questions_are_refused_before_they_are_read(client: TestClient) -> None:
+    options = {f"o{place}": None for place in range(255)}
+    questions = {f"q{place}": {"type": "choice", "instructions": "Which?", "criteria": options} for place in range(40)}
+    started_at = time.process_time()
+    answer = client.post("/v1/systemone", json={"state": "x " * 1_000_000, "questions": questions})
+    assert time.process_time() - started_at < 4
+    assert answer.status_code == 422 and f"found {40 * 255}" in answer.json()["error"]["message"]
 
 
 def test_what_cannot_be_answered_is_said(client: TestClient) -> None:
