@@ -8,8 +8,12 @@ _CONTROLS = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     0x7F: "\u2421",
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
+    # They turn the order of what follows them, also of the program's own words. Letters have a direction by themselves.
+    **{code: f"<U+{code:04X}>" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+    # Ends of lines, by which a name could pass for a line of the program's.
+    **{code: f"<U+{code:04X}>" for code in (0x2028, 0x2029)},
 }
-"""Control characters, and the visible ones that stand for them."""
+"""Control characters, and the visible text that stands for them."""
 
 
 def printable(text: str) -> str:

@@ -568,12 +568,14 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     # Slow to import, and needed at the end of a run alone.
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    rich_table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    # As texts: Rich would take a name in brackets, as "[/a]", for markup.
+    rich_table = Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
     first, *others = columns
-    rich_table.add_column(first, justify="left")
+    rich_table.add_column(Text(first), justify="left")
     for name in others:
-        rich_table.add_column(name, justify="right")
+        rich_table.add_column(Text(name), justify="right")
     for row in rows:
-        rich_table.add_row(*row)
+        rich_table.add_row(*map(Text, row))
     return rich_table

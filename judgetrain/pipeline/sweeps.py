@@ -16,6 +16,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.errors import printable
 
 JOB = "job.json"
 """The file of a job's result."""
@@ -99,7 +100,8 @@ def summarise(console: Console) -> bool:
         if any(job["state"] != "done" for job in jobs):
             all_done = False
         # A table of results, without the time of day that lines of progress have.
-        print(f"sweep {directory}", *(_line(job, jobs) for job in jobs), sep="\n", flush=True)
+        lines = [f"sweep {directory}", *(_line(job, jobs) for job in jobs)]
+        print(printable("\n".join(lines)), flush=True)
         _summarise_one(directory, jobs, console)
     return all_done
 

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import printable, say_error
+from judgetrain.judging.rows import table
 
 ATTACK = "a\x1b]0;renamed\x07b\x1b[2Jc\rd\x9b31me\x7f"
 """Renames the window, clears the screen, goes back to the line's beginning, colours, and deletes."""
@@ -16,13 +17,25 @@ def test_control_characters_are_shown() -> None:
     assert printable("lines\nand\ttabs, caf\u00e9, \u518d\u5e2e") == "lines\nand\ttabs, caf\u00e9, \u518d\u5e2e"
 
 
+def test_marks_of_direction_and_ends_of_lines_are_shown() -> None:
+    """They would turn the words behind a name, or make it a line of its own."""
+    assert printable("a\u202eb\u2066c\u2029") == "a<U+202E>b<U+2066>c<U+2029>"
+    assert printable("\u05d0\u05d1 \u0645") == "\u05d0\u05d1 \u0645"
+
+
+def test_a_name_in_brackets_is_no_markup() -> None:
+    printed = Console().plain([table("[bold]t", ["[/a]", "b"], [["[red]x[/red]", "[/]"]])])
+    for name in ("[bold]t", "[/a]", "[red]x[/red]", "[/]"):
+        assert name in printed
+
+
 def test_no_text_reaches_the_terminal_as_an_escape_sequence(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table(title=f"of {ATTACK}")
-    table.add_column(f"system {ATTACK}", no_wrap=True)
-    table.add_row(f"cell {ATTACK}")
+    rich_table = Table(title=f"of {ATTACK}")
+    rich_table.add_column(f"system {ATTACK}", no_wrap=True)
+    rich_table.add_row(f"cell {ATTACK}")
     console = Console()
     console.line(f"line {ATTACK}")
-    printed = console.plain([table, f"text {ATTACK}"])
+    printed = console.plain([rich_table, f"text {ATTACK}"])
     say_error(f"error {ATTACK}")
     captured = capsys.readouterr()
     assert f"line {SHOWN}" in captured.out
