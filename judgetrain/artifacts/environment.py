@@ -26,6 +26,9 @@ def unresolved(value: Any) -> Any:
     text = value
     # The longest first, since one value may be part of another.
     for secret in sorted(TEXTS, key=len, reverse=True):
-        if len(secret) >= SHORTEST and secret in text and not os.path.exists(os.path.expanduser(secret)):
+        if len(secret) >= SHORTEST and secret.rstrip("/") in text and not os.path.exists(os.path.expanduser(secret)):
             text = text.replace(secret, TEXTS[secret])
+            # Addresses of servers are used, and stand in errors, without the slash at their end.
+            if len(secret.rstrip("/")) >= SHORTEST:
+                text = text.replace(secret.rstrip("/"), TEXTS[secret])
     return text

@@ -4,6 +4,7 @@ import pytest
 from rich.table import Table
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.environment import TEXTS, unresolved
 from judgetrain.errors import printable, say_error
 from judgetrain.judging.rows import table
 
@@ -45,3 +46,9 @@ def test_no_text_reaches_the_terminal_as_an_escape_sequence(capsys: pytest.Captu
         assert f"{what} {beginning}" in captured.out
     assert f"judgetrain: error {SHOWN}" in captured.err
     assert not {"\x1b", "\x07", "\r", "\x9b", "\x7f"} & set(captured.out + captured.err + printed)
+
+
+def test_an_address_from_the_environment_is_named_without_its_slash_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEXTS, "http://me:secret@host/v1/", "${oc.env:URL}")
+    for end in ("", "/"):
+        assert unresolved(f"no answer: http://me:secret@host/v1{end}, ended") == "no answer: ${oc.env:URL}, ended"
