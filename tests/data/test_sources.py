@@ -111,8 +111,8 @@ def test_a_bad_row_stops_with_its_place_or_is_kept_aside(line: str, reason: str,
             '{"query": "a", "response_a": "b", "response_b": "c"}\n',
             {"fields": {"query": "q", "response_a": "response_a", "response_b": "b.c", "group": "kind"}},
             DataError,
-            r"in\.jsonl:1: the columns 'q' \(field query\), 'b\.c' \(field response_b\), 'kind' \(field group\)"
-            r"; found query, response_a, response_b",
+            r"in\.jsonl:1: expected the columns 'q' \(field query\), 'b\.c' \(field response_b\), "
+            r"'kind' \(field group\); found query, response_a, response_b",
         ),
         (
             '{"frage": "a", "x": 1}\n',

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import plain
@@ -120,6 +121,8 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]
     loads: list[dict[str, Any]] = []
 
     def load(load: Any, config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
+        if load == AutoConfig.from_pretrained:
+            return AutoConfig.from_pretrained(path)
         loads.append(options)
         return tiny_llama(len(TOKENIZER)), {"missing_keys": set(), "unexpected_keys": set()}
 
