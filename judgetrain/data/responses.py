@@ -19,6 +19,7 @@ from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.limits import fitting
 from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world import with_truth
 from judgetrain.data.world.rule import load_world
@@ -78,15 +79,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         comparisons = [*constructed_pairs.values(), *_existing(inputs["dialogues"], ids, dropped)]
 
     # After pairs are made: what is too long for a judge is a prompt with both responses.
-    limit = settings.responses.max_chars
-    if limit:
-        fitting = []
-        for comparison in comparisons:
-            if comparison.characters <= limit:
-                fitting.append(comparison)
-            else:
-                dropped.lose("too_long", comparison.id)
-        comparisons = fitting
+    comparisons = fitting(comparisons, settings.responses.max_chars, dropped)
     for sentence in dropped.sentences(len(comparisons) + dropped.total(), HINTS):
         out.log(f"responses: {sentence}")
     if not comparisons:

@@ -21,6 +21,7 @@ from judgetrain.data.benchmarks.prompt_form import with_parts
 from judgetrain.data.cells import RowError, id_text, label_text, majority, name_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
+from judgetrain.data.limits import fitting
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows import RowReader
@@ -672,12 +673,7 @@ def _within_limits(
         prompts: of the comparisons by their ids, where prompts are drawn whole; empty: comparisons are drawn.
     """
     left_out = Losses()
-    kept = []
-    for comparison in comparisons:
-        if benchmark.max_chars is None or comparison.characters <= benchmark.max_chars:
-            kept.append(comparison)
-        else:
-            left_out.lose("too_long", comparison.id)
+    kept = fitting(comparisons, benchmark.max_chars, left_out)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         # The first rows would be of a few groups alone: benchmarks are often sorted by group.
         rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))

@@ -15,6 +15,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, adapter_
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
+from judgetrain.data.limits import fitting
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.data.rows import RowReader
@@ -183,12 +184,7 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     source = source_of(benchmark)
     responses, scales, repeats = read_responses(benchmark, key)
     left_out = Losses({"same_response": repeats})
-    kept = []
-    for response in responses:
-        if benchmark.max_chars is None or response.characters <= benchmark.max_chars:
-            kept.append(response)
-        else:
-            left_out.lose("too_long", response.id)
+    kept = fitting(responses, benchmark.max_chars, left_out)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
         rng = random.Random(derive_seed(seed, "benchmark", benchmark.name))
