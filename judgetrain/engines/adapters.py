@@ -54,9 +54,14 @@ def check_mergeable(path: str, base: PretrainedConfig) -> None:
         # It is no fault of the adapters.
         if is_out_of_memory(error):
             raise
-        if isinstance(error, NotImplementedError) or "meta" in str(error):
+        if needs_values(error):
             return
         raise EngineError(unmergeable(path, error)) from error
+
+
+def needs_values(error: Exception) -> bool:
+    """Return whether an error is one of tensors that have no values."""
+    return isinstance(error, NotImplementedError) or "meta" in str(error)
 
 
 def settings_of(path: str) -> Any:

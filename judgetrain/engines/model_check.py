@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import check_package
-from judgetrain.engines.adapters import check_mergeable
+from judgetrain.engines.adapters import check_mergeable, needs_values
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
@@ -326,7 +326,7 @@ def without_weights(config: Any, dtype: torch.dtype | None = None) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        if _needs_values(error):
+        if needs_values(error):
             return None
         raise EngineError(_unmade(config.model_type, error)) from error
 
@@ -357,7 +357,7 @@ def _check_cache(config: Any) -> None:
         ) from error
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # NotImplementedError, as PyTorch raises for what a tensor without values cannot do, is a RuntimeError.
-        if _needs_values(error) or is_out_of_memory(error):
+        if needs_values(error) or is_out_of_memory(error):
             return
         reason = " ".join(str(error).split())[:200]
         raise EngineError(
@@ -367,11 +367,6 @@ def _check_cache(config: Any) -> None:
     except Exception:
         # Whatever else a model says that has no values: with its weights it says so again.
         return
-
-
-def _needs_values(error: Exception) -> bool:
-    """Return whether an error is one of tensors that have no values."""
-    return isinstance(error, NotImplementedError) or "meta" in str(error)
 
 
 def _unmade(kind: str, error: Exception) -> str:

@@ -373,6 +373,25 @@ def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
         model: left in training mode if it was in it.
         rows: token ids.
     """
+
+    def by_model(ids: torch.Tensor) -> torch.Tensor:
+        # In float32, since a sum over a vocabulary in bfloat16 would be off by more than is allowed.
+        scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+        return scores.gather(1, ids[0, 1:, None])
+
+    return _mean_of_each(model, rows, by_model)
+
+
+def _mean_of_each(
+    model: Any, rows: Sequence[Sequence[int]], logprobs_of: Callable[[torch.Tensor], torch.Tensor]
+) -> list[float]:
+    """Return the mean log-probability of each row's tokens after its first, in nats.
+
+    Args:
+        model: left in training mode if it was in it.
+        rows: token ids.
+        logprobs_of: returns the log-probabilities of the tokens of a row [1, token], in any shape.
+    """
     was_training = model.training
     # Without dropout, which would make another model at every call.
     model.eval()
@@ -380,9 +399,7 @@ def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([row[:LONGEST]], device=next(model.parameters()).device)
-            # In float32, since a sum over a vocabulary in bfloat16 would be off by more than is allowed.
-            scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
-            means.append(float(scores.gather(1, ids[0, 1:, None]).mean()))
+            means.append(float(logprobs_of(ids).mean()))
     model.train(was_training)
     return means
 
@@ -425,16 +442,13 @@ def check_loss(model: Any, rows: Sequence[Sequence[int]], allowed: float) -> Non
 
 def _logprobs_by_trl(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
     """Return what :func:`logprobs` does, as TRL's output layer computes it."""
-    was_training = model.training
-    model.eval()
-    means = []
-    with torch.no_grad():
-        for row in rows:
-            ids = torch.tensor([row[:LONGEST]], device=next(model.parameters()).device)
-            output = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, fused_lm_head=True)
-            means.append(float(output.log_probs.float().mean()))
-    model.train(was_training)
-    return means
+
+    def by_trl(ids: torch.Tensor) -> torch.Tensor:
+        output = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, fused_lm_head=True)
+        log_probs: torch.Tensor = output.log_probs
+        return log_probs.float()
+
+    return _mean_of_each(model, rows, by_trl)
 
 
 @dataclass(frozen=True)
