@@ -18,6 +18,7 @@ from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, Pa
 from judgetrain.judges.deciding import DECIDED
 from judgetrain.judges.kinds.kind import find_kind, kind_of
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.prompting.parsing import Frame
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place, of_file
@@ -254,6 +255,19 @@ def _check_scores_alone(
         )
     if judge.score == "parsed":
         raise ConfigError(f"{asked_by}: reads scores by their probabilities; leave out judge.score=parsed and +parsed")
+
+    # The prompts of a judge that this run trains are known when it is loaded.
+    if method.target in ("base", *EXTERNAL):
+        prompts = load_prompt_set(settings.prompts or "")
+    elif method.is_directory and not method.on_hub:
+        prompts = load_prompt_set(Path(method.target).expanduser() / PROMPTS)
+    else:
+        return
+    if Frame(prompts.frames["score"], responses=1).before_score is None:
+        raise ConfigError(
+            f"{asked_by}: judgments of the prompt set {prompts.name!r} give reasons before the score, which follows "
+            "from them; leave it out or choose a prompt set whose judgments begin with the score"
+        )
 
 
 def _check_directory(method: Method, key: str) -> None:

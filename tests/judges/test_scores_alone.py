@@ -22,7 +22,7 @@ from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, SCORES, Frame
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Candidates
@@ -267,6 +267,18 @@ def test_scores_alone_that_cannot_be_read_are_refused_before_the_first_stage(
         pipeline.check(stage)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "artifacts").exists()
+
+
+def test_prompts_whose_reasons_come_first_are_refused_before_the_first_stage(tmp_path: Path) -> None:
+    source = Path(prompt_path("compact")).read_text()
+    reasons_first = tmp_path / "reasons_first.yaml"
+    reasons_first.write_text(
+        source.replace("\nscore:\n", "\nscore:\n  frame: 'Analysis: [^\\n]{1,{width}}\\nScore: [1-5]'\n")
+    )
+    assert load_prompt_set(reasons_first).frames["score"].startswith("Analysis"), "the set itself is a good one"
+    words = ["evaluate.methods=[base+one+scores]", f"prompts={reasons_first}"]
+    with pytest.raises(ConfigError, match=r"'base\+one\+scores', \+scores: judgments of .* give reasons before"):
+        Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", *words)).check("evaluate")
 
 
 def test_what_does_not_read_judge_reasons_is_not_refused_for_it(tmp_path: Path) -> None:
