@@ -6,11 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.errors import DataError
 from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict
 
@@ -36,6 +38,15 @@ class RowError(ValueError):
         super().__init__(message)
         self.reason = reason
         self.id: str | None = None
+
+
+@contextmanager
+def as_row_error(reason: str, where: str = "") -> Iterator[None]:
+    """Turn a DataError of the code inside into a RowError; ``where`` goes before its message."""
+    try:
+        yield
+    except DataError as error:
+        raise RowError(reason, f"{where}{error}") from error
 
 
 def label_text(value: Any) -> str:

@@ -22,7 +22,7 @@ from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, Respon
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import normalised
-from judgetrain.data.rows import SHOWN
+from judgetrain.data.rows.labels import SHOWN
 from judgetrain.data.sources import Rejects, read, row_reader, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, causes
@@ -378,11 +378,11 @@ def _read(
     reader = row_reader(source, key)
 
     def take(row: Any, number: int) -> Item:
-        if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
+        if source.type == "comparisons" or source.format == "comparison" or reader.columns.has_responses(row):
             # The label is read apart, as an unknown one is counted and does not cost the row.
             comparison = reader.comparison(row, number, labelled=False)
-            return comparison.dialogue, replace(comparison, label=reader.label(row))
-        if reader.is_rated(row):
+            return comparison.dialogue, replace(comparison, label=reader.labels.known_verdict(row))
+        if reader.columns.is_rated(row):
             rated = reader.rated(row, number)
             return rated.dialogue, rated
         return reader.dialogue(row, number), None
@@ -511,12 +511,12 @@ def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with
     reader = row_reader(source, key)
 
     def serves(row: Any, number: int) -> bool:
-        if reader.is_rated(row):
+        if reader.columns.is_rated(row):
             return True
-        if reader.has_responses(row) and reader.label(row) is not None:
+        if reader.columns.has_responses(row) and reader.labels.known_verdict(row) is not None:
             return True
         return with_reference and reader.dialogue(row, number).reference is not None
 
     has_label = any(read(source, key, serves, rejects))
-    unknown_labels.update(reader.unknown)
+    unknown_labels.update(reader.labels.unknown)
     return has_label

@@ -15,7 +15,7 @@ from judgetrain.data.benchmarks.benchmark import adapter_of, read_cases, source_
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import normalised
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue

@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.artifacts import stage_run
 from judgetrain.data.cells import EMPTY, first_cell, id_text, list_in
-from judgetrain.data.rows import DEFAULT_FIELDS
+from judgetrain.data.rows.columns import DEFAULT_FIELDS
 from judgetrain.schema import Dialogue
 
 IDS = ("uid", "question_id", "prompt_id")

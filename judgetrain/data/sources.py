@@ -23,7 +23,7 @@ from typing import IO, Any, Literal, TypeVar, cast
 from judgetrain.artifacts.files import named
 from judgetrain.data.cells import NumberScale, RowError, number_scale, preference
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison
 
@@ -808,7 +808,7 @@ def numbers_of(source: SourceConfig, key: str) -> dict[str, NumberScale]:
         if source.limit is not None and count >= source.limit:
             break
         with suppress(RowError, TypeError, ValueError, AttributeError):
-            for name, of_row in reader.rated_numbers(_without_nan(row, raw)).items():
+            for name, of_row in reader.labels.rated_numbers(_without_nan(row, raw)).items():
                 numbers.setdefault(name, set()).update(of_row)
     return {name: number_scale(of_name) for name, of_name in numbers.items()}
 

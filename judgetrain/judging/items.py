@@ -21,7 +21,9 @@ from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.labelled import Scale, Votes
 from judgetrain.data.prompt_keys import IDS
-from judgetrain.data.rows import DEFAULT_FIELDS, RowReader, count_thoughts, thoughts_sentence
+from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.reader import RowReader
+from judgetrain.data.rows.replies import count_thoughts, thoughts_sentence
 from judgetrain.data.sources import Rejects, files_of, read, row_reader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
@@ -91,7 +93,7 @@ class _Answers:
         unread: rows that hold no answer.
         columns: how many rows have each column.
         used: columns that are read.
-        thoughts: as of :func:`~judgetrain.data.rows.thoughts_sentence`.
+        thoughts: as of :func:`~judgetrain.data.rows.replies.thoughts_sentence`.
     """
 
     # Dictionaries keep the order of the files, in which the rows come out.
@@ -449,17 +451,17 @@ def _of_plain_rows(reader: RowReader, source: SourceConfig, rejects: Rejects) ->
     def take(row: Any, number: int) -> JudgedRow:
         try:
             # A row with one response, or with a list of them.
-            if reader.is_scored(row):
+            if reader.columns.is_scored(row):
                 group = reader.candidates(row, number)
                 votes: dict[str, Votes] = {}
-                if reader.is_rated(row):
-                    votes = reader.known_votes(row)
+                if reader.columns.is_rated(row):
+                    votes = reader.labels.known_votes(row)
                 return JudgedRow(Comparison(group.id, group.dialogue, "", ""), group=group, votes=votes)
             if number == 1:
-                reader.check_columns(row)
+                reader.columns.check(row)
             # A label is welcome and not needed: one that has no meaning does not cost the row its verdict.
             comparison = reader.comparison(row, number, labelled=False)
-            return JudgedRow(replace(comparison, label=reader.label(row)))
+            return JudgedRow(replace(comparison, label=reader.labels.known_verdict(row)))
         except RowError as error:
             # The row's own id, if at least that can be read.
             if isinstance(row, Mapping):

@@ -7,7 +7,7 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import BenchmarkQueries
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.label.examples import sft_row

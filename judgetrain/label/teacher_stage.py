@@ -16,7 +16,7 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
 from judgetrain.data.prompt_keys import is_held_out
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Engine, Request, Sampling

@@ -14,7 +14,7 @@ import pytest
 
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError

@@ -11,7 +11,7 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.errors import DataError
 from judgetrain.extras.judge_reward import JudgeReward, compute_scores
 from judgetrain.extras.server.openrlhf import shown_response

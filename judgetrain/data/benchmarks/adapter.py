@@ -26,7 +26,7 @@ import yaml
 from judgetrain import rooms
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import adapter_file
-from judgetrain.data.rows import VERDICTS
+from judgetrain.data.rows.labels import VERDICTS
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 from judgetrain.yaml_text import load_yaml

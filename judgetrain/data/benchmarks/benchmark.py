@@ -24,7 +24,7 @@ from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.data.votes import repeats
 from judgetrain.errors import ConfigError, DataError
@@ -379,7 +379,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
 
         # The first row's columns stand for those of all.
         if not cases:
-            plain_reader.check_columns(row, labelled=not benchmark.unlabelled)
+            plain_reader.columns.check(row, labelled=not benchmark.unlabelled)
         return [case_of(plain_reader.comparison(row, number, labelled))]
 
     def take(row: Any, number: int) -> None:

@@ -18,7 +18,7 @@ from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import in_part
 from judgetrain.data.prompt_keys import conversation_starts
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison
@@ -98,9 +98,9 @@ def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:
         return False
     if source.adapter:
         return adapter_of(source).of_single_responses
-    reader = RowReader(source, f"{key}.source")
+    columns = RowReader(source, f"{key}.source").columns
     # A row that cannot be read is told by whoever reads it for its content.
-    rows = read(source, f"{key}.source", lambda row, number: reader.holds_one_response(row), Rejects(strict=False))
+    rows = read(source, f"{key}.source", lambda row, number: columns.holds_one_response(row), Rejects(strict=False))
     return next(islice(rows, 1), False)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import Seen
 from judgetrain.data.prompt_keys import normalised
-from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
+from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
@@ -154,7 +155,7 @@ def look(path: Path, fields: Mapping[str, str]) -> FileContents:
     except DataError as error:
         # The whole file cannot be read; what was seen of it stays.
         contents.rejects.append(str(error))
-    contents.unknown = reader.unknown
+    contents.unknown = reader.labels.unknown
     # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
     # not read as such.
     if contents.unknown or not contents.verdicts:
@@ -174,14 +175,14 @@ def _read_content(
         contents: where kind and label are counted.
         values: where the values of the columns of comparisons and single responses are counted.
     """
-    if reader.has_responses(row):
+    if reader.columns.has_responses(row):
         comparison = reader.comparison(row, number, labelled=False)
-        label = reader.label(row)
+        label = reader.labels.known_verdict(row)
         # A row that cannot be read is none of any kind, so it is counted once it is read.
         contents.kinds["comparison"] += 1
         if label:
             contents.verdicts[label] += 1
-    elif reader.is_rated(row):
+    elif reader.columns.is_rated(row):
         comparison = reader.rated(row, number)
         contents.kinds["rated response"] += 1
         if comparison.rating_a:

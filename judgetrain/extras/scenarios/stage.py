@@ -18,7 +18,7 @@ from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.responses import holds_single_responses, load_responses
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.report import write_report

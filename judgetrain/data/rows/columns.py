@@ -1,0 +1,315 @@
+"""The columns that the fields of a row are read from: their usual names, and those that a source gives."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from judgetrain.data.cells import EMPTY, RowError
+from judgetrain.errors import ConfigError
+from judgetrain.messages import scalar_text
+
+DEFAULT_FIELDS = {
+    # MT-Bench has question_id, GLUE and its like idx.
+    "id": ("id", "question_id", "idx"),
+    # OpenAI's name, ShareGPT's, and that of Chatbot Arena's conversations.
+    "messages": ("messages", "conversations", "conversation"),
+    # AlpacaEval and Alpaca say instruction, with an input below it.
+    "query": ("query", "prompt", "instruction", "question"),
+    "input": ("input",),
+    # Without a default: a column of such a name may hold anything, so ``fields`` has to name it.
+    "system": (),
+    "options": (),
+    "answer": (),
+    "reference": ("reference", "reference_answer", "output", "answer"),
+    "category": ("category", "scenario"),
+    # AlpacaEval says output_1 and generator_1.
+    "response_a": ("response_a", "response_1", "answer_a", "output_1", "response_A"),
+    "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
+    "model_a": ("model_a", "generator_1"),
+    "model_b": ("model_b", "generator_2"),
+    "response": ("response", "completion"),
+    "responses": ("responses", "completions"),
+    "criteria": ("criteria", "rubric", "rubrics"),
+    "label": ("label",),
+    "score": ("score", "rating"),
+    "rationale": ("rationale", "feedback", "explanation"),
+    "group": ("group", "scenario", "category"),
+}
+"""The columns that each field is read from: the first one that holds something. ``fields`` names another column."""
+REFERENCES = ("reference", "reference_answer")
+"""The columns of references that hold nothing else; an ``output`` or ``answer`` may be many things."""
+_PLACE = re.compile(r"\{([^{}]+)\}")
+"""A column's name in braces, as ``fields`` may have it in a text."""
+
+
+class Columns:
+    """Finds the cells of a row's fields, and keeps which columns held something and which were read.
+
+    Its methods raise a RowError that names the columns that a row lacks.
+
+    Args:
+        fields: columns by field, where they are not called by a usual name (:data:`DEFAULT_FIELDS`).
+        key: the configuration key of the source, for messages.
+
+    Raises:
+        ConfigError: ``fields`` names an unknown field, or gives several columns to a field that has one.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], key: str) -> None:
+        self._fields = fields
+        self._key = key
+        self._filled: Counter[str] = Counter()
+        self._used: set[str] = set()
+
+        # A misspelt field would otherwise be a column that is never looked for.
+        unknown_fields = sorted(set(fields) - set(DEFAULT_FIELDS))
+        if unknown_fields:
+            known_fields = ", ".join(DEFAULT_FIELDS)
+            raise ConfigError(f"{key}.fields: unknown field {unknown_fields[0]!r}; known: {known_fields}")
+        for field, column in fields.items():
+            # A label may be several annotators', or one a criterion; everything else stands in one column.
+            if not isinstance(column, str) and (field != "label" or not _columns_in(column)):
+                raise ConfigError(
+                    f"{key}.fields.{field}={column!r}: expected a column's name; label alone may be a list of "
+                    "annotators' columns, or a column a criterion"
+                )
+
+    def check(self, row: Any, labelled: bool = False) -> None:
+        """Raise a RowError unless a source's first row has the columns of a comparison, whatever they hold.
+
+        Args:
+            row: the first row; all columns that it lacks are named.
+            labelled: a column of labels is needed, too.
+        """
+        if not isinstance(row, Mapping):
+            return
+        fields = self._fields
+        # All that are missing, so that a user mends the settings once.
+        missing: dict[str, list[str]] = {}
+        needed = ["query", "response_a", "response_b"]
+        if labelled:
+            needed.append("label")
+        for field in needed:
+            columns = list(DEFAULT_FIELDS[field])
+            if field in fields:
+                columns = _columns_in(fields[field])
+            elif field == "query" and "messages" in fields:
+                # A list of messages ends with the query.
+                columns.append(fields["messages"])
+            elif field == "query":
+                columns += DEFAULT_FIELDS["messages"]
+            if not any(_has_column(row, column) for column in columns):
+                missing[field] = columns
+        if not missing:
+            return
+
+        places = "; no column for ".join(f"{field}: looked for {', '.join(names)}" for field, names in missing.items())
+        remedy = ", ".join(f"{field}: COLUMN" for field in missing)
+        raise RowError(
+            "missing_column",
+            f"no column for {places}; found {', '.join(map(str, row))}; say '{self._key}.fields={{{remedy}}}'",
+        )
+
+    def count_filled(self, row: Mapping[str, Any]) -> None:
+        """Count the columns of a row that hold something."""
+        # A Parquet file has every column in every row: those that hold nothing are no oversight.
+        self._filled.update(str(name) for name, value in row.items() if value is not None)
+
+    def unused(self) -> list[tuple[str, int]]:
+        """Return the columns that held something and that nothing was read from, with their numbers of rows."""
+        return [item for item in sorted(self._filled.items()) if item[0] not in self._used]
+
+    def value(self, row: Mapping[str, Any], field: str) -> Any:
+        """Return the cell of a field, or None; the columns that it is read from count as used."""
+        column = self._fields.get(field)
+        if column == "":
+            # An empty name in ``fields`` says that no column holds this field.
+            return None
+        if column is not None and not isinstance(column, str):
+            self._used.update(_columns_in(column))
+            with self._all_missing(row):
+                return _cells(row, column, field)
+        if column is not None:
+            # All ways in which ``fields`` can name a column: itself, an entry of it, and in braces within a text.
+            self._used.update([column, column.partition(".")[0], *_PLACE.findall(column)])
+            with self._all_missing(row):
+                return _column(row, column, field)
+        column = _first_column(row, field)
+        if column is None:
+            return None
+        self._used.add(column)
+        return row[column]
+
+    def text(self, row: Mapping[str, Any], field: str) -> str:
+        """Return the text of a field that every row must have."""
+        value = self.value(row, field)
+        if value is None:
+            where = self._looked_for(row, field)
+            raise RowError("missing_field", f"expected text in field {field}, found nothing{where}")
+        if not isinstance(value, str):
+            raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
+        return value
+
+    def optional_text(self, row: Mapping[str, Any], field: str) -> str | None:
+        """Return the cell of a field as text (:func:`scalar_text`), or None."""
+        value = scalar_text(self.value(row, field))
+        if value is None:
+            return None
+        return str(value)
+
+    def column(self, row: Mapping[str, Any], field: str) -> str | None:
+        """Return the column that a field is read from, or None where none of its usual ones holds something."""
+        return self._fields.get(field) or _first_column(row, field)
+
+    def has_column(self, row: Mapping[str, Any], field: str) -> bool:
+        """Return whether a row has a column for a field, whatever it holds."""
+        column = self._fields.get(field)
+        columns = list(DEFAULT_FIELDS[field])
+        if column:
+            columns = [column]
+        return any(_has_column(row, name) for name in columns)
+
+    def names_references(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row's column of the reference is called so, or ``fields`` names one."""
+        return "reference" in self._fields or _first_column(row, "reference") in REFERENCES
+
+    def has_responses(self, row: Any) -> bool:
+        """Return whether the row carries two responses."""
+        if not isinstance(row, Mapping):
+            return False
+        return self.value(row, "response_a") is not None and self.value(row, "response_b") is not None
+
+    def is_scored(self, row: Any) -> bool:
+        """Return whether the row holds one response, or a list of them, in the place of two."""
+        if not isinstance(row, Mapping):
+            return False
+        if self.value(row, "responses") is None and self.value(row, "response") is None:
+            return False
+        return not self.has_responses(row)
+
+    def holds_one_response(self, row: Any) -> bool:
+        """Return whether the row holds one response, with a label or without."""
+        if not self.is_scored(row) or self.value(row, "response") is None:
+            return False
+        # A column ``response`` may have been given to another field, as the reference.
+        return not self.belongs_to_other_field(row, "response")
+
+    def is_rated(self, row: Any) -> bool:
+        """Return whether the row holds one response and a label of it."""
+        return self.holds_one_response(row) and self.rating(row) not in EMPTY
+
+    def rating(self, row: Mapping[str, Any]) -> Any:
+        """Return the label of a row's only response, or its score where it has no label."""
+        label = self.value(row, "label")
+        if label is None:
+            return self.value(row, "score")
+        return label
+
+    def belongs_to_other_field(self, row: Mapping[str, Any], field: str) -> bool:
+        """Return whether ``fields`` gives the default column of a field to another field."""
+        columns_of_others: set[str] = set()
+        for name, column in self._fields.items():
+            if name != field:
+                columns_of_others.update(_columns_in(column))
+        return _first_column(row, field) in columns_of_others
+
+    def _looked_for(self, row: Mapping[str, Any], field: str) -> str:
+        """Return the end of a message about a field that no column of a row holds; empty where one does."""
+        columns = list(DEFAULT_FIELDS[field])
+        if field == "query":
+            # A list of messages ends with the query.
+            columns += DEFAULT_FIELDS["messages"]
+        if field in self._fields or any(_has_column(row, column) for column in columns):
+            return ""
+        return (
+            f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; say "
+            f"'{self._key}.fields={{{field}: COLUMN}}'"
+        )
+
+    @contextmanager
+    def _all_missing(self, row: Mapping[str, Any]) -> Iterator[None]:
+        """Name all columns of ``fields`` that a row lacks in the RowError for the first of them."""
+        try:
+            yield
+        except RowError as error:
+            missing = []
+            for field, columns in self._fields.items():
+                missing += [f"{name!r} (field {field})" for name in _columns_in(columns) if not _has_column(row, name)]
+            if error.reason != "missing_field" or len(missing) < 2:
+                raise
+            raise RowError(
+                error.reason, f"expected the columns {', '.join(missing)}; found {', '.join(map(str, row))}"
+            ) from error
+
+
+def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
+    """Return the cell of a column that ``fields`` names.
+
+    ``a.b`` is the entry ``b`` of a column ``a`` of objects. In a text with braces, ``{a}`` is replaced by the cell of
+    ``a``.
+    """
+    if name in row:
+        return row[name]
+    if "{" in name:
+        return _PLACE.sub(lambda place: str(_column(row, place[1], field)), name)
+    # Tried after the whole name: a column's own name may hold a dot.
+    value: Any = row
+    for part in name.split("."):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping) or part not in value:
+            columns = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {columns}")
+        value = value[part]
+    return value
+
+
+def _columns_in(columns: Any) -> list[str]:
+    """Return the names of columns that ``fields`` gives a field: one, a list, or one (or a list) a criterion.
+
+    Anything else gives none.
+    """
+    if isinstance(columns, str):
+        return [columns]
+    values = columns
+    if isinstance(columns, Mapping):
+        values = columns.values()
+    if not isinstance(values, Iterable):
+        return []
+    names: list[str] = []
+    for value in values:
+        of_value = _columns_in(value)
+        if not of_value:
+            return []
+        names.extend(of_value)
+    return names
+
+
+def _cells(row: Mapping[str, Any], columns: Any, field: str) -> Any:
+    """Return the cells of several columns in the shape in which ``fields`` names them; None where all hold nothing."""
+    if isinstance(columns, str):
+        return _column(row, columns, field)
+    if isinstance(columns, Mapping):
+        named = {name: _cells(row, column, field) for name, column in columns.items()}
+        if all(cell in EMPTY for cell in named.values()):
+            return None
+        return named
+    cells = [_cells(row, column, field) for column in columns]
+    if all(cell in EMPTY for cell in cells):
+        return None
+    return cells
+
+
+def _has_column(row: Mapping[str, Any], name: str) -> bool:
+    """Return whether :func:`_column` could read a column of this name; a text with braces is taken on trust."""
+    return name in row or "{" in name or name.partition(".")[0] in row
+
+
+def _first_column(row: Mapping[str, Any], field: str) -> str | None:
+    """Return the first default column of a field that holds something, or None."""
+    for column in DEFAULT_FIELDS[field]:
+        if row.get(column) is not None:
+            return column
+    return None

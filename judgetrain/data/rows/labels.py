@@ -1,0 +1,192 @@
+"""The labels of a row: which of two responses is better, or how good a single one is."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from judgetrain.data.cells import EMPTY, NumberScale, RowError, label_text, number_in, score_of
+from judgetrain.data.labelled import Scale, Votes, cells_by_name, scale_of
+from judgetrain.data.rows.columns import Columns
+from judgetrain.errors import ConfigError
+from judgetrain.rubrics import without_rounding
+from judgetrain.schema import Verdict
+
+VERDICTS = ("A", "B", "tie")
+"""The verdicts that a label of two responses can mean."""
+SHOWN = 5
+"""The most labels or columns that a message names."""
+
+
+class LabelReader:
+    """Reads the labels of rows, and keeps which of them had no meaning.
+
+    Args:
+        meanings: what labels mean, as ``labels`` of a source says; empty: what they say themselves.
+        key: the configuration key of the source, for messages.
+        columns: of its rows.
+        numbers: returns what the numbers of its column of ratings are read as, by criterion, where ``meanings`` does
+            not say so.
+
+    Raises:
+        ConfigError: ``meanings`` gives a label a meaning that is not allowed.
+    """
+
+    def __init__(
+        self,
+        meanings: Mapping[str, str],
+        key: str,
+        columns: Columns,
+        numbers: Callable[[], Mapping[str, NumberScale]] = dict,
+    ) -> None:
+        self._key = key
+        self._columns = columns
+        self._find_numbers: Callable[[], Mapping[str, NumberScale]] | None = numbers
+        self._numbers_found: Mapping[str, NumberScale] = {}
+
+        self._verdicts: dict[str, str] = {}
+        self._scores: dict[str, float] = {}
+        # One setting serves both: A, B and tie are of two responses, numbers of one.
+        for label, meaning in meanings.items():
+            if meaning in VERDICTS:
+                self._verdicts[label] = meaning
+            else:
+                self._scores[label] = self._score_meant(label, meaning)
+
+        self.unknown: Counter[str] = Counter()
+        """Counts of the labels without a meaning, as they are written."""
+        self.unknown_votes: list[str] = []
+        """Why labels of single responses are not used, a message a row."""
+        self._seen_labels: dict[str, dict[float, str]] = {}
+        """The labels of single responses that were read, as they are written: by criterion, then by score."""
+
+    def votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
+        """Return the labels that people gave a row's only response, by criterion (:func:`cells_by_name`)."""
+        cells = cells_by_name(self._columns.rating(row))
+        numbers = self.numbers_of(row)
+        votes: dict[str, Votes] = {}
+        for name, labels in cells.items():
+            scores: list[float] = []
+            for label in labels:
+                score = without_rounding(score_of(label, self._scores, numbers.get(name)))
+                # The scale of a column is of all labels that rows hold, as they are written.
+                self._seen_labels.setdefault(name, {}).setdefault(score, label_text(label))
+                scores.append(score)
+            votes[name] = tuple(scores)
+        return votes
+
+    def known_votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
+        """Return the labels of a row's only response; none where one of them has no meaning, which is counted."""
+        try:
+            return self.votes(row)
+        except RowError as error:
+            # The response can be judged all the same.
+            self.unknown_votes.append(str(error))
+            return {}
+
+    def scales(self) -> dict[str, Scale]:
+        """Return the scale of the labels that were read, by criterion."""
+        scales = {}
+        for name, seen in self._seen_labels.items():
+            numbers = self._numbers_found.get(name, NumberScale())
+            scales[name] = scale_of(self._scores, numbers, seen)
+        return scales
+
+    def rated_numbers(self, row: Any) -> dict[str, list[float]]:
+        """Return the numbers that rate a row's response, by criterion, where ``labels`` does not say what they mean."""
+        # With a scale of the source's own, numbers mean what it says.
+        if self._scores or not self._columns.is_rated(row):
+            return {}
+        named: dict[str, list[float]] = {}
+        for name, labels in cells_by_name(self._columns.rating(row)).items():
+            numbers = [number for number in map(number_in, labels) if number is not None]
+            if numbers:
+                named[name] = numbers
+        return named
+
+    def numbers_of(self, row: Mapping[str, Any]) -> Mapping[str, NumberScale]:
+        """Return what the numbers that rate a row's response are read as, by criterion."""
+        # When a row first needs it, as the whole column is read for it.
+        if self._find_numbers is not None and self.rated_numbers(row):
+            self._numbers_found = self._find_numbers()
+            self._find_numbers = None
+        return self._numbers_found
+
+    def known_verdict(self, row: Mapping[str, Any]) -> Verdict | None:
+        """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
+        try:
+            return self.verdict(row)
+        except RowError:
+            written = self.written(row)
+            if written not in EMPTY:
+                # One label that nobody foresaw must not cost the row: its responses can still be judged.
+                self.unknown[label_text(written)] += 1
+            return None
+
+    def verdict(self, row: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that a row's label means."""
+        written = self._columns.value(row, "label")
+        text = label_text(written)
+        verdict: str | None = text
+        if self._verdicts:
+            # Where the source says what labels mean, A, B and tie themselves mean nothing more.
+            verdict = self._verdicts.get(text)
+        if verdict not in VERDICTS:
+            allowed = ", ".join(self._verdicts or VERDICTS)
+            raise RowError(
+                "unknown_label", f"label {written!r} is not one of {allowed}: set labels to say what it means"
+            )
+        return cast(Verdict, verdict)
+
+    def written(self, row: Mapping[str, Any]) -> Any:
+        """Return the cell of the label, or None; None also where the row lacks the column."""
+        try:
+            return self._columns.value(row, "label")
+        except RowError:
+            return None
+
+    def messages(self) -> Iterator[str]:
+        """Yield a message about labels without a meaning, and about ratings that may be of another scale."""
+        if self.unknown:
+            counts = counts_text([(repr(label), count) for label, count in self.unknown.most_common()])
+            allowed = ", ".join(self._verdicts or VERDICTS)
+            example = next(iter(self.unknown))
+            yield (
+                f"{self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
+                f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+            )
+        if self.unknown_votes:
+            yield f"the labels of {len(self.unknown_votes)} responses are not used: {self.unknown_votes[0]}"
+        for criterion, numbers in self._numbers_found.items():
+            # A column whose highest number is 3 may be of a scale of 1 to 3, and would be read as one of 1 to 5.
+            if numbers.scores and 0 < numbers.highest < 5:
+                of_criterion = ""
+                if criterion:
+                    of_criterion = f" of {criterion}"
+                yield (
+                    f"the highest rating{of_criterion} is {numbers.highest:g}, and ratings are read as "
+                    f"{numbers.meaning}; if it is the best, say '{self._key}.labels={{1: 0, {numbers.highest:g}: 1}}'"
+                )
+
+    def _score_meant(self, label: str, meaning: str) -> float:
+        """Return the score, 0 (worst) to 1, that ``labels`` gives to a label of one response."""
+        try:
+            score = float(meaning)
+        except ValueError:
+            # Out of the range below, as any text is that is no number.
+            score = -1.0
+        # Not a number compares false with both bounds.
+        if not 0 <= score <= 1:
+            raise ConfigError(
+                f"{self._key}.labels.{label}={meaning!r}: allowed are {', '.join(VERDICTS)}, "
+                "and of one response 0 (worst) to 1"
+            )
+        return score
+
+
+def counts_text(counts: Sequence[tuple[str, int]]) -> str:
+    """Return names and their counts as text, :data:`SHOWN` of them at most."""
+    text = ", ".join(f"{name} ({count})" for name, count in counts[:SHOWN])
+    # A column of free texts has as many labels as rows.
+    if len(counts) > SHOWN:
+        return f"{text} and {len(counts) - SHOWN} more"
+    return text

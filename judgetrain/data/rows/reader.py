@@ -1,0 +1,173 @@
+"""What a row of a source holds: a dialogue, a comparison, responses to be scored, or a response with its labels."""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
+
+from judgetrain.data.cells import EMPTY, NumberScale, RowError, list_in, name_text
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale
+from judgetrain.data.rows.columns import Columns
+from judgetrain.data.rows.dialogue import DialogueReader
+from judgetrain.data.rows.labels import LabelReader, counts_text
+from judgetrain.data.rows.replies import ReplyReader, thoughts_sentence
+from judgetrain.rubrics import without_rounding
+from judgetrain.schema import Candidates, Comparison, Dialogue, Rating
+
+
+class RowReader:
+    """Reads the rows of one source, whatever their published shape.
+
+    Every method that reads a row raises a RowError that says what is missing or wrong in it.
+
+    Args:
+        source: the columns (``fields``), the meaning of labels (``labels``) and the shape (``format``).
+        key: the configuration key of the source, for messages.
+        numbers: returns what the numbers of its column of ratings are read as, by criterion, where ``labels`` does not
+            say so.
+
+    Attributes:
+        columns: finds the cells of a row, and says which shape the row has.
+        labels: reads the labels of rows.
+
+    Raises:
+        ConfigError: ``fields`` names an unknown field, or ``labels`` gives a label a meaning that is not allowed.
+    """
+
+    def __init__(
+        self, source: SourceConfig, key: str = "source", numbers: Callable[[], Mapping[str, NumberScale]] = dict
+    ) -> None:
+        self._source = source
+        self._key = key
+        self.columns = Columns(source.fields, key)
+        self.labels = LabelReader(source.labels, key, self.columns, numbers)
+        self._dialogues = DialogueReader(source, self.columns)
+        self._replies = ReplyReader(self.columns)
+
+    def dialogue(self, row: Any, number: int) -> Dialogue:
+        """Return the dialogue of a row, as :meth:`DialogueReader.dialogue` says."""
+        return self._dialogues.dialogue(row, number)
+
+    def id_of(self, row: Mapping[str, Any], number: int) -> str:
+        """Return the source's name and the row's id, or its number where it has no id."""
+        return self._dialogues.id_of(row, number)
+
+    def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
+        """Return the comparison of a row.
+
+        Args:
+            row: a mapping from columns to cells.
+            number: the number of the row in its source, which stands in for an id.
+            labelled: True requires a label, None reads one where the row has it, False leaves it unread.
+        """
+        as_written = row
+        if isinstance(row, Mapping):
+            # Before anything else is read: the query itself may stand in such a list.
+            row = self._replies.unlisted(row)
+        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        for field in ("response_a", "response_b"):
+            response = self.columns.value(as_written, field)
+            self._replies.check_conversation(response, field, dialogue, in_text=row is not as_written)
+        response_a = self._replies.response(row, "response_a")
+        response_b = self._replies.response(row, "response_b")
+        if labelled is None:
+            # A benchmark may have some rows without a label, which are judged and not counted.
+            labelled = self.labels.written(row) not in EMPTY
+        model_a = name_text(self.columns.value(row, "model_a"))
+        model_b = name_text(self.columns.value(row, "model_b"))
+        group = name_text(self.columns.value(row, "group")) or None
+        label = None
+        if labelled:
+            label = self.labels.verdict(row)
+        return Comparison(
+            id=dialogue.id,
+            dialogue=dialogue,
+            response_a=response_a,
+            response_b=response_b,
+            model_a=model_a,
+            model_b=model_b,
+            group=group,
+            label=label,
+            rubric=rubric,
+        )
+
+    def candidates(self, row: Any, number: int) -> Candidates:
+        """Return the responses of a row that holds one, or a list of them; each is to be scored by itself."""
+        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        cell = self.columns.value(row, "responses")
+        if cell is None:
+            written = [self.columns.value(row, "response")]
+            responses: list[Any] | None = [self._replies.response(row, "response")]
+        else:
+            responses = list_in(cell)
+            written = responses or []
+        # Of several responses some may be empty; they are judged as such.
+        for response in written:
+            self._replies.check_conversation(response, "response", dialogue)
+        texts = tuple(self._replies.reply(response) for response in responses or ())
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
+        if not any(text.strip() for text in texts):
+            raise RowError("empty_response", "no response holds a text")
+        return Candidates(dialogue.id, dialogue, texts, rubric)
+
+    def rated(self, row: Any, number: int) -> Comparison:
+        """Return the only response of a row with the rating that its label gives it; there is no second response.
+
+        Several annotators' labels are one rating, their mean.
+        """
+        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        self._replies.check_conversation(self.columns.value(row, "response"), "response", dialogue)
+        response = self._replies.response(row, "response")
+        if not response.strip():
+            raise RowError("empty_response", "expected a response, found only white space")
+        votes = self.labels.votes(row).get(OVERALL)
+        if not votes:
+            raise RowError(
+                "by_criterion",
+                f"label {self.columns.rating(row)!r} of one response says nothing of it as a whole: name the column of "
+                f"such a label, as in {self._key}.fields={{label: COLUMN}}",
+            )
+        # Rounded where sums of floats differ in their last digits, so that equal ratings are equal.
+        score = without_rounding(fmean(votes))
+        return Comparison(
+            id=dialogue.id,
+            dialogue=dialogue,
+            response_a=response,
+            response_b="",
+            rating_a=Rating(score, self.columns.optional_text(row, "rationale")),
+            model_a=name_text(self.columns.value(row, "model_a")),
+            group=name_text(self.columns.value(row, "group")) or None,
+            rubric=rubric,
+        )
+
+    def labelled(self, row: Any, number: int) -> LabelledResponse:
+        """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
+        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        self._replies.check_conversation(self.columns.value(row, "response"), "response", dialogue)
+        return LabelledResponse(
+            candidates=Candidates(dialogue.id, dialogue, (self._replies.response(row, "response"),), rubric),
+            votes=self.labels.votes(row),
+            model=name_text(self.columns.value(row, "model_a")),
+            group=name_text(self.columns.value(row, "group")) or None,
+        )
+
+    def scales(self) -> dict[str, Scale]:
+        """Return the scale of the labels that were read, by criterion."""
+        return self.labels.scales()
+
+    def tell(self, say: Callable[[str], object]) -> None:
+        """Say how many labels had no meaning, and which columns nothing was read from; nothing where all is well.
+
+        Args:
+            say: prints one line.
+        """
+        name = self._source.name
+        for message in self.labels.messages():
+            say(f"{name}: {message}")
+        if self._replies.thoughts:
+            say(thoughts_sentence(name, self._replies.thoughts))
+        # A column that was meant for a field, under a name of its own, shows up here.
+        unused = self.columns.unused()
+        if unused:
+            say(f"{name}: columns that are not used (rows): {counts_text(unused)}")
