@@ -3,15 +3,16 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from judgetrain.errors import ConfigError
 
+C = TypeVar("C")
 MANY = 10
 """Above this many choices, errors add "did you mean"."""
 PACKAGE = "package:"
@@ -126,6 +127,28 @@ def validate(config: Any, prefix: str = "") -> None:
     """
     for item in dataclasses.fields(config):
         _check(f"{prefix}{item.name}", getattr(config, item.name), item)
+
+
+def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
+    """Return a configuration with some keys changed.
+
+    Args:
+        config: a configuration's dataclass.
+        changes: new values, by key.
+        prefix: where its keys stand in the whole configuration (``judge.``), for messages.
+        besides: other names that a misspelt key may have meant.
+
+    Raises:
+        ConfigError: no such key, or a value out of range.
+    """
+    keys = [item.name for item in dataclasses.fields(cast(Any, config))]
+    for name in changes:
+        if name not in keys:
+            hint = did_you_mean(name, [*keys, *besides])
+            raise ConfigError(f"{name}: there is no such setting here; there are {', '.join(keys)}{hint}")
+    result: C = replace(cast(Any, config), **changes)
+    validate(result, prefix)
+    return result
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

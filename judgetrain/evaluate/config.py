@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, TransformersEngineConfig, engine_key
-from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
+from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.settings import fields_read
 from judgetrain.keys import beside, key
 

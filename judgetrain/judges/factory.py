@@ -13,9 +13,10 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.engines.hub import snapshot
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.kind import Arguments, Parts, judge_kind, kind_of
 from judgetrain.judges.method import TARGETS, Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet
 from judgetrain.judges.settings import EXTERNAL, ModelSettings

@@ -10,9 +10,9 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.engines.hub import hub_id, snapshot
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.kind import Arguments, Parts, judge_kind, unknown
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE, PromptSet
 from judgetrain.judges.settings import EXTERNAL, no_judge
 

@@ -14,13 +14,18 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, PanelsConfig, criteria_of
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.deciding import DECIDED
+from judgetrain.judges.kinds.aggregation import FITTED
 from judgetrain.judges.kinds.kind import find_kind, kind_of
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.once_config import OnceConfig
+from judgetrain.judges.panels_config import PanelsConfig
 from judgetrain.judges.prompting.parsing import Frame
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.judges.saved import criteria_of
+from judgetrain.judges.trees.config import LEVELS
 from judgetrain.keys import in_place, of_file
 from judgetrain.scorers.config import ScorerConfig
 

@@ -17,10 +17,10 @@ from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Cost, Judge, Prediction, Score
-from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.saved import SETTINGS, overridden
 from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import (
     SCORES,
@@ -92,7 +92,7 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
     directory = Path(method.target).expanduser()
     # A trained judge brings settings, which the command line overrides without a word.
     if settings.judge and method.is_directory and (directory / SETTINGS).is_file():
-        different = settings.judge.unlike(directory)
+        different = overridden(settings.judge, directory)
         if different:
             yield f"its judge.json asks otherwise than this command; to do as it says, add {' '.join(different)}"
     if settings.criteria_file and method.most and settings.judge and settings.judge.rubric == "only":

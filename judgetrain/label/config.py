@@ -13,8 +13,8 @@ from judgetrain.engines.config import (
     engine_type,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
+from judgetrain.judges.trees.config import LEVELS
 from judgetrain.keys import in_place, key, of_file
 
 

@@ -7,7 +7,6 @@ from judgetrain.artifacts.stages import Stage, StageSettings, at, by_name, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import TREE_READS, TreeConfig
 from judgetrain.judges.prompting.prompts import (
     Dialect,
     PromptSet,
@@ -17,6 +16,7 @@ from judgetrain.judges.prompting.prompts import (
     prompt_path,
 )
 from judgetrain.judges.settings import check_asking
+from judgetrain.judges.trees.config import TREE_READS, TreeConfig
 from judgetrain.keys import in_place
 from judgetrain.label.config import ExternalConfig, GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig

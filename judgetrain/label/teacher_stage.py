@@ -24,9 +24,9 @@ from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer, own_context
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import DataError, causes
-from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
+from judgetrain.judges.trees.config import TREE_READS, StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow, material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import (
     NOT_SAMPLED,

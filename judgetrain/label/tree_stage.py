@@ -7,8 +7,8 @@ from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import TREE_READS
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.label.labels import each_in

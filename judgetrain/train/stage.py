@@ -13,10 +13,10 @@ from judgetrain.artifacts.integrity import lineage
 from judgetrain.artifacts.shards import Rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import NothingToLearnError, causes
-from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import SETTINGS, save_settings
 from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, Origin, shows_references, write_card
 from judgetrain.train.config import DpoConfig
@@ -51,7 +51,8 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 def save_asking(settings: InitialSettings, model: Path) -> None:
     """Write beside a judge's weights how it is asked: its prompt set and its settings."""
     load_prompt_set(settings.prompts).save(model)
-    replace(settings.judge, reference=settings.reference).save(model, settings.criteria, settings.reads)
+    judge = replace(settings.judge, reference=settings.reference)
+    save_settings(judge, model, settings.criteria, settings.reads)
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

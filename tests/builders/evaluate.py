@@ -18,6 +18,7 @@ from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import write_lines as write_rows
@@ -34,7 +35,7 @@ def judge(directory: Path) -> Path:
     """Write a judge's directory as a training stage leaves it, without weights, and return the stage's."""
     (directory / "model").mkdir(parents=True)
     load_prompt_set("compact").save(directory / "model")
-    JudgeConfig().save(directory / "model", 10)
+    save_settings(JudgeConfig(), directory / "model", 10)
     return directory
 
 
@@ -42,7 +43,7 @@ def world_judge(directory: Path, branches: int = 10) -> Path:
     """Write a judge's directory with the weights of the world's base, which is not trained, and return it."""
     shutil.copytree(WORLD_BASE, directory, copy_function=os.symlink)
     load_prompt_set("compact").save(directory)
-    JudgeConfig().save(directory, branches)
+    save_settings(JudgeConfig(), directory, branches)
     return directory
 
 

@@ -1,8 +1,8 @@
 """Sampling settings, and engines that fail, for trees of scripted judges."""
 
 from judgetrain.engines.base import Request
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number

@@ -22,6 +22,7 @@ from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -116,7 +117,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
-            config.judge.save(directory / "model", config.tree.criteria)
+            save_settings(config.judge, directory / "model", config.tree.criteria)
         write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, **counted(), "seconds": 0.0})
     return pipeline
 

@@ -18,7 +18,7 @@ from judgetrain.extras.leaderboard.ratings import Battle, Outcome
 from judgetrain.extras.leaderboard.stage import page
 from judgetrain.extras.leaderboard.standings import leaderboard
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.views.tree_page import views, write_views
 from judgetrain.judging.rows import row_of

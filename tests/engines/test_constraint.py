@@ -12,9 +12,9 @@ from judgetrain.engines.base import Choice, Request, choices_of
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import EngineError
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import judgment_sampling, judgment_slots
 from tests.builders.engines import ask as any_ask
 from tests.builders.scripted import comparison

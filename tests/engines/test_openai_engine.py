@@ -14,9 +14,9 @@ from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body, with_parameters
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison

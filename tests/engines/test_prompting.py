@@ -17,9 +17,9 @@ from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import neutralise, neutralise_known, render
 from judgetrain.extras.robustness.attacks.attack import FORGERIES as FILE
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.schema import Comparison
 from judgetrain.thoughts import BREAK, answer_of, answer_start

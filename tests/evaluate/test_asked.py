@@ -14,7 +14,7 @@ from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.evaluate import UNATTACKED, check, pairs

@@ -11,8 +11,9 @@ from judgetrain.data.world.rule import load_world
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison

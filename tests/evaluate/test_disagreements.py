@@ -13,8 +13,9 @@ from judgetrain.engines import lazy_model
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report.report import Report, html_page
 from judgetrain.evaluate.runners import judges
-from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, judge, pairs, run

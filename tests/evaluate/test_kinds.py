@@ -16,9 +16,9 @@ from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.serve import serve
 from judgetrain.judges import load_judge
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, as_data
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.kind import Forms, Kind, Parts, Use, kinds
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.config import Config

@@ -14,7 +14,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correct.config import CorrectConfig
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import pairs, refused, run

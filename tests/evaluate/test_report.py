@@ -20,7 +20,7 @@ from judgetrain.evaluate.metrics.paired import paired_comparisons, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.report import Report, lineage, markdown, track_report
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, judge, manifest, pairs, run
 from tests.builders.scripted import ScriptedEngine, noisy

@@ -10,8 +10,8 @@ import pytest
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_file
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.evaluate import UNATTACKED, judge, pairs, run

@@ -20,7 +20,8 @@ from judgetrain.evaluate.metrics.ratings import Scored, metrics_of
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.ratings import PARTS
 from judgetrain.evaluate.stages import EVALUATE
-from judgetrain.judges.config import JudgeConfig, TreeConfig
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.config import STAGES, Config
 from tests.builders.evaluate import UNATTACKED, judge, pairs, run, write_rows

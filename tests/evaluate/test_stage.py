@@ -18,8 +18,8 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy

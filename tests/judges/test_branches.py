@@ -16,9 +16,11 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, TreeConfig
+from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, verdict
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.schema import Order, mirror
 from tests.builders.judges import failing
 from tests.builders.label import SCORES, tree_of

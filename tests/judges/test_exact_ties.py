@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 
 from judgetrain.judges.base import Score
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, verdict
 from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.judging.rows import score_rows
 from judgetrain.rubrics import Criterion, weighted

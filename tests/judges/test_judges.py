@@ -13,8 +13,11 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_order
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig
+from judgetrain.judges.config import Aggregation, JudgeConfig
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import overridden, save_settings, saved_settings
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
@@ -152,7 +155,7 @@ def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
 ) -> None:
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
     PROMPTS.save(tmp_path)
-    JudgeConfig().save(tmp_path, 6)
+    save_settings(JudgeConfig(), tmp_path, 6)
     prediction = BranchingJudge.from_pretrained(tmp_path, branches=2).compare(comparison(0, "x", "much longer"))
     assert prediction.verdict == "B"
     assert [(r.order, r.criterion) for r in prediction.reasons] == [
@@ -213,7 +216,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
         (JudgeConfig(temperature=0.4, aggregation="mean"), {}, 0.4),
         (JudgeConfig(temperature=0.4, aggregation="mean"), {"temperature": 0.0, "retries": 0}, 0.0),
     ):
-        saved.save(tmp_path, 6)
+        save_settings(saved, tmp_path, 6)
         tested = BranchingJudge.from_pretrained(tmp_path, branches=2, **options)
         tested.compare_all(COMPARISONS[:3], 0)
         requests = tested.engine.requests  # type: ignore[attr-defined]
@@ -235,7 +238,7 @@ def test_baselines() -> None:
 
 
 def test_where_a_judge_s_own_settings_ask_otherwise_is_told(tmp_path: Path) -> None:
-    JudgeConfig(aggregation="mean", guideline_tokens=512, early_stop=True).save(tmp_path, 5)
+    save_settings(JudgeConfig(aggregation="mean", guideline_tokens=512, early_stop=True), tmp_path, 5)
     here = JudgeConfig(aggregation="mean", guideline_tokens=40, early_stop=True)
-    assert here.unlike(tmp_path) == ["judge.guideline_tokens=512"]
-    assert JudgeConfig.load(tmp_path).unlike(tmp_path) == []
+    assert overridden(here, tmp_path) == ["judge.guideline_tokens=512"]
+    assert overridden(saved_settings(tmp_path), tmp_path) == []

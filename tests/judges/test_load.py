@@ -23,14 +23,17 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.extras.untrained.scorers import ScorerJudge
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
 from judgetrain.judges.base import Plan, Prediction
-from judgetrain.judges.config import JudgeConfig, JudgeOptions, TreeConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings, saved_settings
 from judgetrain.judges.settings import ModelSettings, check_model, no_judge
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
@@ -47,7 +50,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("artifact") / "model"
     shutil.copytree(WORLD_BASE, directory)
     load_prompt_set("compact").save(directory)
-    JudgeConfig(criteria_tokens=24, guideline_tokens=8, judgment_tokens=16, reference=False).save(directory, criteria=4)
+    save_settings(
+        JudgeConfig(criteria_tokens=24, guideline_tokens=8, judgment_tokens=16, reference=False), directory, criteria=4
+    )
     return directory
 
 
@@ -218,7 +223,7 @@ def placed(directory: Path, criteria: int = 3) -> Path:
     """Return a trained judge's directory, but for its weights."""
     directory.mkdir(parents=True)
     load_prompt_set("multi_step").save(directory)
-    JudgeConfig(reference=False, temperature=0.9).save(directory, criteria)
+    save_settings(JudgeConfig(reference=False, temperature=0.9), directory, criteria)
     return directory
 
 
@@ -392,7 +397,7 @@ def test_settings_and_prompts_nested_thousands_deep_are_refused_in_a_sentence(tm
     deep = "[" * 100_000 + "]" * 100_000
     (tmp_path / "judge.json").write_text(deep)
     with pytest.raises(ConfigError, match=r"judge.json: it is nested too deeply"):
-        JudgeConfig.load(tmp_path)
+        saved_settings(tmp_path)
     (tmp_path / "prompts.yaml").write_text(deep)
     with pytest.raises(ConfigError, match=r"prompts.yaml: it is nested too deeply"):
         load_prompt_set(tmp_path / "prompts.yaml")

@@ -13,12 +13,12 @@ from judgetrain.engines.base import Choice, Completion, choices_of
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correct.stage import Corrector
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting import parsing
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
 from judgetrain.judges.prompting.verdicts import Reading, ReplyForm, read_preference, read_rating, read_verdict
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow, judgment_sampling
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter

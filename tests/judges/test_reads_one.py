@@ -10,11 +10,13 @@ import pytest
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, Frame, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.rubrics import Criterion, Rubric

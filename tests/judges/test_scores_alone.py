@@ -23,6 +23,7 @@ from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, SCORES, Frame
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.judges.saved import save_settings
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Candidates
@@ -43,7 +44,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in learned():
         part.save_pretrained(directory)
     load_prompt_set("compact").save(directory)
-    JudgeConfig(reads="one", judgment_tokens=48, criteria_tokens=48, guideline_tokens=32).save(directory, criteria=4)
+    save_settings(
+        JudgeConfig(reads="one", judgment_tokens=48, criteria_tokens=48, guideline_tokens=32), directory, criteria=4
+    )
     return directory
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
 from judgetrain.label import stage as label_stage

@@ -16,7 +16,7 @@ from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage

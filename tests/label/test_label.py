@@ -16,8 +16,8 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.base import Request
 from judgetrain.errors import DataError
 from judgetrain.extras.correct.stage import Correction
-from judgetrain.judges.config import StepsConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig, TreeConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.label import stage as label_stage

@@ -15,9 +15,9 @@ from judgetrain.data import config as data
 from judgetrain.engines.base import Request
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges.config import LEVELS, StepsConfig, TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import LEVELS, StepsConfig, TreeConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY

@@ -27,9 +27,9 @@ from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.gate import Clock
 from judgetrain.errors import ConfigError, DataError, EngineError
-from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage

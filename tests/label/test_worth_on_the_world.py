@@ -15,8 +15,8 @@ from judgetrain.data.world import labelled_comparison, queries
 from judgetrain.data.world.engine import WorldEngine, criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import Deciding, World, load_world
-from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import TREE_READS, StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig

@@ -27,6 +27,7 @@ from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import Method
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings
 from judgetrain.judges.settings import check_directories
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
@@ -243,7 +244,7 @@ def test_a_judge_of_the_hub_is_loaded_at_the_commit_that_fingerprints_have(
     directory = model_directory(tmp_path)
     shutil.copytree(Path(world.__file__).parent / "base", directory, dirs_exist_ok=True)
     load_prompt_set("compact").save(directory)
-    JudgeConfig().save(directory, 10)
+    save_settings(JudgeConfig(), directory, 10)
 
     def content(judge: str) -> Any:
         """Return what a fingerprint has of a judge's name."""

@@ -10,9 +10,9 @@ import pytest
 from judgetrain.engines import config as config_of_engines
 from judgetrain.errors import ConfigError
 from judgetrain.extras.probdiff_studies import stage as studies
-from judgetrain.judges.config import LEVELS
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import LEVELS
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers import glassbox, probdiff

@@ -22,7 +22,8 @@ from judgetrain.engines import config as engines
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.extras.probdiff_studies import stage as studies_stage
-from judgetrain.judges.config import JudgeConfig, TreeConfig
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.label import labels
 from judgetrain.pipeline import recipes
 from judgetrain.pipeline.config import Config

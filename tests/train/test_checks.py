@@ -80,7 +80,7 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
     import trl
 
     from judgetrain.extras.rl.run import branch_arguments
-    from judgetrain.judges.config import StepsConfig
+    from judgetrain.judges.trees.config import StepsConfig
     from judgetrain.train import arguments
 
     given_arguments: dict[str, set[str]] = {}

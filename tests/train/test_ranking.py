@@ -13,7 +13,7 @@ import torch
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.train.data import Examples
 from judgetrain.train.ranking import order_of_pairs
 from tests.builders.label import PROMPTER, leaf, tree_of

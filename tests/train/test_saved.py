@@ -33,7 +33,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.extras.rl.run import branch_arguments
-from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
 from judgetrain.train.checkpoints import AtReference, CheckpointMarks, FiniteFigures, complete, finite

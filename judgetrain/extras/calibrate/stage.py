@@ -17,9 +17,8 @@ from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_c
 from judgetrain.extras.calibrate.fit import fit, fit_scores
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.base import Cost, Prediction
-from judgetrain.judges.config import FITTED
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.aggregation import Fitted, margins_of, shares_of, used
+from judgetrain.judges.kinds.aggregation import FITTED, Fitted, margins_of, shares_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge, items_of, predict, scores_of
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from judgetrain.judging.items import JudgedRow, read_items

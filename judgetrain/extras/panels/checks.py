@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import JudgeOptions, MemberConfig, PanelsConfig
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.kinds.kind import Arguments, Use, judge_kind, kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.panels_config import MemberConfig, PanelsConfig
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
-from judgetrain.judges.config import JudgeOptions, MemberConfig
 from judgetrain.judges.deciding import Decision, Thresholds
 from judgetrain.judges.kinds.kind import Parts
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.panels_config import MemberConfig
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Candidates, Comparison, Verdict
 

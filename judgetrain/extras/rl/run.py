@@ -24,9 +24,10 @@ from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import LABEL_BRANCHES, PARTS, TEMPERATURE, RlConfig
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.extras.rl.vllm_policy import VllmPolicy
-from judgetrain.judges.config import TREE_READS, JudgeOptions
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set
+from judgetrain.judges.trees.config import TREE_READS
 from judgetrain.schema import Comparison
 from judgetrain.train.arguments import Training, arguments_of, kept_best, peft_config, trainer_explained
 from judgetrain.train.checkpoints import PROBES, AtReference
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
     from judgetrain.extras.rl.trainer import Labelled, Rollouts
-    from judgetrain.judges.config import StepsConfig
+    from judgetrain.judges.trees.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
 """Defaults of stage rl that differ from TRL's; ``rl.trainer`` overrides the first.

@@ -7,8 +7,9 @@ from judgetrain.artifacts.stages import at
 from judgetrain.engines.config import EngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
-from judgetrain.judges.config import Aggregation, StepsConfig
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.settings import check_asking
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.schema import Reads
 from judgetrain.train.stages import JudgeTrainingSettings, check_stage, training_stage
 

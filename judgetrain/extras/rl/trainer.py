@@ -21,9 +21,10 @@ from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
 from judgetrain.judges.base import verdict_of
-from judgetrain.judges.config import TREE_READS, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.trees.config import TREE_READS, StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Reads, Verdict

@@ -13,9 +13,9 @@ import httpx2
 
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, Score, verdict_of
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.kind import Parts, Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import Candidates, Comparison, Dialogue

@@ -9,10 +9,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict, trees_on
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.settings import check_model
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow

@@ -19,10 +19,11 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result, shards_of
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
-from judgetrain.judges.config import JudgeOptions, changed
 from judgetrain.judges.kinds.kind import Arguments, Parts, Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.settings import ModelSettings
+from judgetrain.keys import changed
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import ScorerConfig, check_scorer, load_scorer, scored_model
 from judgetrain.scorers.encode import Sample, Unscored, Usage, sample_of

@@ -17,11 +17,12 @@ from typing import NamedTuple
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.calibrated import load_calibrated
-from judgetrain.judges.config import FITTED
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
+FITTED = "fitted.json"
+"""The file of fitted weights, which users may put into a trained judge's directory."""
 # None, what could not be read, is missing here and votes for nobody.
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 

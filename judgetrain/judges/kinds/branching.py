@@ -15,7 +15,6 @@ from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import UNANSWERED, Engine, no_beginnings
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
-from judgetrain.judges.config import JudgeOptions, criteria_of
 from judgetrain.judges.deciding import Decision, Thresholds
 from judgetrain.judges.kinds.aggregation import (
     Rule,
@@ -32,8 +31,10 @@ from judgetrain.judges.kinds.aggregation import (
 )
 from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Use
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
+from judgetrain.judges.saved import criteria_of
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint
 from judgetrain.judges.trees.grow import Shape, Steer, TreeModel, beginning_of, grow
 from judgetrain.judges.trees.schema import (

@@ -23,7 +23,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Given, Judge, Prediction, as_data
-from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.keys import did_you_mean
 from judgetrain.schema import Comparison
 
@@ -223,7 +223,7 @@ class Kind:
         rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
         learns: its methods learn from labelled pairs and are written ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
         panel: its methods name an entry of the section of the kind's name, whose members are judges
-            (:class:`~judgetrain.judges.config.PanelsConfig`).
+            (:class:`~judgetrain.judges.panels_config.PanelsConfig`).
         published: its verdicts are nothing that a user could have without training: somebody else's, read from a file,
             or those of a reader who knows the truth.
         settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that it reads. The others are no part

@@ -11,7 +11,6 @@ from typing import Any
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step, places
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import (
     LINE_END,
     SCORES,
@@ -26,6 +25,7 @@ from judgetrain.judges.prompting.parsing import (
 )
 from judgetrain.judges.prompting.prompts import OUTSIDE, PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.prompting.replies import form_of
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.schema import (
     NOT_SAMPLED,
     CriteriaList,

@@ -16,8 +16,8 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.base import Prediction, Score
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.deciding import Thresholds
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured

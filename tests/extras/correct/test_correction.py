@@ -18,8 +18,9 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.correct import stage as correct_stage
 from judgetrain.extras.correct.stage import Corrected, Correction, Corrector, evaluation_of, refinement
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeOptions, TreeConfig
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from tests.builders.evaluate import check, write_rows

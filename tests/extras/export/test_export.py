@@ -21,6 +21,7 @@ from judgetrain.extras.export.stage import fill_slots, score_place
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
+from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates
@@ -60,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in learned():
         part.save_pretrained(directory)
     WORDING.save(directory)
-    JudgeConfig(judgment_tokens=32).save(directory, criteria=4)
+    save_settings(JudgeConfig(judgment_tokens=32), directory, criteria=4)
     return directory
 
 

@@ -33,8 +33,8 @@ from judgetrain.extras.rl.trainer import (
     unreadable,
 )
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LabelSettings

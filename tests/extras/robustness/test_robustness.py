@@ -21,7 +21,7 @@ from judgetrain.extras.robustness.attack_suite import AttackSuite, attack_suite
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.extras.robustness.measure import robustness
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror
 from tests.builders.evaluate import benchmark, judge, refused, run, write_rows

@@ -28,7 +28,7 @@ from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost
-from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates, Comparison, Reads

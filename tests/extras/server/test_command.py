@@ -23,6 +23,7 @@ from judgetrain.extras.server.serve import serve
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.browser import Browser, needs_chromium
 from tests.builders.pipeline import configured
@@ -38,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("served") / "judge"
     shutil.copytree(Path(world.__file__).parent / "base", directory)
     load_prompt_set("compact").save(directory)
-    JudgeConfig().save(directory, 10)
+    save_settings(JudgeConfig(), directory, 10)
     return directory
 
 

@@ -16,7 +16,7 @@ from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge
 from judgetrain.judges.base import How, Reason
-from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Reads
 from tests.builders.browser import DESK, PHONE, Browser, needs_chromium

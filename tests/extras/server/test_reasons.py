@@ -19,9 +19,11 @@ from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.config import Limits, ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, load_judge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import Method
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import save_settings
 from tests.extras.export.test_export import learned
 from tests.extras.server.test_app import through
 
@@ -50,7 +52,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in learned():
         part.save_pretrained(directory)
     load_prompt_set("compact").save(directory)
-    JudgeConfig(reads="one", judgment_tokens=48, criteria_tokens=48, guideline_tokens=32).save(directory, criteria=4)
+    save_settings(
+        JudgeConfig(reads="one", judgment_tokens=48, criteria_tokens=48, guideline_tokens=32), directory, criteria=4
+    )
     return directory
 
 

@@ -18,8 +18,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.extras.untrained import learned
-from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from tests.builders.data import write_lines
