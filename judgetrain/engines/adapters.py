@@ -109,8 +109,9 @@ def check_shared(path: str, adapted: nn.Module) -> None:
     # By identity: tied weights are one parameter in two modules.
     owners: defaultdict[int, int] = defaultdict(int)
     for module in adapted.modules():
-        for parameter in module._parameters.values():
-            owners[id(parameter)] += parameter is not None
+        # A module may itself hold one under two names.
+        for _, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            owners[id(parameter)] += 1
     for name, module in adapted.named_modules():
         if not isinstance(module, BaseTunerLayer) or isinstance(module, TrainableTokensLayer):
             continue

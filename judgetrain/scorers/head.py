@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from judgetrain.engines.cache_keyword import cache_keyword
+from judgetrain.engines.internals import attention_of
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def eager_attention(model: PreTrainedModel, collect: AttentionEntropies) -> Iter
 
     Other implementations give no weights.
     """
-    before = getattr(model.config, "_attn_implementation", None) or "eager"
+    before = attention_of(model) or "eager"
     if before != "eager":
         model.set_attn_implementation("eager")
     # Architectures share no class for attention, but Transformers names all of them so.

@@ -3,59 +3,22 @@
 Every other module uses what these libraries document. A release may move what stands here without a notice, and an
 overridden method that is no longer called would go unnoticed. So each part is listed in :data:`RELIED_ON` with the
 line of the library that shows it, and with what this package does by it. :func:`check_internals` is called before a
-trainer is made, and says in words which part a version has moved.
+trainer is made, and says in words which part a version has moved. What engines and scorers need stands in
+:mod:`judgetrain.engines.internals`.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.metadata import version
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.errors import TrainingError
+from judgetrain.engines.internals import Internal, check_internals
 from judgetrain.train.data import REFERENCE_COLUMNS
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import Trainer
-
-
-@dataclass(frozen=True)
-class Internal:
-    """A private part of a library that this package uses.
-
-    Args:
-        owner: ``module:name`` of the library's function that uses the part itself.
-        line: the text in that function's source that shows the part.
-        use: what this package does by it, to follow "by which".
-    """
-
-    owner: str
-    line: str
-    use: str
-
-    def moved(self) -> str | None:
-        """Return a sentence if the installed version has the part no longer, else None."""
-        module, _, name = self.owner.partition(":")
-        library = module.partition(".")[0]
-        try:
-            source = inspect.getsource(attrgetter(name)(importlib.import_module(module)))
-        except (ImportError, AttributeError):
-            source = ""
-        except OSError:
-            # Installed as bytecode alone: there is no text to look at, and no reason to refuse to train.
-            return None
-        if self.line in source:
-            return None
-        return (
-            f"{library} {version(library)} no longer has `{self.line}` in {self.owner}, by which {self.use}: "
-            "install the version that constraints.txt names."
-        )
 
 
 SFT = (
@@ -101,18 +64,6 @@ COMPILER = Internal(
     "regional_compilation finds out whether there is a C++ compiler",
 )
 RELIED_ON = (*SFT, *DPO, *GRPO, FUSED_HEAD, COMPILER)
-
-
-def check_internals(parts: Iterable[Internal]) -> None:
-    """Check that the installed libraries have these parts still.
-
-    Raises:
-        TrainingError: names the parts that have moved, and the remedy.
-    """
-    sentences = [part.moved() for part in parts]
-    moved = [sentence for sentence in sentences if sentence is not None]
-    if moved:
-        raise TrainingError(" ".join(moved))
 
 
 def figures(trainer: Trainer) -> dict[str, list[float]]:

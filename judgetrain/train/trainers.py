@@ -11,12 +11,13 @@ from transformers import Trainer, TrainerControl, TrainerState, TrainingArgument
 from trl import DPOTrainer, SFTTrainer
 
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.internals import check_internals
 from judgetrain.scorers.head import Head
 from judgetrain.train import internals
 from judgetrain.train.arguments import BEST
 from judgetrain.train.checkpoints import KeptBest
 from judgetrain.train.data import Row
-from judgetrain.train.internals import TokenisedPairs, check_internals, figures
+from judgetrain.train.internals import TokenisedPairs, figures
 from judgetrain.train.ranking import RANK, levels_of
 
 AGREEMENT = "eval_rewards/accuracies"

@@ -1,23 +1,23 @@
-"""The private parts of libraries that training uses are listed, and a version that moved one is refused in words."""
+"""The private parts of libraries are listed, stand in modules of their own, and one that has moved is said in words."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM, GPT2Config
 from trl import DPOTrainer, GRPOTrainer
 from trl.trainer import utils
 
+import judgetrain
+from judgetrain.engines.internals import ATTENTION, Internal, attention_of, check_internals
 from judgetrain.errors import TrainingError
-from judgetrain.train.internals import (
-    DPO,
-    FUSED_HEAD,
-    GRPO,
-    RELIED_ON,
-    Internal,
-    OwnMicroBatches,
-    TokenisedPairs,
-    check_internals,
-)
+from judgetrain.train.internals import DPO, FUSED_HEAD, GRPO, RELIED_ON, OwnMicroBatches, TokenisedPairs
+
+PACKAGE = Path(judgetrain.__file__).parent
 
 
-@pytest.mark.parametrize("part", RELIED_ON, ids=lambda part: f"{part.owner} {part.line}")
+@pytest.mark.parametrize("part", [*RELIED_ON, ATTENTION], ids=lambda part: f"{part.owner} {part.line}")
 def test_the_installed_version_has_it(part: Internal) -> None:
     assert part.moved() is None, part.moved()
 
@@ -50,3 +50,67 @@ def test_a_function_or_a_module_that_is_gone_is_said_too(monkeypatch: pytest.Mon
     monkeypatch.delattr(utils, "add_fused_lm_head")
     assert "by which a CPU projects labelled tokens alone" in str(FUSED_HEAD.moved())
     assert "by which it trains" in str(Internal("trl.nowhere:Nothing", "x", "it trains").moved())
+
+
+def test_the_attention_that_a_model_computes_is_known() -> None:
+    config = GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=8, n_positions=8)
+    for name in ("eager", "sdpa"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=name)
+        assert attention_of(model) == name
+    model.set_attn_implementation("eager")
+    assert attention_of(model) == "eager"
+
+
+OTHERS = {
+    # OmegaConf has no public way to look at a node without resolving it.
+    "judgetrain.pipeline.environment": {
+        "_dereference_node",
+        "_get_full_key",
+        "_get_node",
+        "_is_interpolation",
+        "_is_missing",
+        "_is_none",
+        "_value",
+    },
+    # W&B links no artifact to a run that is offline.
+    "judgetrain.extras.trackers.wandb_run": {"_log_artifact"},
+    # Python's own, for which there is no public way before 3.14, or none at all.
+    "judgetrain.artifacts.executor": {"_processes", "_sentinel"},
+    "judgetrain.pipeline.cli": {"_run_exitfuncs"},
+}
+"""Private names of other libraries, by the modules that may use them."""
+PUBLIC = {"_asdict", "_exit"}
+"""Underscored names that their libraries document: of named tuples, and of ``os``."""
+
+
+def test_no_other_module_uses_a_private_name_of_a_library() -> None:
+    sources = {}
+    for path in PACKAGE.rglob("*.py"):
+        sources[".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)] = ast.parse(path.read_text("utf-8"))
+    package_names = {name for tree in sources.values() for name in _defined(tree)}
+    for module, tree in sources.items():
+        if module.endswith(".internals"):
+            continue
+        private = {name for name in _used(tree) if name.startswith("_") and not name.startswith("__")}
+        assert private - package_names - PUBLIC <= OTHERS.get(module, set()), module
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module's own classes, functions and objects have."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _used(tree: ast.Module) -> Iterator[str]:
+    """Yield the attributes and the imported names that a module uses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+            yield from str(node.module).split(".")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
+            yield ast.unparse(node.args[1]).strip("'")

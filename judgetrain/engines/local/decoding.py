@@ -16,6 +16,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from judgetrain.engines.cache_keyword import cache_keyword
+from judgetrain.engines.internals import attention_of
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
 from judgetrain.engines.local.row_cache import BatchMask, RowCache, gather_rows, only_attention, sees_all
@@ -75,7 +76,7 @@ class BatchDecoder:
         # Without positions of its own a beginning that is read apart would be numbered from its padding.
         self._by_parts = self._takes_positions
         # A ready additive mask saves making one per step and layer; GPU kernels do better with their own.
-        self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
+        self._own_mask = self.device.type == "cpu" and attention_of(model) in ("sdpa", "eager")
 
     @torch.inference_mode()
     def __call__(
