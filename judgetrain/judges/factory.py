@@ -74,7 +74,7 @@ class Models:
 
     def options(self, method: Method, branches: int = 1) -> JudgeOptions:
         """Return how the judge of a method is asked, as the settings say."""
-        return kind_of(method).options(self, method, branches)
+        return kind_of(method).setup.options(self, method, branches)
 
     def asking(self, method: Method) -> JudgeConfig:
         """Return ``judge.*`` with the changes of the options behind a branching judge's name."""
@@ -140,7 +140,7 @@ class Models:
     def prompts(self, method: Method, options: JudgeOptions | None = None) -> PromptSet:
         """Return the prompts of a judge: those that its directory carries, or the run's for other models."""
         options = options or JudgeOptions()
-        return kind_of(method).prompts(method, options, self.directory(method), self.settings.prompts or "")
+        return kind_of(method).setup.prompts(method, options, self.directory(method), self.settings.prompts or "")
 
     def directory(self, method: Method) -> Path | None:
         """Return the directory of the model that a method names; None for the base and external models."""
@@ -151,7 +151,7 @@ class Models:
         if method.on_hub:
             # A file that the model must have, so that a fetched folder can be told from a broken one.
             required = "config.json"
-            if kind_of(method).trained:
+            if kind_of(method).target.trained:
                 required = FILE
             return snapshot(method.target, required)
         return Path(method.target).expanduser()
@@ -219,7 +219,7 @@ def load_judge(
 
     text = str(name)
     method = Method.parse(text)
-    is_name_of_method = "/" in text or text in TARGETS or text in kind_of(method).names
+    is_name_of_method = "/" in text or text in TARGETS or text in kind_of(method).target.names
     if not is_name_of_method and Path(text).is_dir():
         # A directory that is there may be named without a slash.
         method = Method.parse(f"./{text}")

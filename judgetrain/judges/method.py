@@ -108,7 +108,7 @@ class Method:
     def _prefixed(cls, name: str, target: str, text: str) -> "Method":
         """Return the method of a kind's prefix and what follows it."""
         kind = find_kind(name)
-        if kind is not None and kind.learns:
+        if kind is not None and kind.target.learns:
             pairs_and_model = _LEARNED.fullmatch(target)
             if pairs_and_model is not None:
                 pairs, model = pairs_and_model.groups()
@@ -119,7 +119,7 @@ class Method:
     def names_model(self) -> bool:
         """Return whether the target is a model that generates text: one of :data:`TARGETS`, or a directory."""
         kind = find_kind(self.kind)
-        return kind is not None and kind.model and (self.target in TARGETS or _is_path(self.target))
+        return kind is not None and kind.target.model and (self.target in TARGETS or _is_path(self.target))
 
     @property
     def goes_by_criteria(self) -> bool:

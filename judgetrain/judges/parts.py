@@ -29,12 +29,12 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     engine = arguments.engine
     directory = None
     # Read now, for the settings that the judge was trained with; its model is loaded later.
-    if kind.trained and method.target not in TARGETS:
+    if kind.target.trained and method.target not in TARGETS:
         revision = None
         if isinstance(engine, LocalEngineConfig):
             revision = engine.model.revision
         directory = judge_directory(method.target, revision)
-    options = kind.arguments(method, directory, arguments)
+    options = kind.setup.arguments(method, directory, arguments)
 
     # Each part is loaded when the kind calls for it: a judge that is refused has loaded nothing.
     def load_engine() -> Engine:
@@ -54,8 +54,8 @@ def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]
     def load_prompts() -> PromptSet:
         if arguments.prompts:
             # The caller's prompts come before those of a trained judge's directory.
-            return kind.prompts(method, options, None, arguments.prompts)
-        return kind.prompts(method, options, directory, "multi_step")
+            return kind.setup.prompts(method, options, None, arguments.prompts)
+        return kind.setup.prompts(method, options, directory, "multi_step")
 
     def load_scorer(config: ScorerConfig) -> TokenScorer:
         from judgetrain.scorers.config import load_scorer

@@ -48,7 +48,7 @@ def fields_read(method: Method) -> Sequence[str]:
     kind = find_kind(method.kind)
     if kind is None:
         return ()
-    return kind.settings
+    return kind.setup.settings
 
 
 def _uses_engine(settings: ModelSettings) -> bool:
@@ -131,7 +131,7 @@ class ModelSettings(StageSettings):
         for method in methods:
             listed.append(method)
             kind = find_kind(method.kind)
-            if kind is None or not kind.panel:
+            if kind is None or not kind.target.panel:
                 continue
             # None where the settings leave the section out, since no method of the stage reads it.
             panels: PanelsConfig = getattr(self, method.kind) or PanelsConfig()
@@ -283,7 +283,7 @@ def _check_directory(method: Method, key: str) -> None:
     directory = Path(method.target).expanduser()
     if not directory.is_dir():
         raise ConfigError(f"{key}={method.target!r}: there is no such directory; stage=status shows where judges are")
-    if not kind_of(method).trained:
+    if not kind_of(method).target.trained:
         return
     if not (directory / PROMPTS).is_file():
         raise ConfigError(f"{key}={method.text!r}: {no_judge(directory)}")
@@ -314,7 +314,7 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
     from judgetrain.engines.model_check import check_loadable
 
     for method in methods:
-        if method.on_hub and kind_of(method).trained:
+        if method.on_hub and kind_of(method).target.trained:
             try:
                 names = check_on_hub(*hub_id(method.target), PROMPTS)
             except EngineError as error:

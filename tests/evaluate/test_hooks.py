@@ -16,7 +16,7 @@ from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predic
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.table import Sections, Table
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.kinds.kind import Forms, Kind, Use
+from judgetrain.judges.kinds.kind import Forms, Kind, Target, Use
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows
@@ -37,7 +37,12 @@ def says_a(method: Method, evaluation: Any) -> Iterator[Any]:
 
 
 OWN = Kind(
-    name="own", forms=Forms(evaluate="own:MODEL"), model=True, asked_as="pairwise:{}", check=check_own, run=says_a
+    name="own",
+    forms=Forms(evaluate="own:MODEL"),
+    target=Target(model=True),
+    check=check_own,
+    run=says_a,
+    asked_as="pairwise:{}",
 )
 KINDS = {**rooms.kinds(), "own": f"{__name__}:OWN"}
 

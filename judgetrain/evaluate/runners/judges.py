@@ -47,7 +47,7 @@ def ask_judge(
         "judge": models.identity(by, evaluation.hashes),
         "shard_size": evaluation.shard_size,
         "engine": models.own_engine(by),
-        **kind.identity(models, by, evaluation.hashes, most),
+        **kind.setup.identity(models, by, evaluation.hashes, most),
         **(more or {}),
     }
 

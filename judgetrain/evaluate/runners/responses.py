@@ -58,7 +58,7 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
         "judge": models.identity(by, evaluation.hashes),
         "shard_size": evaluation.shard_size,
         "engine": models.own_engine(by),
-        **kind.identity(models, by, evaluation.hashes, most),
+        **kind.setup.identity(models, by, evaluation.hashes, most),
         # A score is made of the judgments at once, where verdicts are read off trees that are kept.
         "least_read": options.least_read,
         "fitted": options.fitted,

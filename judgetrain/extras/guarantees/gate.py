@@ -237,7 +237,7 @@ def _holds_judge(method: Method) -> bool:
     It then has the settings of one, or lies in the artifact of a stage that trains. Branching judges of directories all
     are trained.
     """
-    if kind_of(method).trained:
+    if kind_of(method).target.trained:
         return True
     # Looked up in the local cache alone: the model was fetched when it was asked, and no network is needed twice.
     if method.on_hub:

@@ -57,7 +57,7 @@ def check_members(members: Sequence[MemberConfig], method: Method) -> None:
             raise ConfigError(f"{method.text!r}: the member {name!r} stands there twice")
         # ModelSettings.with_members looks one level deep: models of a member's members would be in no check and no
         # fingerprint.
-        if kind_of(Method.parse(member.judge)).panel:
+        if kind_of(Method.parse(member.judge)).target.panel:
             raise ConfigError(f"{method.text!r}: a member cannot be a cascade or a jury itself, as {member.judge!r} is")
         if member.decided is not None and method.kind != "cascade":
             raise ConfigError(f"{method.text!r}: a jury decides nothing by its members' thresholds: leave out decided")
@@ -110,7 +110,7 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
         members.append(
             {
                 "model": models.identity(of_member, hashes),
-                "judge": dict(kind.identity(models, of_member, hashes, most)),
+                "judge": dict(kind.setup.identity(models, of_member, hashes, most)),
                 "engine": models.own_engine(of_member),
                 # The last four entries decide how an answer is read, and with it which member is asked next.
                 # Verdicts are read at once, where trees that are kept could be read in another way.

@@ -99,7 +99,7 @@ def measure(predicted: Predicted) -> Measured:
 def _panels(settings: Any, results: Sequence[list[Any]]) -> Iterator[tuple[Method, list[Any]]]:
     """Yield the cascades and juries among the results of methods."""
     # Predictions carry a method's name alone, and a benchmark that nobody judged has none at all.
-    methods = {method.name: method for method in settings.evaluated if kind_of(method).panel}
+    methods = {method.name: method for method in settings.evaluated if kind_of(method).target.panel}
     for predictions in results:
         if predictions and predictions[0].method in methods:
             yield methods[predictions[0].method], predictions
@@ -125,7 +125,7 @@ def measure_responses(rated: Rated) -> Sequence[Record]:
     scale = rated.benchmark.scales.get(OVERALL)
     if scale is None:
         return ()
-    methods = {method.name: method for method in rated.settings.evaluated if kind_of(method).panel}
+    methods = {method.name: method for method in rated.settings.evaluated if kind_of(method).target.panel}
     records: list[Record] = []
     for result in rated.results:
         if result.method not in methods:

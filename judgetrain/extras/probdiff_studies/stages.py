@@ -61,7 +61,7 @@ def _check(settings: StudiesSettings) -> None:
         if method.text == studies.judge:
             key = "studies.judge"
         kind = find_kind(method.kind)
-        asks_model = kind is not None and kind.model and kind.build is not None
+        asks_model = kind is not None and kind.target.model and kind.build is not None
         # A judge of this run's stages is no input of this stage.
         if method.target in JUDGE_STAGES or not asks_model:
             raise ConfigError(f"{key}={method.text!r}: allowed are base, teacher, external or a judge's ./DIRECTORY")

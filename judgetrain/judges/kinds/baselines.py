@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.base import Judge, Prediction, verdict_of
-from judgetrain.judges.kinds.kind import Arguments, Forms, Kind, Parts, Use, no_arguments, unknown
+from judgetrain.judges.kinds.kind import Arguments, Forms, Kind, Parts, Setup, Target, Use, no_arguments, unknown
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.schema import Comparison, Verdict
@@ -208,10 +208,10 @@ KIND = Kind(
         unlabelled=", ".join(name for name in BASELINES if name != SurfaceJudge.name),
         python=", ".join(BASELINES),
     ),
-    names=tuple(BASELINES),
+    target=Target(names=tuple(BASELINES)),
     check=check,
-    arguments=arguments,
     build=build,
+    setup=Setup(arguments=arguments),
     ask=None,
 )
 """Baselines, by their names (``random``)."""

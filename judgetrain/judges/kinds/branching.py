@@ -29,7 +29,7 @@ from judgetrain.judges.kinds.aggregation import (
     used,
     verdict,
 )
-from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Use
+from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Setup, Target, Use
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import parts_of
@@ -786,17 +786,18 @@ KIND = Kind(
         unlabelled=f"{', '.join(TARGETS)}, a judge's directory (./NAME) or its id on the Hub",
         python="a judge's directory, its id on the Hub (OWNER/NAME), external (whatever engine= is)",
     ),
-    model=True,
-    trained=True,
-    criteria=True,
-    settings=("judge", "criteria", "rubric", "prompts"),
+    target=Target(model=True, trained=True),
     check=check,
-    options=options,
-    arguments=arguments,
-    prompts=prompts,
     build=build,
-    identity=identity,
+    setup=Setup(
+        settings=("judge", "criteria", "rubric", "prompts"),
+        options=options,
+        arguments=arguments,
+        prompts=prompts,
+        identity=identity,
+    ),
     ask=Ask(rows="trees", process=grow_branches, read=read_trees, progress=", both orders, up to {branches} branches"),
     scores=scores,
+    criteria=True,
 )
 """Judges that branch, by the model that they ask."""

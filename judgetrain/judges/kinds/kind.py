@@ -207,63 +207,85 @@ def never(settings: ModelSettings, method: Method) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Target:
+    """What stands behind the colon of a kind's methods, as the model of ``pairwise:base``; by default any text.
+
+    Args:
+        names: the targets that there are, where these are few.
+        model: it is a model that generates text, on which a run then depends.
+        trained: such a model, in a directory, must be a trained judge: it has ``prompts.yaml`` and ``judge.json``.
+        learns: it says how many labelled pairs the method learns from, ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
+        panel: it names an entry of the section of the kind's name, whose members are judges
+            (:class:`~judgetrain.judges.panels_config.PanelsConfig`).
+    """
+
+    names: tuple[str, ...] = ()
+    model: bool = False
+    trained: bool = False
+    learns: bool = False
+    panel: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a kind's judges are set up to be asked, for kinds that can be asked in more than one way.
+
+    Args:
+        settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that are read. The others are no part
+            of the fingerprint where no method reads them.
+        options: returns how the judge is asked, by a run's settings.
+        arguments: returns how it is asked by a caller in Python, given the judge's directory if it is a trained one.
+        prompts: returns the judge's prompt set, given its directory, and the set for models that bring none.
+        identity: returns, by name, what its verdicts depend on besides comparisons, seed, model and engine: part of the
+            fingerprint by which an evaluation takes over what an earlier one asked.
+    """
+
+    settings: tuple[str, ...] = ()
+    options: Callable[[Models, Method, int], JudgeOptions] = no_options
+    arguments: Callable[[Method, Path | None, Arguments], JudgeOptions] = no_arguments
+    prompts: Callable[[Method, JudgeOptions, Path | None, str | Path], PromptSet] = no_prompts
+    identity: Callable[[Models, Method, ContentHashes, int], Mapping[str, Any]] = name_alone
+
+
+@dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of judge.
+    """One kind of judge. Of a simple one ``name``, ``forms``, ``check`` and ``build`` are all that is given.
 
     Args:
         name: in ``room.yaml``, and before the colon of its methods' names (``pairwise:base``). Two kinds have no
             prefix: :data:`~judgetrain.judges.method.BRANCHING`, and
             :data:`~judgetrain.judges.method.BASELINE`, which takes every name that no other kind has.
         forms: how its methods are written, for messages.
-        names: the targets that there are, where these are few.
-        model: a method's target is a model that generates text, on which a run then depends.
-        trained: such a model, in a directory, must be a trained judge: it has ``prompts.yaml`` and ``judge.json``.
-        criteria: its judges grow a branch for each criterion: criteria may be given, ``+options`` and ``@BRANCHES`` may
-            follow a method's name, and ``evaluate.branches`` counts.
-        rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
-        learns: its methods learn from labelled pairs and are written ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
-        panel: its methods name an entry of the section of the kind's name, whose members are judges
-            (:class:`~judgetrain.judges.panels_config.PanelsConfig`).
-        published: its verdicts are nothing that a user could have without training: somebody else's, read from a file,
-            or those of a reader who knows the truth.
-        settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that it reads. The others are no part
-            of the fingerprint where no method reads them.
-        asked_as: the method whose judge such a method asks, with ``{}`` for its target: ``pairwise:{}``.
+        target: what stands behind the colon.
         check: refuses, before anything runs, what the judge cannot do (ConfigError), given the stage's settings.
-        options: returns how the judge is asked, by a run's settings.
-        arguments: returns how it is asked by a caller in Python, given the judge's directory if it is a trained one.
-        prompts: returns the judge's prompt set, given its directory, and the set for models that bring none.
         build: makes the judge; None: there is none by itself, stage ``evaluate`` runs its methods.
-        identity: returns, by name, what its verdicts depend on besides comparisons, seed, model and engine: part of the
-            fingerprint by which an evaluation takes over what an earlier one asked.
+        setup: how its judges are set up to be asked.
         ask: how stage ``evaluate`` asks it; None: it costs nothing, is asked at once about a whole benchmark, and
             nothing is kept.
         run: in place of ``ask``, what stage ``evaluate`` calls with the method and the evaluation
             (:class:`judgetrain.evaluate.runners.base.Evaluation`): yields each benchmark with the method's results.
+        asked_as: the method whose judge such a method asks, with ``{}`` for its target: ``pairwise:{}``.
         scores: returns whether the judge gives a single response a score, as the settings say it is asked.
+        rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
+        criteria: its judges grow a branch for each criterion: criteria may be given, ``+options`` and ``@BRANCHES`` may
+            follow a method's name, and ``evaluate.branches`` counts.
+        published: its verdicts are nothing that a user could have without training: somebody else's, read from a file,
+            or those of a reader who knows the truth.
     """
 
     name: str
     forms: Forms
-    names: tuple[str, ...] = ()
-    model: bool = False
-    trained: bool = False
-    criteria: bool = False
-    rates: bool = False
-    learns: bool = False
-    panel: bool = False
-    published: bool = False
-    settings: tuple[str, ...] = ()
-    asked_as: str = "{}"
+    target: Target = Target()
     check: Callable[[Any, Method, Use], None] = no_check
-    options: Callable[[Models, Method, int], JudgeOptions] = no_options
-    arguments: Callable[[Method, Path | None, Arguments], JudgeOptions] = no_arguments
-    prompts: Callable[[Method, JudgeOptions, Path | None, str | Path], PromptSet] = no_prompts
     build: Callable[[Method, JudgeOptions, Parts], Judge] | None = None
-    identity: Callable[[Models, Method, ContentHashes, int], Mapping[str, Any]] = name_alone
+    setup: Setup = Setup()
     ask: Ask | None = Ask()
     run: Callable[[Method, Any], Iterator[Any]] | None = None
+    asked_as: str = "{}"
     scores: Callable[[ModelSettings, Method], bool] = never
+    rates: bool = False
+    criteria: bool = False
+    published: bool = False
 
 
 def later(code: str) -> Callable[..., Any]:
@@ -345,5 +367,5 @@ def meant(text: str) -> str:
         return f"; after a judge's name may stand {options}, and last @BRANCHES"
     names = list(TARGETS)
     for kind in kinds():
-        names.extend(kind.names)
+        names.extend(kind.target.names)
     return did_you_mean(name, names)

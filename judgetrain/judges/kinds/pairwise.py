@@ -1,6 +1,6 @@
 """The pairwise judge, ``pairwise:MODEL``: one prompt asks which of two responses is better (branching paper, 5.1)."""
 
-from judgetrain.judges.kinds.kind import Ask, Forms, Kind
+from judgetrain.judges.kinds.kind import Ask, Forms, Kind, Setup, Target
 from judgetrain.judges.kinds.prompted import (
     PromptedJudge,
     arguments,
@@ -38,13 +38,11 @@ KIND = Kind(
         unlabelled="pairwise: before a model or a directory",
         python="pairwise:MODEL (a directory, a Hub id, or with engine= a server's model)",
     ),
-    model=True,
-    settings=(PairwiseJudge.dialect,),
+    target=Target(model=True),
     check=check,
-    options=options,
-    arguments=arguments,
-    prompts=prompts,
     build=build_by(PairwiseJudge),
-    identity=identity,
+    setup=Setup(
+        settings=(PairwiseJudge.dialect,), options=options, arguments=arguments, prompts=prompts, identity=identity
+    ),
     ask=Ask(rows="replies", process=ask_once, read=read_by("pairwise")),
 )

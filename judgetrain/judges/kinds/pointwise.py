@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from judgetrain.judges.kinds.kind import Ask, Forms, Kind
+from judgetrain.judges.kinds.kind import Ask, Forms, Kind, Setup, Target
 from judgetrain.judges.kinds.prompted import (
     PromptedJudge,
     arguments,
@@ -70,14 +70,12 @@ KIND = Kind(
         unlabelled="pointwise: before a model or a directory",
         python="pointwise:MODEL (likewise)",
     ),
-    model=True,
-    rates=True,
-    settings=(PointwiseJudge.dialect,),
+    target=Target(model=True),
     check=check,
-    options=options,
-    arguments=arguments,
-    prompts=prompts,
     build=build_by(PointwiseJudge),
-    identity=identity,
+    setup=Setup(
+        settings=(PointwiseJudge.dialect,), options=options, arguments=arguments, prompts=prompts, identity=identity
+    ),
     ask=Ask(rows="replies", process=ask_once, read=read_by("pointwise"), orders=1),
+    rates=True,
 )
