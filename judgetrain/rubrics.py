@@ -73,7 +73,7 @@ class Criterion:
 
     @property
     def line(self) -> str:
-        """The criterion in one line, as judges list it: its name, a colon and its text."""
+        """Return the criterion in one line, as judges list it: its name, a colon and its text."""
         line = self.text
         # The text may open with the name already, as a judge itself lists criteria.
         if self.name and not self.text.startswith(f"{self.name}:"):
@@ -82,7 +82,7 @@ class Criterion:
 
     @property
     def stated_guideline(self) -> str | None:
-        """The scoring guideline, else one made of the levels' texts; None where neither says anything.
+        """Return the scoring guideline, else one made of the levels' texts; None where neither says anything.
 
         A guideline made of levels has a line a level, the best first, with the level's score on a judge's scale.
         """
@@ -112,7 +112,7 @@ class Criterion:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """The scores of the levels, the worst first."""
+        """Return the scores of the levels, the worst first."""
         return tuple(level.score for level in self.scale)
 
     @property
@@ -153,7 +153,7 @@ class Rubric:
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """All that decides by what responses are judged, as JSON values."""
+        """Return all that decides by what responses are judged, as JSON values."""
         return self.to_row()
 
     @classmethod

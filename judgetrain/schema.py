@@ -92,17 +92,17 @@ class Dialogue:
 
     @property
     def query(self) -> str:
-        """The last user message."""
+        """Return the last user message."""
         return self.messages[-1].content
 
     @property
     def user_texts(self) -> tuple[str, ...]:
-        """The text of every message of the user."""
+        """Return the text of every message of the user."""
         return tuple(message.content for message in self.messages if message.role == "user")
 
     @property
     def context(self) -> str:
-        """All messages before the query as ``Role: text`` lines; empty for a single-turn dialogue."""
+        """Return all messages before the query as ``Role: text`` lines; empty for a single-turn dialogue."""
         return "\n".join(f"{m.role.capitalize()}: {m.content}" for m in self.messages[:-1])
 
     def to_row(self) -> dict[str, Any]:
@@ -203,13 +203,13 @@ class Comparison:
 
     @property
     def content(self) -> str:
-        """A hash of the texts in their order, 16 hexadecimal digits; id, label and group do not change it."""
+        """Return a hash of the texts in their order, 16 hexadecimal digits; id, label and group do not change it."""
         turns = [asdict(message) for message in self.dialogue.messages]
         return _id_of([turns, self.response_a, self.response_b])
 
     @property
     def number(self) -> int:
-        """A number below 2**40 that the texts alone decide.
+        """Return a number below 2**40 that the texts alone decide.
 
         It seeds a judge's random numbers, so that a comparison gets the same verdict alone and among others.
         """
@@ -217,12 +217,12 @@ class Comparison:
 
     @property
     def alone(self) -> bool:
-        """True for one rated response, which is judged by itself (in order A)."""
+        """Return whether it is one rated response, which is judged by itself (in order A)."""
         return self.rating_a is not None and self.rating_b is None and not self.response_b
 
     @property
     def forfeit(self) -> Verdict | None:
-        """The verdict where a response is blank: it loses, whoever judges; two blank ones tie. Otherwise None."""
+        """Return the verdict where a response is blank: it loses, whoever judges; two blank ones tie. Else None."""
         if self.alone:
             return None
 
@@ -238,7 +238,7 @@ class Comparison:
 
     @property
     def longer(self) -> Verdict:
-        """The response with more characters, without blanks around it; a tie at equal length."""
+        """Return the response with more characters, without blanks around it; a tie at equal length."""
         length_a = len(self.response_a.strip())
         length_b = len(self.response_b.strip())
         if length_a == length_b:
@@ -247,7 +247,7 @@ class Comparison:
 
     @property
     def characters(self) -> int:
-        """The number of characters in the dialogue and both responses."""
+        """Return the number of characters in the dialogue and both responses."""
         in_dialogue = sum(len(message.content) for message in self.dialogue.messages)
         return in_dialogue + len(self.response_a) + len(self.response_b)
 

@@ -84,14 +84,14 @@ class Chart:
 
     @cached_property
     def lines(self) -> list[tuple[str, str, str, Sequence[Point]]]:
-        """The name, colour, dashes and points of every series."""
+        """Return the name, colour, dashes and points of every series."""
         colours = cycle(("c0", "c1", "c2", "c3", "c4", "c5"))
         dashes = cycle(("", "6 3", "2 3", "8 3 2 3"))
         return [(name, next(colours), next(dashes), points) for name, points in self.series.items()]
 
     @property
     def ends(self) -> list[tuple[str, str, float, float]]:
-        """The name, colour, x and y of the text beside the end of every line; texts are moved down from each other."""
+        """Return the name, colour, x and y of the text at the end of each line; texts are moved down from each other."""
         last_points = []
         for name, colour, _, points in self.lines:
             if points:
@@ -107,17 +107,17 @@ class Chart:
 
     @property
     def thin(self) -> bool:
-        """True where lines are drawn without marks at their points."""
+        """Return whether lines are drawn without marks at their points."""
         return self.plain and not any(point.tip for point in self._points)
 
     @property
     def _points(self) -> list[Point]:
-        """The points of all series."""
+        """Return the points of all series."""
         return [point for points in self.series.values() for point in points]
 
     @cached_property
     def x_span(self) -> tuple[float, float]:
-        """The ends of the x axis."""
+        """Return the ends of the x axis."""
         # Room for the first name, which stands centred below 0.
         start = -0.3 if self.names else 0.0
         end = max([start, *(self.ticks or ()), *(point.x for point in self._points)])
@@ -128,7 +128,7 @@ class Chart:
 
     @cached_property
     def y_span(self) -> tuple[float, float]:
-        """The ends of the y axis."""
+        """Return the ends of the y axis."""
         values = []
         for point in self._points:
             # Intervals are drawn as well, and must not stand outside the axes.
@@ -148,7 +148,7 @@ class Chart:
 
     @property
     def x_ticks(self) -> Sequence[float]:
-        """The marked values of the x axis."""
+        """Return the marked values of the x axis."""
         if self.names:
             return range(len(self.names))
         if self.ticks is not None:
@@ -157,7 +157,7 @@ class Chart:
 
     @property
     def y_ticks(self) -> Sequence[float]:
-        """The marked values of the y axis."""
+        """Return the marked values of the y axis."""
         return round_ticks(*self.y_span)
 
     def place_x(self, x: float) -> float:

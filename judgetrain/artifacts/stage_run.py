@@ -179,12 +179,12 @@ class StageRun(ShardSeeds):
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on the artifact so far; earlier runs count up to what they finished last."""
+        """Return the seconds spent on the artifact so far; earlier runs count up to what they finished last."""
         return self._clock() - self._since
 
     @property
     def cpu_seconds(self) -> float:
-        """Seconds of processor time spent so far, by this process and the workers on this machine."""
+        """Return the seconds of processor time spent so far, by this process and the workers on this machine."""
         return _cpu() - self._cpu_since + self.executor.cpu
 
     @contextmanager
@@ -218,7 +218,7 @@ class StageRun(ShardSeeds):
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The facts noted so far."""
+        """Return the facts noted so far."""
         return dict(self._notes)
 
     def log(self, message: str, keep: bool = False) -> None:

@@ -45,12 +45,12 @@ class StageSettings:
 
     @property
     def judges(self) -> Sequence[str]:
-        """The stages whose judges the settings name. They are the stage's inputs unless it names others."""
+        """Return the stages whose judges the settings name. They are the stage's inputs unless it names others."""
         return ()
 
     @property
     def beside_inputs(self) -> Sequence[str]:
-        """Files that users may put into an input's directory, and on which the result then depends."""
+        """Return the files that users may put into an input's directory, and on which the result then depends."""
         return ()
 
     @classmethod

@@ -37,7 +37,7 @@ class TrackConfig:
 
     @property
     def names(self) -> list[str]:
-        """The names of the chosen trackers."""
+        """Return the names of the chosen trackers."""
         names = self.tracker
         if isinstance(names, str):
             names = [names]
@@ -125,17 +125,17 @@ class StageFacts:
 
     @property
     def id(self) -> str:
-        """The run's identifier; it is the same after a restart, so that the run goes on."""
+        """Return the run's identifier; it is the same after a restart, so that the run goes on."""
         return f"{self.stage}-{self.fingerprint}"
 
     @property
     def project(self) -> str:
-        """The tracker's project that holds the runs."""
+        """Return the tracker's project that holds the runs."""
         return os.environ.get("WANDB_PROJECT") or "judgetrain"
 
     @property
     def group(self) -> str:
-        """The group that the runs of one pipeline share."""
+        """Return the group that the runs of one pipeline share."""
         return os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or self.recipe
 
 

@@ -96,12 +96,12 @@ class SourceConfig:
 
     @property
     def local(self) -> bool:
-        """True for a source that is read from files of this machine."""
+        """Return whether the source is read from files of this machine."""
         return self.type in ("jsonl", "csv", "parquet", "comparisons")
 
     @property
     def split(self) -> str:
-        """The Hub split that is read."""
+        """Return the Hub split that is read."""
         return str(self.hub.get("split", "train"))
 
     def check(self, key: str) -> None:

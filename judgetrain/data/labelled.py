@@ -41,7 +41,7 @@ class Scale:
 
     @cached_property
     def _middles(self) -> list[float]:
-        """The scores halfway between neighbouring levels, each less what rounding may take off."""
+        """Return the scores halfway between neighbouring levels, each less what rounding may take off."""
         return [(low + high) / 2 - EQUAL for low, high in pairwise(self.scores)]
 
     def level(self, score: float) -> int:
@@ -80,22 +80,22 @@ class LabelledResponse:
 
     @property
     def id(self) -> str:
-        """The row's id."""
+        """Return the row's id."""
         return self.candidates.id
 
     @property
     def dialogue(self) -> Dialogue:
-        """The dialogue that the response answers."""
+        """Return the dialogue that the response answers."""
         return self.candidates.dialogue
 
     @property
     def response(self) -> str:
-        """The response's text."""
+        """Return the response's text."""
         return self.candidates.responses[0]
 
     @property
     def characters(self) -> int:
-        """The number of characters in the dialogue and the response."""
+        """Return the number of characters in the dialogue and the response."""
         return sum(len(message.content) for message in self.dialogue.messages) + len(self.response)
 
 

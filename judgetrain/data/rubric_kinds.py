@@ -88,7 +88,7 @@ class RubricByKind(Rubric):
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The criteria, and after them the kinds, as JSON values."""
+        """Return the criteria, and after them the kinds, as JSON values."""
         return [*super().content, *map(asdict, self.kinds)]
 
     @cached_property

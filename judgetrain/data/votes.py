@@ -24,7 +24,7 @@ class Repeats:
 
     @property
     def label(self) -> Verdict | None:
-        """The majority of the votes, in the order of the first row's responses; None where there is none."""
+        """Return the majority of the votes, in the order of the first row's responses; None where there is none."""
         return majority(self.votes)
 
 

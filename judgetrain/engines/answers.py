@@ -272,7 +272,7 @@ class Budget:
 
     @property
     def spent(self) -> dict[str, int]:
-        """Requests and tokens by kind.
+        """Return requests and tokens by kind.
 
         Where there are any, ``unknown_tokens`` may have been charged although no answer came, and ``estimated_tokens``
         are those of all tokens that no server reported.
@@ -285,7 +285,7 @@ class Budget:
 
     @property
     def _tokens(self) -> int:
-        """The tokens that count against the limit, without those that requests under way hold."""
+        """Return the tokens that count against the limit, without those that requests under way hold."""
         return sum(self._counts[name] for name in ("prompt_tokens", "generated_tokens", "unknown_tokens"))
 
     def waits(self, request: Request) -> bool:

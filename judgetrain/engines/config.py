@@ -138,12 +138,12 @@ class EngineConfig:
 
     @property
     def model_name(self) -> str:
-        """The engine's name in messages."""
+        """Return the engine's name in messages."""
         return self.name or self.type
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that one copy of the model runs on, where there are any."""
+        """Return the number of GPUs that one copy of the model runs on, where there are any."""
         return 1
 
     def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
@@ -211,7 +211,7 @@ class LocalEngineConfig(EngineConfig):
 
     @property
     def model_name(self) -> str:
-        """The name, else the model's path."""
+        """Return the name, else the model's path."""
         return self.name or self.model.path or self.type
 
     def with_model(self, path: str) -> Self:
@@ -236,7 +236,7 @@ class TransformersEngineConfig(LocalEngineConfig):
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that share out the model's layers."""
+        """Return the number of GPUs that share out the model's layers."""
         return self.model.gpus
 
 
@@ -260,7 +260,7 @@ class VllmEngineConfig(LocalEngineConfig):
 
     @property
     def gpus(self) -> int:
-        """The product of tensor and pipeline parallelism."""
+        """Return the product of tensor and pipeline parallelism."""
         return self.tensor_parallel_size * int(self.vllm.get("pipeline_parallel_size", 1))
 
     def check(self, key: str) -> None:
@@ -329,7 +329,7 @@ class OpenAIEngineConfig(EngineConfig):
 
     @property
     def model_name(self) -> str:
-        """The name, else the model's at the server."""
+        """Return the name, else the model's at the server."""
         return self.name or self.model or self.type
 
     def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
@@ -386,7 +386,7 @@ class SamplingConfig:
 
     @property
     def shown(self) -> str:
-        """The temperature in tables: ``greedy``, ``T=1``, ``T=0.7 p=0.95``."""
+        """Return the temperature in tables: ``greedy``, ``T=1``, ``T=0.7 p=0.95``."""
         if not self.temperature:
             return "greedy"
         if self.top_p < 1:

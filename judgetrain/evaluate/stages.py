@@ -84,7 +84,7 @@ class EvaluateSettings(ModelSettings):
 
     @cached_property
     def _places_of_responses(self) -> Sequence[int]:
-        """The places in ``evaluate.benchmarks`` of those whose rows hold one response each."""
+        """Return the places in ``evaluate.benchmarks`` of those whose rows hold one response each."""
         from judgetrain.data.benchmarks.responses import holds_single_responses
 
         places = []

@@ -60,7 +60,7 @@ class JudgedRow:
 
     @property
     def labels(self) -> dict[str, float | None]:
-        """The label of a row's only response, 0 to 1, by criterion; None where annotators tie."""
+        """Return the label of a row's only response, 0 to 1, by criterion; None where annotators tie."""
         return {name: self.scales[name].label(votes) for name, votes in self.votes.items()}
 
 

@@ -64,7 +64,7 @@ class Stored(ConfigNode):
 
     @property
     def node(self) -> DictConfig:  # type: ignore[override]
-        """The configuration; Hydra puts a copy in its place before it changes anything."""
+        """Return the configuration; Hydra puts a copy in its place before it changes anything."""
         return self._used or self._make()
 
     @node.setter

@@ -65,7 +65,7 @@ class Outcome:
 
     @property
     def value(self) -> str | float:
-        """The value for Hydra's sweepers: the objective, else the directory."""
+        """Return the value for Hydra's sweepers: the objective, else the directory."""
         if self.objective is None:
             return self.directory
         return self.objective

@@ -53,17 +53,17 @@ class Plan:
 
     @cached_property
     def upstream(self) -> dict[str, str]:
-        """The fingerprints of the inputs."""
+        """Return the fingerprints of the inputs."""
         return {name: plan.fingerprint for name, plan in self.inputs.items()}
 
     @cached_property
     def shown(self) -> dict[str, Any]:
-        """The settings by their configuration keys, as manifests and the tracker have them."""
+        """Return the settings by their configuration keys, as manifests and the tracker have them."""
         return self.environment.shown(self.settings)
 
     @cached_property
     def lineage(self) -> dict[str, Any]:
-        """The settings of the stage and of all stages that it is made from, so that they hold what a sweep changed."""
+        """Return the settings of the stage and of all that it is made from, so that they hold what a sweep changed."""
         lineage: dict[str, Any] = {}
         for settings in (*(plan.lineage for plan in self.inputs.values()), self.shown):
             for key, value in settings.items():
@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of the finished artifact, or None.
+        """Return the manifest of the finished artifact, or None.
 
         Raises:
             DataError: it is damaged.
@@ -84,12 +84,12 @@ class Plan:
 
     @property
     def finished(self) -> bool:
-        """True if there is a manifest, be it damaged."""
+        """Return whether there is a manifest, be it damaged."""
         return (self.directory / MANIFEST).is_file()
 
     @property
     def progress(self) -> str:
-        """The unfinished work that the directory holds, in words; a run goes on from there."""
+        """Return the unfinished work that the directory holds, in words; a run goes on from there."""
         parts = []
         shards = shard_progress(self.directory)
         if shards:

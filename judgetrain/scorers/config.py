@@ -33,7 +33,7 @@ class ScorerConfig:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that one copy of the model runs on, where there are any."""
+        """Return the number of GPUs that one copy of the model runs on, where there are any."""
         return self.model.gpus
 
 

@@ -96,7 +96,7 @@ class TokenStatistics:
 
     @property
     def mean_logprob(self) -> float:
-        """The mean log-probability per response token, nats (ProbDiff paper, equation 1 with its log)."""
+        """Return the mean log-probability per response token, nats (ProbDiff paper, equation 1 with its log)."""
         return float(self["logprob"].mean(dtype="float64"))
 
 

@@ -36,7 +36,7 @@ class Scores:
 
     @property
     def oriented(self) -> list[float | None]:
-        """The scores [n], turned so that higher is better; None where there is none."""
+        """Return the scores [n], turned so that higher is better; None where there is none."""
         oriented: list[float | None] = []
         for value in self.values:
             if isinstance(value, Unscored):
@@ -55,7 +55,7 @@ class Scores:
 
     @property
     def unscored(self) -> Counter[str]:
-        """The number of samples without a score, by reason."""
+        """Return the number of samples without a score, by reason."""
         return Counter(value.reason for value in self.values if isinstance(value, Unscored))
 
 

@@ -63,7 +63,7 @@ class Head:
 
     @property
     def device(self) -> torch.device:
-        """The device of the model's inputs."""
+        """Return the device of the model's inputs."""
         device: torch.device = self._model.get_input_embeddings().weight.device
         return device
 

@@ -74,7 +74,7 @@ class Discrepancy:
 
     @property
     def d(self) -> float:
-        """log p(revised) - log p(response) (equation 2). Higher is better."""
+        """Return log p(revised) - log p(response) (equation 2). Higher is better."""
         return self.revised_logprob - self.logprob
 
 

@@ -68,7 +68,7 @@ class ScorerReward:
 
     @property
     def scorer(self) -> TokenScorer:
-        """The scorer, loaded when it is first needed."""
+        """Return the scorer, loaded when it is first needed."""
         if self._scorer is None:
             # Slow to import, and needed at the first call alone.
             from judgetrain.scorers.statistics import TokenScorer

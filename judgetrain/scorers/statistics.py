@@ -92,7 +92,7 @@ class TokenScorer:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine that generates with the same weights."""
+        """Return the engine that generates with the same weights."""
         from judgetrain.engines.local.transformers_engine import TransformersEngine
 
         config = TransformersEngineConfig(name="scorer", batch_size=self._batch_size)

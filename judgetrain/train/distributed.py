@@ -59,12 +59,12 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """True in the process that writes."""
+        """Return whether this is the process that writes."""
         return self.rank == 0
 
     @property
     def layout(self) -> str:
-        """The layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
+        """Return the layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
         if self.deepspeed:
             return f"{self.mode} with {self.size} processes"
         return WHOLE

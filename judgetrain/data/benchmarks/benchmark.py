@@ -509,7 +509,7 @@ class Benchmark:
 
     @cached_property
     def content(self) -> str:
-        """A hash of what figures are about, 16 hexadecimal digits.
+        """Return a hash of what figures are about, 16 hexadecimal digits.
 
         That is texts, references, labels, groups, criteria, and which comparisons share a prompt. Ids, names and the
         order of the comparisons do not change it.

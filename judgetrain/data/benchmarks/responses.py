@@ -47,13 +47,13 @@ class ResponseBenchmark:
 
     @cached_property
     def prompts(self) -> list[str]:
-        """The prompt that each response counts under: turns of one conversation are about one prompt."""
+        """Return the prompt that each response counts under: turns of one conversation are about one prompt."""
         texts = [response.dialogue.user_texts for response in self.responses]
         return ["\n".join(prompt) for prompt in conversation_starts(texts)]
 
     @cached_property
     def asked(self) -> Benchmark:
-        """The responses as what a judge is asked about: each stands as response A, beside no other, without a label."""
+        """Return the responses as a judge is asked about them: each is response A, beside no other, without a label."""
         comparisons = []
         for response in self.responses:
             comparison = Comparison(
@@ -69,7 +69,7 @@ class ResponseBenchmark:
 
     @cached_property
     def content(self) -> str:
-        """A hash of what figures are about, 16 hexadecimal digits, whatever the ids and the order of the rows."""
+        """Return a hash of what figures are about, 16 hexadecimal digits, whatever the ids and order of the rows."""
         rows = []
         for response, prompt in zip(self.responses, self.prompts, strict=True):
             rubric = response.candidates.rubric

@@ -32,7 +32,7 @@ class Property:
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """The lines by which a judge can name this property as a criterion."""
+        """Return the lines by which a judge can name this property as a criterion."""
         return tuple(f"{self.name}: {description}" for description in self.descriptions)
 
 
@@ -85,7 +85,7 @@ class Language:
 
     @functools.cached_property
     def _kinds_and_topics(self) -> dict[str, tuple[str, str]]:
-        """The kind and the topic of every query."""
+        """Return the kind and the topic of every query."""
         # Many more persons than the base has read of, so that tests of several seeds need no query twice.
         further = [f"for {whose} {who}" for whose, who in product(self.whose, self.who)]
         further += [f"for {whose} {which} {who}" for whose, which, who in product(self.whose, self.which, self.who)]
@@ -102,12 +102,12 @@ class Language:
 
     @functools.cached_property
     def queries(self) -> tuple[str, ...]:
-        """Every query that the world can ask, in a fixed order."""
+        """Return every query that the world can ask, in a fixed order."""
         return tuple(self._kinds_and_topics)
 
     @property
     def first_queries(self) -> list[str]:
-        """The queries for ``persons`` alone, part of which the base was pretrained on, in a fixed order."""
+        """Return the queries for ``persons`` alone, part of which the base was pretrained on, in a fixed order."""
         return list(self._queries(self.persons))
 
     def grade(self, response: str, name: str) -> int:
@@ -124,7 +124,7 @@ class Language:
 
     @functools.cached_property
     def _strong_sentences(self) -> dict[str, tuple[str, ...]]:
-        """All sentences that show a property strongly, by its name."""
+        """Return all sentences that show a property strongly, by its name."""
         sentences = {}
         for shown in self.properties.values():
             filled = (pattern.format(thing=thing) for pattern, thing in product(shown.strong, self.things))

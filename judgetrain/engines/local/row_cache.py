@@ -171,7 +171,7 @@ class BatchMask:
 
     @property
     def lengths(self) -> torch.Tensor:
-        """The number of tokens in the cache now, ``[rows]``."""
+        """Return the number of tokens in the cache now, ``[rows]``."""
         return self._lengths + self.steps
 
     def advance(self) -> None:

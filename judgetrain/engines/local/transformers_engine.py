@@ -171,7 +171,7 @@ class TransformersEngine:
 
     @cached_property
     def _constraints(self) -> Constraints:
-        """Patterns compiled for this tokenizer; made when a request has one, since it needs XGrammar."""
+        """Return the patterns compiled for this tokenizer; made when a request has one, since it needs XGrammar."""
         return Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
 
     def _candidates(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:

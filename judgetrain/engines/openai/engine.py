@@ -442,12 +442,12 @@ class OpenAIEngine:
 
     @property
     def _address(self) -> str:
-        """The server's address without its query, for messages."""
+        """Return the server's address without its query, for messages."""
         return server_address(self._config.base_url)[0]
 
     @property
     def _key(self) -> str:
-        """The key that the environment holds; empty where there is none."""
+        """Return the key that the environment holds; empty where there is none."""
         return os.environ.get(self._config.api_key_env, "").strip()
 
 

@@ -86,7 +86,7 @@ class Pending:
 
     @property
     def prompt(self) -> str:
-        """The text of all messages."""
+        """Return the text of all messages."""
         return "\n".join(message["content"] for message in self.request.messages)
 
     def may_be_sent(self) -> bool:

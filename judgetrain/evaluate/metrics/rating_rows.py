@@ -121,12 +121,12 @@ class Measuring:
 
     @cached_property
     def _prompts(self) -> list[str]:
-        """The prompts of the split."""
+        """Return the prompts of the split."""
         return list(compress(self.benchmark.prompts, self.mask))
 
     @cached_property
     def _labels(self) -> dict[str, list[float | None]]:
-        """The labels of the split by criterion; criteria without any are left out."""
+        """Return the labels of the split by criterion; criteria without any are left out."""
         labels = {}
         for name in self.benchmark.scales:
             of_name = list(compress(labels_of(self.benchmark, name), self.mask))

@@ -71,12 +71,12 @@ class Scored:
 
     @cached_property
     def truth(self) -> Integers:
-        """The level of each label [n]."""
+        """Return the level of each label [n]."""
         return np.array([self.scale.level(label) for label in self.labels.tolist()], dtype=np.int64)
 
     @cached_property
     def levels(self) -> Integers:
-        """The level of each score; :data:`UNREAD` where it could not be read [n]."""
+        """Return the level of each score; :data:`UNREAD` where it could not be read [n]."""
         levels = np.full(len(self.scores), UNREAD, dtype=np.int64)
         for place, score in enumerate(self.scores.tolist()):
             if self.read[place]:
@@ -85,7 +85,7 @@ class Scored:
 
     @cached_property
     def read(self) -> NDArray[np.bool_]:
-        """Whether each score could be read [n]."""
+        """Return whether each score could be read [n]."""
         return ~np.isnan(self.scores)
 
 

@@ -36,6 +36,6 @@ class CorrectConfig(LimitsConfig):
 
     @property
     def single(self) -> bool:
-        """Whether the source has one response a row: both fields name the same column."""
+        """Return whether the source has one response a row: both fields name the same column."""
         columns = self.source.fields
         return "response_a" in columns and columns["response_a"] == columns.get("response_b")

@@ -29,7 +29,7 @@ class CorrectSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The judge, and the rater if there is one."""
+        """Return the judge, and the rater if there is one."""
         return [Method.parse(text) for text in (self.correct.judge, self.correct.rater) if text]
 
     @property

@@ -20,12 +20,12 @@ class CorrelateSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The raters."""
+        """Return the raters."""
         return [Method.parse(text) for text in self.correlate.raters]
 
     @property
     def judges(self) -> Sequence[str]:
-        """The stages of the raters, and of the answers that they rate; none where files hold the scores."""
+        """Return the stages of the raters, and of the answers that they rate; none where files hold the scores."""
         # Files bring scores and answers of their own, so that no stage has to run for them.
         if self.correlate.scores:
             return ()

@@ -25,12 +25,12 @@ class ExportSettings(ModelSettings):
 
     @property
     def method(self) -> Method:
-        """The judge."""
+        """Return the judge."""
         return Method.parse(self.named)
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The judge, if it is one that can be exported."""
+        """Return the judge, if it is one that can be exported."""
         method = self.method
         if method.goes_by_criteria and (method.target in JUDGE_STAGES or method.is_directory):
             return (method,)

@@ -66,17 +66,17 @@ class FileContents:
 
     @property
     def rows(self) -> int:
-        """Number of rows that could be read."""
+        """Return the number of rows that could be read."""
         return self.kinds.total()
 
     @property
     def labelled(self) -> int:
-        """Number of comparisons and single responses with a label."""
+        """Return the number of comparisons and single responses with a label."""
         return self.verdicts.total()
 
     @property
     def is_test(self) -> bool:
-        """True if the file's name says that it is to measure on."""
+        """Return whether the file's name says that it is to measure on."""
         return any(word in self.path.name.casefold() for word in ("test", "eval", "dev", "bench", "heldout"))
 
     def lines(self) -> Iterator[str]:

@@ -93,7 +93,7 @@ class JudgeReward:
 
     @cached_property
     def judge(self) -> Judge:
-        """The judge, loaded when it is first needed, and asked with or without reasons."""
+        """Return the judge, loaded when it is first needed, and asked with or without reasons."""
         from judgetrain.judges import load_judge
 
         judge = self._judge

@@ -62,7 +62,7 @@ class Games:
 
     @property
     def prompts(self) -> int:
-        """Number of prompts."""
+        """Return the number of prompts."""
         return int(self.prompt.max()) + 1
 
     def wins(self, weights: Floats) -> Floats:
@@ -178,12 +178,12 @@ class Fit:
 
     @cached_property
     def parts(self) -> list[Ints]:
-        """The parts of two or more systems linked by comparisons: only within a part can ratings be compared."""
+        """Return the parts of two or more systems linked by comparisons: only within a part can ratings be compared."""
         return [members for members in linked(self.won[0], mutual=False) if len(members) > 1]
 
     @cached_property
     def bounded(self) -> set[int]:
-        """The systems whose distance to most others is not in the data, since they won or lost everything."""
+        """Return the systems whose distance to most others is not in the data, since they won or lost everything."""
         systems: set[int] = set()
         for members in self.parts:
             systems |= {int(system) for system in np.setdiff1d(members, _anchors(self.won[0], members))}

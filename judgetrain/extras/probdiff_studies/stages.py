@@ -38,7 +38,7 @@ class StudiesSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The judges of revisions and of answers, if there are some."""
+        """Return the judges of revisions and of answers, if there are some."""
         # One judge may be named for both.
         names = dict.fromkeys((self.studies.judge, self.studies.duels))
         return [Method.parse(name) for name in names if name]

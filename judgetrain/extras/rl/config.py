@@ -47,5 +47,5 @@ class RlConfig(TrainerConfig):
 
     @property
     def rows_per_step(self) -> int:
-        """Texts that an optimizer step learns from, over all processes."""
+        """Return the number of texts that an optimizer step learns from, over all processes."""
         return self.comparisons_per_step * self.num_generations * PARTS

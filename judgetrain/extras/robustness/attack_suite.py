@@ -50,7 +50,7 @@ class AttackSuite:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The attacked comparisons, which are called as the benchmark with ``-attacks``."""
+        """Return the attacked comparisons, which are called as the benchmark with ``-attacks``."""
         comparisons = [case.attacked for case in self.cases if case.attack.how != "swap"]
         return Benchmark(name=f"{self.of.name}-attacks", split=self.of.split, comparisons=comparisons)
 

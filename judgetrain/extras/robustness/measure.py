@@ -42,14 +42,14 @@ class Attacked:
 
     @property
     def flips(self) -> float | None:
-        """The share of comparisons on which an order changed."""
+        """Return the share of comparisons on which an order changed."""
         if self.robustness is None:
             return None
         return 1 - self.robustness
 
     @property
     def flips_ci(self) -> Interval | None:
-        """The interval of :attr:`flips`."""
+        """Return the interval of :attr:`flips`."""
         if self.robustness_ci is None:
             return None
         low, high = self.robustness_ci

@@ -46,7 +46,7 @@ class Distribution:
 
     @property
     def n(self) -> int:
-        """Number of queries of the set."""
+        """Return the number of queries of the set."""
         return sum(self.domains.values())
 
     def share(self, domain: str) -> float:

@@ -23,7 +23,7 @@ class SelfEvalSettings(StageSettings):
 
     @property
     def scored_model(self) -> ModelConfig:
-        """The model whose probabilities are read."""
+        """Return the model whose probabilities are read."""
         return scored_model(self.scorer, self.base)
 
 

@@ -80,7 +80,7 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """Number of comparisons that wait."""
+        """Return the number of comparisons that wait."""
         return len(self._waiting)
 
     def compare(

@@ -355,7 +355,7 @@ class Nearest:
 
     @cached_property
     def _embeddings(self) -> Any:
-        """Embeddings of the pairs' queries [pairs, dimensions]."""
+        """Return the embeddings of the pairs' queries [pairs, dimensions]."""
         return self._embed(self.pairs)
 
     def _embed(self, comparisons: Sequence[Comparison]) -> Any:

@@ -123,7 +123,7 @@ class Frame:
 
     @property
     def before_score(self) -> str | None:
-        """The words with which a judgment begins up to its first score; None where other text may stand before it."""
+        """Return the words of a judgment up to its first score; None where other text may stand before it."""
         words, _, _ = self.source.partition(_SCORE)
         if _WORDS.fullmatch(words):
             return words

@@ -526,7 +526,7 @@ class _Grower:
 
     @cached_property
     def _before_score(self) -> str:
-        """The words that stand before a score that is asked for alone; empty where judgments are written whole."""
+        """Return the words before a score that is asked for alone; empty where judgments are written whole."""
         if self.shape.reasons:
             return ""
         return beginning_of(self.prompts, "score")
