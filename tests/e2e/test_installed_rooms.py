@@ -1,5 +1,6 @@
 """The package of docs/extending.md: its wheel is built, installed in a fresh environment, and every command is run."""
 
+import dataclasses
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 import judgetrain
+from judgetrain.rooms import Room
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^`([\w./]+)`[^\n]*:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -34,7 +36,7 @@ FILES = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
 
 def package(root: Path) -> None:
     """Write the page's package."""
-    assert len(FILES) == 8, [*FILES]
+    assert len(FILES) == 12, [*FILES]
     for name, content in FILES.items():
         place = root / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -80,25 +82,40 @@ def test_every_command_of_the_page_runs_with_the_installed_package(environment: 
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "coffee.jsonl").write_text(FILES["coffee.jsonl"], encoding="utf-8")
     lines = [shlex.split(line) for line in re.findall(r"^\$ python -m judgetrain (.*)$", text, re.MULTILINE)]
-    assert len(lines) == 5
+    # Each run begins anew, but for the command that shows what the run before it has made.
+    places = ["words", "scorer", "coffee", "csv", "lengths", "lengths", "long", "told"]
+    assert len(lines) == len(places)
     commands = []
-    for number, line in enumerate(lines):
+    for place, line in zip(places, lines, strict=True):
         quiet = [] if any(word.startswith("track.tracker=") for word in line) else ["track.tracker=none"]
-        commands.append([*line, *quiet, f"output_dir={number}"])
+        commands.append([*line, *quiet, f"output_dir={place}"])
     done = subprocess.run(
         [environment, "-c", RUN, json.dumps(commands)], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
-    assert re.findall(r"^exit (\d+)$", done.stdout, re.MULTILINE) == ["0"] * 5, done.stdout + done.stderr
-    words, scorer, coffee, csv, lengths = (tmp_path / str(number) for number in range(5))
-    assert methods(words) == ["words:50", "longer"]
-    assert methods(scorer) == ["scorer:least_logprob"]
-    assert agreements(coffee) == {"longer": 1.0, "first": 0.0}
-    assert re.search(
-        r"^evaluate,None,world/longer@0/agreement,0\.\d+$", (csv / "numbers.csv").read_text(), re.MULTILINE
-    )
-    [written] = lengths.glob("artifacts/lengths/*/lengths.jsonl")
-    counted = [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
-    assert counted and all(row["words"] > 0 for row in counted)
+    printed = done.stdout + done.stderr
+    assert re.findall(r"^exit (\d+)$", done.stdout, re.MULTILINE) == ["0"] * len(places), printed
+
+    assert methods(tmp_path / "words") == ["words:50", "longer"]
+    assert agreements(tmp_path / "coffee") == {"longer": 1.0, "first": 0.0}
+    numbers = (tmp_path / "csv" / "numbers.csv").read_text(encoding="utf-8")
+    assert re.search(r"^evaluate,None,world/longer@0/agreement,0\.\d+$", numbers, re.MULTILINE)
+
+    [written] = tmp_path.glob("lengths/artifacts/lengths/*/lengths.jsonl")
+    counted = [json.loads(line)["words"] for line in written.read_text(encoding="utf-8").splitlines()]
+    assert counted and min(counted) > 0
+    assert f"{written.parent.name}: {sum(counted) / len(counted):.1f} words" in printed
+
+    longer, random = metric_rows(tmp_path / "long")
+    assert 0 < random["words"]["preferred"] < random["words"]["comparisons"]
+    # Of words and of characters alike, as responses of the world go.
+    assert longer["words"]["preferred"] == longer["words"]["comparisons"] == random["words"]["comparisons"]
+    [report] = tmp_path.glob("long/artifacts/evaluate/*/report.md")
+    assert "### Long responses" in report.read_text(encoding="utf-8")
+    assert "words" not in metric_rows(tmp_path / "words")[0], "nobody asked for it"
+
+    assert methods(tmp_path / "scorer") == methods(tmp_path / "told") == ["scorer:least_logprob"]
+    assert metric_rows(tmp_path / "scorer")[0]["agreement"] == metric_rows(tmp_path / "told")[0]["agreement"]
+    assert len(re.findall(r"shard \d+ is done", printed)) > 1
 
 
 def metric_rows(output: Path) -> list[dict]:
@@ -171,6 +188,38 @@ def test_a_package_that_cannot_be_used_is_named(content: str | None, message: st
     assert "Traceback" not in done.stderr
 
 
-def test_the_page_s_room_file_names_every_kind_of_thing_that_it_shows() -> None:
+CARD = """
+import json
+from pathlib import Path
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.pipeline.cards import fill
+from judgetrain.train.card import Origin, write_card
+
+judge = Path("artifacts/dpo/f00d")
+evaluation = Path("artifacts/evaluate/e4a1")
+(judge / "model").mkdir(parents=True)
+evaluation.mkdir(parents=True)
+write_card(judge / "model", ModelConfig(path="world"), Origin(stage="dpo", recipe="r", fingerprint="f00d", lineage={}))
+facts = {"recipe": "r", "seed": 5, "counts": {}, "notes": {}}
+for directory, upstream in ((judge, {}), (evaluation, {"dpo": "f00d"})):
+    content = {**facts, "stage": directory.parent.name, "fingerprint": directory.name, "upstream": upstream}
+    (directory / "manifest.json").write_text(json.dumps(content))
+row = {"method": "longer", "branches": 0, "words": {"comparisons": 9, "preferred": 8}}
+(evaluation / "metrics.json").write_text(json.dumps([row, row | {"method": "dpo", "words": ROW}]))
+fill(judge)
+print((judge / "model" / "README.md").read_text())
+"""
+
+
+def test_an_installed_room_writes_into_a_judge_s_card(environment: Path, tmp_path: Path) -> None:
+    code = CARD.replace("ROW", "{'comparisons': 9, 'preferred': 4}")
+    done = subprocess.run([environment, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Long responses\n+By evaluation `e4a1`.*\n+4 of 9 times the long response is", done.stdout)
+    assert "8 of 9" not in done.stdout, "another method's"
+
+
+def test_the_page_s_room_file_has_everything_that_a_room_can_bring() -> None:
     room = yaml.safe_load(FILES["judge_words/room.yaml"])
-    assert {*room} == {"stability", "kinds", "scorers", "adapters", "trackers", "stages"}
+    assert {*room} == {field.name for field in dataclasses.fields(Room)} - {"name"}
