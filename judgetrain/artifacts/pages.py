@@ -91,7 +91,7 @@ class Chart:
 
     @property
     def ends(self) -> list[tuple[str, str, float, float]]:
-        """Return the name, colour, x and y of the text at the end of each line; texts are moved down from each other."""
+        """Return the name, colour, x and y of the text at the end of each line; texts are moved apart downwards."""
         last_points = []
         for name, colour, _, points in self.lines:
             if points:

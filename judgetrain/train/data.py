@@ -72,7 +72,7 @@ class WithReminders(Rows):
 
     @cached_property
     def reminders(self) -> Collection[int]:
-        """Return the places of the added examples among the supervised ones: one for :data:`REMINDED` pairs, at random."""
+        """Return the places of the added examples among the supervised ones: one for :data:`REMINDED` pairs, drawn."""
         levels_with_pairs = {row.get("level") for row in super().__iter__()}
         places = []
         for place, row in enumerate(self._supervised()):
