@@ -56,7 +56,8 @@ class Work(Generic[R]):
     Args:
         process: returns a shard's result, given its number and its items.
         load: loads what ``process`` needs; it is called before a shard is timed.
-        clock: returns seconds from any beginning.
+        clock: returns seconds from any beginning. It is the stage's own, which ``StageRun.sharded`` puts here: the
+            clock goes with the work, as other processes have no stage to ask.
         gpus: how many GPUs a copy of the model takes, where there are any. None: as many as the stage's largest model.
             0: there is no model, and no GPU is taken.
         spread: the shards may be processed elsewhere and in any order. ``process`` and ``load`` can then be pickled,

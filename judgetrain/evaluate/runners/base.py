@@ -35,8 +35,8 @@ Kept = Iterator[tuple[Benchmark, list[dict[str, Any]], float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodRows:
-    """The rows that a method makes of comparisons, and how they are made and kept.
+class RowMaker:
+    """Makes the rows of a method, a shard at a time, for :meth:`Evaluation.kept`.
 
     Args:
         kind: what the rows are: ``trees``, ``replies``, ``scores``.
@@ -109,30 +109,30 @@ class Evaluation:
         # A judge's tree is small beside one that is grown for labels.
         return self.settings.evaluate.shard_size or self.settings.shard_size * 2
 
-    def kept(self, rows: MethodRows) -> Kept:
-        """Yield every benchmark with the rows that a method makes of it, and the seconds that they took.
+    def kept(self, maker: RowMaker) -> Kept:
+        """Yield every benchmark with the rows that are made of it, and the seconds that they took.
 
         The rows are kept in shards ``KIND-BENCHMARK-NAME``. The model is freed before the first benchmark is yielded.
         """
         # All benchmarks first and results then: what measures them must not have the model in memory beside it.
         lasting: AbstractContextManager[Load]
-        if isinstance(rows.load, Loaded):
+        if isinstance(maker.load, Loaded):
             # Whoever loaded it frees it.
-            lasting = nullcontext(rows.load)
+            lasting = nullcontext(maker.load)
         else:
-            lasting = loaded_once(rows.load)
+            lasting = loaded_once(maker.load)
         with lasting as model:
             for benchmark in self.benchmarks:
                 items: Sequence[Comparison] = benchmark.comparisons
-                if rows.shown is not None:
-                    items = rows.shown(benchmark)
-                shards = shards_of(rows.kind, benchmark, rows.name)
-                self.fill(shards, items, replace(rows, load=model), benchmark.name)
+                if maker.shown is not None:
+                    items = maker.shown(benchmark)
+                shards = shards_of(maker.kind, benchmark, maker.name)
+                self.fill(shards, items, replace(maker, load=model), benchmark.name)
         for benchmark in self.benchmarks:
-            shards = shards_of(rows.kind, benchmark, rows.name)
+            shards = shards_of(maker.kind, benchmark, maker.name)
             yield benchmark, list(read_rows(self.out.directory, shards)), seconds_of(self.out.directory, shards)
 
-    def fill(self, shards: str, items: Sequence[Comparison], rows: MethodRows, benchmark: str | None = None) -> None:
+    def fill(self, shards: str, items: Sequence[Comparison], maker: RowMaker, benchmark: str | None = None) -> None:
         """Fill shards with the rows that a method makes of comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
@@ -141,22 +141,22 @@ class Evaluation:
         Args:
             shards: their name.
             items: the comparisons.
-            rows: of them.
+            maker: makes the rows.
             benchmark: that they are of, for seeds and the log; None: of none.
         """
         # A corrected label asks nobody again: no judge is shown it.
         unlabelled = [asdict(replace(item, label=None, group=None)) for item in items]
         # What the rows depend on, so that an equal one elsewhere holds the same rows.
         key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": unlabelled}
-        for name, value in rows.depends.items():
+        for name, value in maker.depends.items():
             key[name] = self.hashes.identity(value)
         adopt(shards, fingerprint(key), self.out)
 
         # Bound here, as another process may get the function: the record holds whole benchmarks by ``shown``.
         out = self.out
-        load = rows.load
-        make_shard = rows.process
-        method = rows.name
+        load = maker.load
+        make_shard = maker.process
+        method = maker.name
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             seed = out.shard_seed(index)
@@ -167,11 +167,11 @@ class Evaluation:
 
         # What is paid for is asked by one process, which counts what it spends.
         spread = self.budget is None
-        work = Work(process=process, load=load, spread=spread, gpus=rows.gpus)
-        size = rows.size or self.shard_size
-        seconds = out.sharded(shards, items, size, work, rows.unit)
+        work = Work(process=process, load=load, spread=spread, gpus=maker.gpus)
+        size = maker.size or self.shard_size
+        seconds = out.sharded(shards, items, size, work, maker.unit)
         if seconds:
             who = method
             if benchmark is not None:
                 who = f"{benchmark}: {method}"
-            out.log(f"evaluate: {who}: {len(items)} {rows.unit}{rows.progress}, in {duration(seconds)}")
+            out.log(f"evaluate: {who}: {len(items)} {maker.unit}{maker.progress}, in {duration(seconds)}")

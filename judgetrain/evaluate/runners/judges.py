@@ -8,7 +8,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Process, Result, Shown
+from judgetrain.evaluate.runners.base import Evaluation, Process, Result, RowMaker, Shown
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import KindResults, kind_of
 from judgetrain.judges.method import Method
@@ -54,7 +54,7 @@ def ask_judge(
     def ask_kind(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
         return ask.process(judge, comparisons, seed, most)
 
-    rows_of_method = MethodRows(
+    maker = RowMaker(
         kind=ask.rows,
         name=method.name,
         load=lambda: models.judge(by, most),
@@ -64,7 +64,7 @@ def ask_judge(
         progress=ask.progress.format(branches=most),
         gpus=models.gpus(by),
     )
-    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
+    for benchmark, rows, seconds in evaluation.kept(maker):
         outcome = ask.read(rows, benchmark.comparisons, models.options(by), method.name, numbers)
         if outcome.message:
             line = f"evaluate: {benchmark.name}: {method.name}: {outcome.message}"

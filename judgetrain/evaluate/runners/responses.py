@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows
+from judgetrain.evaluate.runners.base import Evaluation, RowMaker
 from judgetrain.evaluate.runners.judges import shown_by
 from judgetrain.judges.base import Cost, Score, as_data
 from judgetrain.judges.kinds.kind import kind_of
@@ -67,7 +67,7 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
     if options.thresholds is not None:
         depends["thresholds"] = options.thresholds
 
-    rows_of_method = MethodRows(
+    maker = RowMaker(
         kind=ROWS,
         name=method.name,
         load=lambda: models.judge(by, most),
@@ -80,7 +80,7 @@ def score_responses(method: Method, evaluation: Evaluation) -> Iterator[tuple[st
     branches = 0
     if kind.criteria:
         branches = most
-    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
+    for benchmark, rows, seconds in evaluation.kept(maker):
         scores = [Score.from_row(row) for row in rows]
         per_score = round(seconds / len(rows), 6)
         yield benchmark.name, ScoreResult(method=method.name, branches=branches, scores=scores, seconds=per_score)

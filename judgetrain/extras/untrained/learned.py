@@ -23,7 +23,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result
+from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker
 from judgetrain.evaluate.runners.judges import ask_judge
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.untrained.prompted import RubricAsking, depends_on, judge_by
@@ -138,7 +138,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
         def draw(loaded: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
             return RubricDrawing(loaded, prompts, options, every=is_dry_run).rounds(items, seed)
 
-        rounds = MethodRows(
+        maker = RowMaker(
             kind="rubric",
             name=method.name,
             load=judge,
@@ -148,7 +148,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
             size=len(pairs),
             gpus=models.gpus(by),
         )
-        evaluation.fill(shards, pairs, rounds)
+        evaluation.fill(shards, pairs, maker)
         rubric = _best(method, by, evaluation, shards, len(pairs))
         if rubric is not None:
             asking = RubricAsking(rubric=rubric, options=options, shape=ONCE)

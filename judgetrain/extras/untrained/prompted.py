@@ -7,7 +7,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result
+from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.branching import predict, trees_on
 from judgetrain.judges.kinds.kind import Use
@@ -88,7 +88,7 @@ def judge_by(
         with_rubric = [replace(c, rubric=rubric.for_query(c.dialogue.query)) for c in comparisons]
         return shard_of(grow(with_rubric, TreeModel(judge.engine, judge.prompts, options.steps), asking.shape, seed))
 
-    rows_of_method = MethodRows(
+    maker = RowMaker(
         kind="trees",
         name=method.name,
         load=load or (lambda: models.judge(by)),
@@ -96,7 +96,7 @@ def judge_by(
         depends=depends_on(method, evaluation, options) | {"rubric": rubric.content},
         gpus=models.gpus(by),
     )
-    for benchmark, rows, seconds in evaluation.kept(rows_of_method):
+    for benchmark, rows, seconds in evaluation.kept(maker):
         predictions = []
         for row, comparison in zip(rows, benchmark.comparisons, strict=True):
             # Responses are judged by themselves, so that there is no second tree for another order.

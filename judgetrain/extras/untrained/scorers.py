@@ -17,7 +17,7 @@ from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.base import Evaluation, MethodRows, Result, shards_of
+from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.judges.kinds.kind import Arguments, Parts, Use
 from judgetrain.judges.method import Method
@@ -185,7 +185,7 @@ def _score_all(names: Sequence[str], evaluation: Evaluation) -> None:
     with loaded_once(lambda: load_scorer(model)) as scorer:
         for group, members in groups(names).items():
             process = partial(_score_shard, members=members, settings=settings)
-            rows = MethodRows(
+            maker = RowMaker(
                 kind="scores",
                 name=group,
                 load=scorer,
@@ -195,7 +195,7 @@ def _score_all(names: Sequence[str], evaluation: Evaluation) -> None:
                 gpus=model.gpus,
             )
             # Shards are filled while the iterator runs; what they hold is read method by method.
-            for _ in evaluation.kept(rows):
+            for _ in evaluation.kept(maker):
                 pass
 
 

@@ -199,22 +199,21 @@ class BranchingJudge(Judge):
         steer = None
         if options.stops_early:
             steer = _until_settled(options.branches, options.rule, orders)
-        shape = Shape(
-            count=options.steps.criteria, criteria=options.branches, orders=orders, reasons=options.reasons, steer=steer
-        )
+        shape = Shape(count=options.steps.criteria, criteria=options.branches, orders=orders, steer=steer)
         judged = [comparison.with_rubric(options.rubric) for comparison in comparisons]
-        trees = grow(judged, TreeModel(self.engine, self.prompts, options.steps), shape, seed, numbers)
+        model = TreeModel(self.engine, self.prompts, options.steps, options.reasons)
+        trees = grow(judged, model, shape, seed, numbers)
 
         # Sampled even where the judge is greedy, which would repeat the unreadable text.
-        sampled = TreeModel(self.engine, self.prompts, options.steps.sampled)
+        sampled = replace(model, asking=options.steps.sampled)
         for attempt in range(1, options.retries + 1):
             unreadable = [place for place, tree in enumerate(trees) if not tree.can_be_read(orders)]
             if not unreadable:
                 break
             regrown = grow(
                 [judged[place] for place in unreadable],
-                sampled,
-                replace(shape, attempt=attempt),
+                replace(sampled, unreadable_before=attempt),
+                shape,
                 derive_seed(seed, "again", attempt),
                 # A tree keeps its number, so that it does not matter how many others were unreadable.
                 [numbers[place] for place in unreadable],

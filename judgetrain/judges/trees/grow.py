@@ -211,9 +211,6 @@ class Shape:
         judgments: per guideline and order.
         orders: what its judgments are shown.
         top_up: ask once more where fewer than ``criteria`` different criteria came back.
-        attempt: how many trees of the same comparisons could not be read. Answers that were kept for those are not
-            used again.
-        reasons: write judgments whole; False: of one response the score alone, which takes one pass of the model.
         choose: which listed criteria to expand; None: all.
         steer: grows the branches in waves, two batches each, until it wants no more. Those that do grow are the ones of
             the complete tree. None: all at once.
@@ -225,25 +222,28 @@ class Shape:
     judgments: int = 1
     orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
-    attempt: int = 0
-    reasons: bool = True
     choose: Choose | None = None
     steer: Steer | None = None
 
 
 @dataclass(frozen=True)
 class TreeModel:
-    """The model that grows trees.
+    """The model that grows trees, and how it is asked.
 
     Args:
         engine: generates the text.
         prompts: the prompts of each level.
         asking: the sampling at each level, and how judgments are read. How many criteria are asked for is the shape's.
+        reasons: judgments are written whole; False: of one response the score alone, which takes one pass of the model.
+        unreadable_before: how many trees of the same comparisons could not be read. Answers that were kept for those
+            are not used again.
     """
 
     engine: Engine
     prompts: PromptSet
     asking: StepsConfig
+    reasons: bool = True
+    unreadable_before: int = 0
 
 
 def grow(
@@ -268,7 +268,7 @@ def grow(
     if numbers is None:
         numbers = range(len(trees))
     steer = shape.steer or _all_at_once(shape)
-    grower = _Grower(model.engine, model.prompts, shape, model.asking, seed, numbers)
+    grower = _Grower(model, shape, seed, numbers)
 
     grower.list_criteria(trees)
     if shape.choose is not None:
@@ -351,10 +351,8 @@ def _due_criteria(
 class _Grower:
     """Samples one level of many trees at a time."""
 
-    engine: Engine
-    prompts: PromptSet
+    model: TreeModel
     shape: Shape
-    asking: StepsConfig
     seed: int
     numbers: Sequence[int]
 
@@ -365,14 +363,14 @@ class _Grower:
             tree.take_given(tree.comparison.rubric)
         # A given rubric is all that is judged by, or the head of a list that the judge goes on with.
         enough = shape.criteria
-        if self.asking.rubric == "only":
+        if self.model.asking.rubric == "only":
             enough = 1
         waiting = []
         for number, tree in zip(self.numbers, trees, strict=True):
             if len(tree.criteria) < enough:
                 waiting.append((number, tree))
 
-        limits = Sampling.of(self.asking.criteria_sampling)
+        limits = Sampling.of(self.model.asking.criteria_sampling)
         if shape.criteria < shape.count:
             # What stands behind the criteria that are grown would be paid for and thrown away.
             limits = replace(limits, stop=(f"\n{shape.criteria + 1}.",))
@@ -382,11 +380,11 @@ class _Grower:
         for attempt in range(attempts):
             requests: list[Request] = []
             for number, tree in waiting:
-                slots = slots_of(tree.comparison, self.asking.reference)
+                slots = slots_of(tree.comparison, self.model.asking.reference)
                 slots["count"] = str(shape.count)
                 requests.extend(self._requests("criteria", slots, limits, number, 1))
             # Each attempt has a number of its own, so that no kept answer of an earlier one is taken for it.
-            requests = [replace(request, attempt=2 * shape.attempt + attempt) for request in requests]
+            requests = [replace(request, attempt=2 * self.model.unreadable_before + attempt) for request in requests]
             lists = self._sample(requests, "criteria", attempt)
             for (_, tree), sampled in zip(waiting, lists, strict=True):
                 tree.take_criteria(sampled, shape.count, shape.criteria)
@@ -407,11 +405,11 @@ class _Grower:
     def write_guidelines(self, due: Sequence[_DueCriterion]) -> list[list[GuidelineNode]]:
         """Return the guidelines of each criterion: the one given with it, or sampled ones without reasoning."""
         number = self.shape.guidelines
-        limits = Sampling.of(self.asking.guideline_sampling)
+        limits = Sampling.of(self.model.asking.guideline_sampling)
         requests: list[Request] = []
         for entry in due:
             if self._stated(entry) is None:
-                slots = slots_of(entry.tree.comparison, self.asking.reference)
+                slots = slots_of(entry.tree.comparison, self.model.asking.reference)
                 slots["criterion"] = entry.criterion.text
                 requests.extend(self._requests("guideline", slots, limits, entry.position, number))
 
@@ -425,7 +423,7 @@ class _Grower:
                 guidelines = [self._guideline(entry, place, text) for place, text in enumerate(texts)]
             else:
                 identifier = f"{entry.criterion.id}/g0"
-                guidelines = [GuidelineNode(id=identifier, text=self.prompts.quoted(stated), **NOT_SAMPLED)]
+                guidelines = [GuidelineNode(id=identifier, text=self.model.prompts.quoted(stated), **NOT_SAMPLED)]
             written.append(guidelines)
         return written
 
@@ -436,7 +434,7 @@ class _Grower:
             return None
         if criterion.stated_guideline:
             return criterion.stated_guideline
-        if self.asking.write_guidelines:
+        if self.model.asking.write_guidelines:
             return None
         return WITHOUT
 
@@ -468,15 +466,15 @@ class _Grower:
         for order in shape.orders:
             step = judgment_step(order)
             limits[step] = SCORE_ALONE
-            if shape.reasons:
-                limits[step] = judgment_sampling(self.asking, self.prompts, step)
+            if self.model.reasons:
+                limits[step] = judgment_sampling(self.model.asking, self.model.prompts, step)
 
         requests: list[Request] = []
         for entry, guidelines in zip(due, written, strict=True):
             for place, guideline in enumerate(guidelines):
                 for order in self._orders(entry, guideline):
                     slots = judgment_slots(
-                        entry.tree.comparison, order, entry.criterion.text, guideline.text, self.asking.reference
+                        entry.tree.comparison, order, entry.criterion.text, guideline.text, self.model.asking.reference
                     )
                     # Numbered as in the complete tree, so that a part of it has the same random numbers.
                     guideline_number = entry.position * shape.guidelines + place
@@ -514,12 +512,12 @@ class _Grower:
         if step == "score":
             begins = self._before_score
         request = Request(
-            messages=self.prompts.render(step, slots),
+            messages=self.model.prompts.render(step, slots),
             sampling=limits,
             step=step,
             slots=slots,
-            attempt=self.shape.attempt,
-            form=form_of(self.prompts, step),
+            attempt=self.model.unreadable_before,
+            form=form_of(self.model.prompts, step),
             begins=begins,
         )
         return [replace(request, place=place) for place in range(group * number, (group + 1) * number)]
@@ -527,9 +525,9 @@ class _Grower:
     @cached_property
     def _before_score(self) -> str:
         """Return the words before a score that is asked for alone; empty where judgments are written whole."""
-        if self.shape.reasons:
+        if self.model.reasons:
             return ""
-        return beginning_of(self.prompts, "score")
+        return beginning_of(self.model.prompts, "score")
 
     def _judgment(
         self, entry: _DueCriterion, identifier: str, order: Order, request: Request, sampled: Sampled
@@ -568,11 +566,11 @@ class _Grower:
             return ParsedJudgment(None, None, sampled.completion.finish_reason)
         # Users' and models' texts may hold marks of reasoning; the prompt set's own words do not.
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
-        frame = self.prompts.frames[request.step]
+        frame = self.model.prompts.frames[request.step]
         responses = 2
         if request.step == "score":
             responses = 1
-        return read_judgment(sampled.completion, self.asking.score, judged, frame, responses)
+        return read_judgment(sampled.completion, self.model.asking.score, judged, frame, responses)
 
     def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
         """Return every request's completion, in their order; an engine that has nothing to do is not called."""
@@ -580,7 +578,7 @@ class _Grower:
             return []
         # A seed a level: else the first tokens of all levels would be drawn alike.
         seed = derive_seed(self.seed, step, *attempt)
-        completions = self.engine.generate(requests, seed)
+        completions = self.model.engine.generate(requests, seed)
         pairs = zip(completions, places(requests), strict=True)
         return [Sampled(completion, seed, place) for completion, place in pairs]
 
