@@ -17,7 +17,6 @@ from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngin
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.saved import criteria_of, saved_settings
 from tests.builders.engines import TEMPLATE, word_tokenizer
 from tests.engines.tokenizers import byte_level
 
@@ -267,21 +266,3 @@ def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp
     (tmp_path / "copy" / digests.DIGESTS).write_text("[")
     with pytest.raises(EngineError, match="is damaged"):
         loading.load_model(config)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"constrained": "false"}', "constrained: expected bool, found 'false'"),
-        ('{"criteria": "ten"}', "criteria: expected int"),
-        ('{"temperature": true}', "temperature: expected float"),
-        ("[1]", "expected an object, found list"),
-        ("{", "not JSON"),
-    ],
-)
-def test_what_is_written_beside_a_judge_has_its_types(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "judge.json").write_text(text)
-    with pytest.raises(ConfigError, match=f"judge.json: {message}"):
-        saved_settings(tmp_path)
-    (tmp_path / "judge.json").write_text('{"criteria": 7, "temperature": 1, "fitted": null}')
-    assert saved_settings(tmp_path).temperature == 1 and criteria_of(tmp_path) == 7

@@ -16,7 +16,7 @@ from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_ord
 from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.saved import overridden, save_settings, saved_settings
+from judgetrain.judges.saved import save_settings
 from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
@@ -235,10 +235,3 @@ def test_baselines() -> None:
     assert drawn == BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
     assert 150 < sum(p.verdict_ab == "A" for p in drawn) < 250
     assert 150 < sum(p.verdict_ab == p.verdict_ba for p in drawn) < 250
-
-
-def test_where_a_judge_s_own_settings_ask_otherwise_is_told(tmp_path: Path) -> None:
-    save_settings(JudgeConfig(aggregation="mean", guideline_tokens=512, early_stop=True), tmp_path, 5)
-    here = JudgeConfig(aggregation="mean", guideline_tokens=40, early_stop=True)
-    assert overridden(here, tmp_path) == ["judge.guideline_tokens=512"]
-    assert overridden(saved_settings(tmp_path), tmp_path) == []

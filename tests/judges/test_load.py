@@ -31,7 +31,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.saved import save_settings, saved_settings
+from judgetrain.judges.saved import save_settings
 from judgetrain.judges.settings import ModelSettings, check_model, no_judge
 from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.label.config import TeacherConfig
@@ -391,13 +391,3 @@ def test_a_row_s_number_follows_from_its_texts() -> None:
     assert one.number == same.number < 2**40
     different = [one, one.swapped(), Comparison.of("Why", "a", "b"), Comparison.of("Why?", "ab", ""), comparison(1)]
     assert len({other.number for other in different}) == len(different)
-
-
-def test_settings_and_prompts_nested_thousands_deep_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    deep = "[" * 100_000 + "]" * 100_000
-    (tmp_path / "judge.json").write_text(deep)
-    with pytest.raises(ConfigError, match=r"judge.json: it is nested too deeply"):
-        saved_settings(tmp_path)
-    (tmp_path / "prompts.yaml").write_text(deep)
-    with pytest.raises(ConfigError, match=r"prompts.yaml: it is nested too deeply"):
-        load_prompt_set(tmp_path / "prompts.yaml")

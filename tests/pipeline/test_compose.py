@@ -147,10 +147,10 @@ def numbers(node: Any, prefix: str = "") -> list[tuple[str, Any, str, str]]:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_no_number_may_be_infinite_or_none(value: float) -> None:
+def test_no_number_may_be_infinite_or_not_a_number(value: float) -> None:
     config = Config()
     every = numbers(config)
-    assert len(every) > 100
+    assert {"train.sft.learning_rate", "judge.temperature"} <= {key for key, *_ in every}
     for key, owner, name, kind in every:
         before = getattr(owner, name)
         setattr(owner, name, [value] if kind.startswith("list") else {"x": value} if kind.startswith("dict") else value)

@@ -64,7 +64,7 @@ def test_extras_know_the_core_and_not_each_other() -> None:
 
 def test_the_core_names_no_extra() -> None:
     core = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".yaml") and "extras" not in path.parts]
-    assert len(core) > 100
+    assert PACKAGE / "train" / "run.py" in core
     assert not [path for path in core if "judgetrain.extras" in path.read_text(encoding="utf-8")]
 
 
@@ -85,7 +85,7 @@ def test_nobody_asks_for_a_kind_of_judge_by_its_name() -> None:
 
 def test_every_extra_says_what_it_is() -> None:
     folders = [path for path in (PACKAGE / "extras").iterdir() if (path / "__init__.py").is_file()]
-    assert len(folders) > 10
+    assert PACKAGE / "extras" / "server" in folders
     room_of = {room.name: room for room in rooms.rooms()}
     for folder in folders:
         readme = (folder / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,45 @@
+"""``judge.json``: what it may hold, and where a command asks otherwise than it says."""
+
+from pathlib import Path
+
+import pytest
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.saved import criteria_of, overridden, save_settings, saved_settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"constrained": "false"}', "constrained: expected bool, found 'false'"),
+        ('{"criteria": "ten"}', "criteria: expected int"),
+        ('{"temperature": true}', "temperature: expected float"),
+        ("[1]", "expected an object, found list"),
+        ("{", "not JSON"),
+    ],
+)
+def test_what_is_written_beside_a_judge_has_its_types(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "judge.json").write_text(text)
+    with pytest.raises(ConfigError, match=f"judge.json: {message}"):
+        saved_settings(tmp_path)
+    (tmp_path / "judge.json").write_text('{"criteria": 7, "temperature": 1, "fitted": null}')
+    assert saved_settings(tmp_path).temperature == 1 and criteria_of(tmp_path) == 7
+
+
+def test_settings_and_prompts_nested_thousands_deep_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "judge.json").write_text(deep)
+    with pytest.raises(ConfigError, match=r"judge.json: it is nested too deeply"):
+        saved_settings(tmp_path)
+    (tmp_path / "prompts.yaml").write_text(deep)
+    with pytest.raises(ConfigError, match=r"prompts.yaml: it is nested too deeply"):
+        load_prompt_set(tmp_path / "prompts.yaml")
+
+
+def test_where_a_judge_s_own_settings_ask_otherwise_is_told(tmp_path: Path) -> None:
+    save_settings(JudgeConfig(aggregation="mean", guideline_tokens=512, early_stop=True), tmp_path, 5)
+    here = JudgeConfig(aggregation="mean", guideline_tokens=40, early_stop=True)
+    assert overridden(here, tmp_path) == ["judge.guideline_tokens=512"]
+    assert overridden(saved_settings(tmp_path), tmp_path) == []
