@@ -1,22 +1,19 @@
 """Stage ``evaluate``: every judge, scorer and baseline on every benchmark, one table (branching paper, section 5)."""
 
-import json
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from judgetrain import rooms
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.responses import ResponseBenchmark
-from judgetrain.engines.answers import CostProbe, Costs, described, spending
+from judgetrain.engines.answers import spending
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, Rated, calls
@@ -30,14 +27,15 @@ from judgetrain.evaluate.metrics.paired import (
 )
 from judgetrain.evaluate.metrics.rating_rows import Measuring, RatingRow, scored_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
+from judgetrain.evaluate.predictions_file import parquet, prediction_table
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import Prediction, listed
+from judgetrain.judges.base import listed
 from judgetrain.judges.method import JUDGE_STAGES, Method
-from judgetrain.judges.settings import EXTERNAL, unread_hint
+from judgetrain.judges.settings import unread_hint
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
 
 Link = tuple[str, str]
@@ -377,119 +375,3 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Metho
                     f"evaluate.methods: {description_of[name]} and {description} are both called {name}: rename one"
                 )
             description_of[name] = description
-
-
-PREDICTED = {
-    "benchmark": "string",
-    "split": "string",
-    "comparison_id": "string",
-    "group": "string",
-    "label": "string",
-    "method": "string",
-    "branches": "int64",
-    "verdict_ab": "string",
-    "verdict_ba": "string",
-    "summed": "string",
-    "margin": "double",
-    "judgments": "int64",
-    "failures": "string",
-    "prompt_tokens": "double",
-    "generated_tokens": "double",
-    "calls": "double",
-    "merged": "bool",
-    "asked": "string",
-    "plan": "string",
-    "asked_again": "int64",
-}
-"""Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
-
-
-def prediction_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Any:
-    """Return Arrow's table of one method on a benchmark, in its order; ``failures`` is JSON."""
-    # Slow to import: settings and dry runs need none of it.
-    import pyarrow as arrow
-
-    # Column by column, as Arrow would guess the types of rows.
-    columns: dict[str, list[Any]] = {name: [] for name in PREDICTED}
-    for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
-        values = {
-            "benchmark": benchmark.name,
-            "split": benchmark.split,
-            "group": comparison.group,
-            "label": comparison.label,
-            "failures": json.dumps(dict(sorted(prediction.failures.items()))),
-            **asdict(prediction.cost),
-        }
-        for name, column in columns.items():
-            if name not in values:
-                # The other columns are fields of the prediction.
-                values[name] = getattr(prediction, name)
-            column.append(values[name])
-    # Given and not inferred: a column of None alone would have no type, and files could not be put together.
-    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()])
-    return arrow.table(columns, schema)
-
-
-def parquet(tables: Sequence[Any]) -> bytes:
-    """Return the tables as one Parquet file."""
-    import pyarrow.parquet
-
-    buffer = pyarrow.BufferOutputStream()
-    # In one chunk, so that equal predictions give equal files.
-    pyarrow.parquet.write_table(pyarrow.concat_tables(tables).combine_chunks(), buffer)
-    return bytes(buffer.getvalue())
-
-
-def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
-    """Yield the lines of a dry run of stage evaluate; its judges are not made for it."""
-    costs_of = dict(estimated(settings))
-    yield f"evaluate: dry run for {', '.join(costs_of)}, expected"
-    # Empty, and of the type that adds up costs by step.
-    total = CostProbe().costs
-    for costs in costs_of.values():
-        for step, cost in costs.items():
-            total[step] += cost
-    yield from described(total, settings.evaluate, "evaluate")
-
-
-def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
-    """Yield the methods that ask a model that is paid for, each with its costs by step.
-
-    They go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
-    place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
-    """
-    benchmarks = settings.benchmarks
-    methods = settings.evaluated
-    # Attacks and the like are asked about, too, and cost as much.
-    derived: list[Further] = []
-    for _, make, _ in calls("benchmarks", settings):
-        derived.extend(make(settings, benchmarks, methods))
-
-    for method in methods:
-        engine: EngineConfig | None = None
-        if method.names_model and method.target in EXTERNAL:
-            engine = getattr(settings, method.target)
-        if engine is None or not engine.paid:
-            continue
-        probe = CostProbe(name=engine.model_name)
-        changes: dict[str, Any] = {method.target: probe}
-        if settings.judge is not None:
-            # A probe's replies cannot be read, and are no reason to ask again.
-            changes["judge"] = settings.judge.changed(retries=0)
-        with tempfile.TemporaryDirectory(prefix="judgetrain-estimate-") as folder:
-            # An artifact lies three folders below its home.
-            out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, Console(silent=True))
-            evaluation = Evaluation(
-                settings=replace(settings, **changes),
-                benchmarks=[*benchmarks, *(item.benchmark for item in derived if method in item.methods)],
-                methods=[method],
-                inputs={},
-                out=out,
-            )
-            # Results come one by one: all must be drawn for the probe to count them.
-            list(run_method(method, evaluation))
-            if method in settings.scoring:
-                of_responses = [benchmark.asked for benchmark in settings.responses]
-                list(score_responses(method, replace(evaluation, benchmarks=of_responses)))
-        # The directory is gone by then: the costs are all that is left.
-        yield f"{method.text} ({engine.model_name})", probe.costs

@@ -187,7 +187,7 @@ EVALUATE = Stage(
     code="judgetrain.evaluate.stage:run",
     check=by_name("judgetrain.evaluate.runners:check_evaluate"),
     check_here=_check_evaluate_here,
-    estimate="judgetrain.evaluate.stage:estimate",
+    estimate="judgetrain.evaluate.dry_run:estimate",
     finished="judgetrain.evaluate.hooks:require_finished",
     without="judgetrain.evaluate.stages:without",
 )

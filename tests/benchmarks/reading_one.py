@@ -25,7 +25,7 @@ from judgetrain.extras.calibrate.fit import calibration_error, fit
 from judgetrain.judges import BranchingJudge, load_judge
 from judgetrain.judges.base import BothOrders
 from judgetrain.judges.kinds.aggregation import margins_of, used
-from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
 from tests.benchmarks.common import parser_of

@@ -13,7 +13,7 @@ from judgetrain.engines import lazy_model
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report.report import Report, html_page
 from judgetrain.evaluate.runners import judges
-from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree

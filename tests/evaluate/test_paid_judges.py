@@ -11,7 +11,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.stage import estimated
+from judgetrain.evaluate.dry_run import estimated
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.trees.config import TreeConfig

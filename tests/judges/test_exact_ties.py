@@ -11,7 +11,7 @@ import pytest
 
 from judgetrain.judges.base import Score
 from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, verdict
-from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.judging.rows import score_rows

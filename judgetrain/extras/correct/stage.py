@@ -22,8 +22,9 @@ from judgetrain.evaluate.metrics.groups import mean
 from judgetrain.extras.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.aggregation import given_weight
-from judgetrain.judges.kinds.branching import BranchingJudge, score_of
+from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
+from judgetrain.judges.kinds.tree_scores import score_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of

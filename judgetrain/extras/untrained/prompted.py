@@ -9,8 +9,9 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.kinds.branching import predict, trees_on
+from judgetrain.judges.kinds.branching import trees_on
 from judgetrain.judges.kinds.kind import Use
+from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import prompt_path

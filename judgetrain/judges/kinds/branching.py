@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -12,24 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
-from judgetrain.engines.base import UNANSWERED, Engine, no_beginnings
+from judgetrain.engines.base import Engine, no_beginnings
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, Score, in_own_order
-from judgetrain.judges.deciding import Decision, Thresholds
-from judgetrain.judges.kinds.aggregation import (
-    Rule,
-    given_weight,
-    is_enough,
-    margin_of,
-    margins_of,
-    next_wave,
-    share_read,
-    shares_of,
-    stopped,
-    used,
-    verdict,
-)
+from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.judges.kinds.aggregation import Rule, next_wave
 from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Setup, Target, Use
+from judgetrain.judges.kinds.tree_predictions import predict
+from judgetrain.judges.kinds.tree_scores import items_of, rubric_of, scores_of
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import parts_of
@@ -37,18 +25,7 @@ from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, lo
 from judgetrain.judges.saved import criteria_of
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint
 from judgetrain.judges.trees.grow import Shape, Steer, TreeModel, beginning_of, grow
-from judgetrain.judges.trees.schema import (
-    OTHER,
-    CriterionNode,
-    EvaluationTree,
-    GuidelineNode,
-    JudgmentNode,
-    Wave,
-    cost_of,
-    shard_of,
-    trees_of,
-)
-from judgetrain.rubrics import Rubric, weighted, without_rounding
+from judgetrain.judges.trees.schema import OTHER, EvaluationTree, Wave, shard_of, trees_of
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
 if TYPE_CHECKING:
@@ -298,347 +275,6 @@ def _until_settled(branches: int, rule: Rule, orders: Sequence[Order]) -> Steer:
     return steer
 
 
-def items_of(group: Candidates) -> list[Comparison]:
-    """Return a comparison for each response of a group that has a text: as response A, beside an empty B."""
-    items = []
-    for text in group.responses:
-        if text.strip():
-            items.append(Comparison(group.id, group.dialogue, text, "", rubric=group.rubric))
-    return items
-
-
-def predict(
-    tree: EvaluationTree, branches: int, options: JudgeOptions, method: str, other: EvaluationTree | None = None
-) -> Prediction:
-    """Return the prediction of a tree's first ``branches`` criteria, or of as many of them as settle it.
-
-    Args:
-        tree: of both orders, or of order AB.
-        branches: k; all criteria of a rubric count.
-        options: how the judge was asked.
-        method: the method's name.
-        other: the tree of order BA, where each order has its own plan.
-    """
-    rule = options.rule
-    if tree.given:
-        # A rubric's weights count, however the judge's own branches become a verdict.
-        rule = Rule(True, options.tie, options.least_read)
-    trees = [tree]
-    if other is not None:
-        trees = [tree, other]
-    if options.stops_early:
-        trees = _stopped(trees, branches, rule, options)
-    criteria_by_tree = [used(part, branches) for part in trees]
-    criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
-
-    # Of one tree the first criteria are the last ones, too: both orders were judged by them.
-    order_ab, order_ba = options.orders
-    verdict_ab = verdict(criteria_by_tree[0], order_ab, rule)
-    verdict_ba = verdict(criteria_by_tree[-1], order_ba, rule)
-    share_ab = share_read(criteria_by_tree[0], (order_ab,))
-    share_ba = share_read(criteria_by_tree[-1], (order_ba,))
-
-    margin = _margin(criteria, options.orders)
-    summed = None
-    if options.fitted and not options.fitted.single:
-        margin = None
-        # The weights were fitted to margins of both orders: those of one order would not fit them.
-        if verdict_ab is not None and verdict_ba is not None:
-            margin = options.fitted.logit(margins_of(*criteria_by_tree))
-        summed = options.fitted.verdict(margin)
-
-    cost, plan = _cost_and_plan(trees, criteria_by_tree, options)
-    prediction = Prediction.of(
-        tree.comparison,
-        method,
-        verdict_ab,
-        verdict_ba,
-        branches=branches,
-        margin=margin,
-        summed=summed,
-        cost=cost,
-        judgments=sum(len(criterion.judgments) for criterion in criteria),
-        failures=_failures(trees, criteria_by_tree),
-        reasons=tuple(reasons_of(criteria)),
-        asked=options.shown,
-        plan=plan,
-        asked_again=sum(len(part.earlier) for part in trees),
-        score_a=score_of(criteria, "A", options.least_read),
-        score_b=score_of(criteria, "B", options.least_read),
-        share_read=min((share for share in (share_ab, share_ba) if share is not None), default=None),
-    )
-    # An empty response loses by rule, of which no threshold says how certain it is.
-    if tree.comparison.forfeit:
-        return prediction
-    return replace(prediction, decision=_decision(prediction, options.thresholds))
-
-
-def _stopped(trees: Sequence[EvaluationTree], branches: int, rule: Rule, options: JudgeOptions) -> list[EvaluationTree]:
-    """Return the part of trees that a judge which stops early would have grown.
-
-    Args:
-        trees: one of both orders, or those of order AB and of order BA.
-        branches: of the judge.
-        rule: by which the verdict is settled.
-        options: how the judge was asked.
-    """
-    if len(trees) == 1:
-        return [stopped(trees[0], branches, rule, options.orders)]
-    parts = []
-    # Trees of their own are settled each by itself, in the one order that they were judged in.
-    for tree, order in zip(trees, ORDERS, strict=True):
-        parts.append(stopped(tree, branches, rule, (order,)))
-    return parts
-
-
-def _cost_and_plan(
-    trees: Sequence[EvaluationTree], criteria_by_tree: Sequence[Sequence[CriterionNode]], options: JudgeOptions
-) -> tuple[Cost, Plan | None]:
-    """Return what a verdict in one order cost, and whether both orders shared a plan.
-
-    Args:
-        trees: one of both orders, or those of order AB and of order BA.
-        criteria_by_tree: those of each tree that count.
-        options: how the judge was asked.
-    """
-    cost = sum(map(cost_of, trees, criteria_by_tree), Cost())
-    # Judgments of one response are shown no order, so that the verdict costs all of them.
-    if options.reads == "one":
-        return cost, None
-    # A plan that both orders share is paid once, half by each of them.
-    half = cost * (1 / len(ORDERS))
-    if len(trees) == 1:
-        return half, "shared"
-    return half, "independent"
-
-
-def _decision(prediction: Prediction, thresholds: Thresholds | None) -> Decision | None:
-    """Return whether a prediction's verdict is certain enough to be taken; None without thresholds of margins."""
-    if thresholds is None or thresholds.of_scores:
-        return None
-    # Where the orders differ there is no verdict that could be taken, however far the mean is from 0.
-    if not prediction.consistent and prediction.summed is None:
-        return thresholds.of_margin(None)
-    return thresholds.of_margin(prediction.margin)
-
-
-def _failures(trees: Sequence[EvaluationTree], criteria_by_tree: Sequence[Sequence[CriterionNode]]) -> dict[str, int]:
-    """Return how many judgments, guidelines and lists of trees could not be read, by reason, judgments first."""
-    failures: Counter[str] = Counter()
-    criteria = [criterion for of_tree in criteria_by_tree for criterion in of_tree]
-    for criterion in criteria:
-        failures.update(_judgment_failures(criterion))
-    for criterion in criteria:
-        failures.update(_guideline_failures(criterion))
-    for tree, of_tree in zip(trees, criteria_by_tree, strict=True):
-        if not of_tree:
-            failures[_list_failure(tree)] += 1
-    return dict(failures)
-
-
-def _judgment_failures(criterion: CriterionNode) -> list[str]:
-    """Return the reasons of a criterion's judgments that could not be read."""
-    return [judgment.failure for judgment in criterion.judgments if judgment.failure]
-
-
-def _guideline_failures(criterion: CriterionNode) -> list[str]:
-    """Return the reasons of a criterion's guidelines that could not be judged by."""
-    return [f"guideline:{guideline.failure}" for guideline in criterion.guidelines if guideline.failure]
-
-
-def _list_failure(tree: EvaluationTree) -> str:
-    """Return why a tree has no criteria: the engine gave no list, or the list had none."""
-    unanswered = {f"criteria:{reason}" for reason in UNANSWERED}
-    for failure in tree.failures:
-        if failure in unanswered:
-            return failure
-    return "criteria:none"
-
-
-def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float | None:
-    """Return the weighted mean margin of all readable judgments, -4 to 4; None where none could be read."""
-    # Order by order, so that the sum has the same terms in the same order whatever was grown first.
-    weights = []
-    weighted_margins = []
-    for order in orders:
-        for criterion in criteria:
-            weight = abs(criterion.criterion.weight)
-            for judgment in criterion.judgments:
-                margin = margin_of(criterion, judgment)
-                if judgment.order == order and margin is not None:
-                    weights.append(weight)
-                    weighted_margins.append(weight * margin)
-    if not weights:
-        return None
-    return without_rounding(math.fsum(weighted_margins) / math.fsum(weights))
-
-
-def score_of(
-    criteria: Sequence[CriterionNode], side: Order, least_read: float = 1.0, whole: float | None = None
-) -> float | None:
-    """Return the score of response ``A`` or ``B``, 0 to 1: the weighted mean over the criteria of its mean score.
-
-    It is None where too little of the given criteria could be read: the rest would be another rubric, under which
-    another response, or one that hides what it is asked for, may look better.
-
-    Args:
-        criteria: that were judged by.
-        side: the response.
-        least_read: share of the given criteria's weight that must have been read.
-        whole: the weight of all given criteria; None: of those among ``criteria``.
-    """
-    if whole is None:
-        whole = given_weight(criteria)
-    read: list[CriterionNode] = []
-    shares: list[tuple[float, float]] = []
-    for node in criteria:
-        scores = []
-        for judgment in node.judgments:
-            score = judgment.score_of(side)
-            # A judgment of the other response alone carries this one's score from its sibling: it is no second one.
-            if side in judgment.order and score is not None:
-                scores.append(score)
-        criterion = node.criterion
-        if scores:
-            read.append(node)
-            shares.append((criterion.weight, criterion.share(sum(scores) / len(scores))))
-    # A judge's own criterion that could not be read is left out; no two of its lists are the same anyway.
-    if whole and not is_enough(given_weight(read) / whole, least_read):
-        return None
-    return weighted(shares)
-
-
-def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
-    """Yield the branches by order, and in an order by rank."""
-    # A judge's tree has orders of one kind only; the other yields nothing.
-    for order in (*ORDERS, *RESPONSES):
-        for node in criteria:
-            for guideline in node.guidelines:
-                for judgment in guideline.judgments:
-                    if judgment.order == order:
-                        yield _reason(node, guideline, judgment)
-
-
-def _reason(node: CriterionNode, guideline: GuidelineNode, judgment: JudgmentNode) -> Reason:
-    """Return one branch as a reason of a verdict."""
-    scale = None
-    if not node.criterion.is_even:
-        scale = node.criterion.scores
-    return Reason(
-        order=judgment.order,
-        criterion=node.text,
-        guideline=guideline.text,
-        text=in_own_order(judgment.text, judgment.order),
-        score_a=judgment.score_a,
-        score_b=judgment.score_b,
-        verdict=judgment.verdict,
-        failure=judgment.failure,
-        name=node.criterion.name,
-        weight=node.criterion.weight,
-        source=node.criterion.source,
-        levels=judgment.levels,
-        scale=scale,
-    )
-
-
-def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
-    """Return the criteria that a tree was judged by, each with its first usable guideline; None where none has one."""
-    criteria = []
-    for node in used(tree, branches):
-        usable = [guideline.text for guideline in node.guidelines if guideline.failure is None]
-        # One whose guideline failed is not asked for again: later responses would be judged by another list.
-        if usable:
-            criteria.append(replace(node.criterion, guideline=node.criterion.guideline or usable[0]))
-    if not criteria:
-        return None
-    return Rubric(tuple(criteria))
-
-
-def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: JudgeOptions) -> Iterator[Score]:
-    """Yield the scores of a group's responses.
-
-    Args:
-        group: the responses.
-        trees: those of the responses that have a text, in order; the first made the plan for all. Only it is there
-            where no criteria came, and none where no response has a text.
-        options: how the judge was asked: with how many criteria of its own, how much of the given criteria's weight a
-            score must have read, and by which weights.
-    """
-    branches = options.branches
-    plan: Sequence[CriterionNode] = ()
-    if trees:
-        plan = used(trees[0], branches)
-    plan_failures: Counter[str] = Counter()
-    for node in plan:
-        plan_failures.update(_guideline_failures(node))
-    # Of the whole rubric: later responses are not judged by a criterion whose guideline failed.
-    whole = given_weight(plan)
-
-    first_judgments = _judgments_cost(plan)
-    plan_share = Cost()
-    if trees:
-        plan_share = _plan_share(group, trees[0], first_judgments)
-
-    # Trees are there for responses with a text alone, in the group's order.
-    remaining = iter(trees)
-    for response in group.responses:
-        if not response.strip():
-            yield Score(value=0.0)
-            continue
-        tree = next(remaining, None)
-        if tree is None:
-            # No criteria came, so that there is nothing to judge this response by.
-            unread = Score(value=None, failures=dict(trees[0].failures), cost=plan_share)
-            yield decided_score(unread, options.thresholds)
-            continue
-
-        criteria = used(tree, branches)
-        failures = plan_failures.copy()
-        for node in criteria:
-            failures.update(_judgment_failures(node))
-        if not criteria:
-            failures.update(tree.failures)
-        # All that a later tree cost are its judgments, as it was given the first one's plan.
-        judgments_cost = cost_of(tree)
-        if tree is trees[0]:
-            judgments_cost = first_judgments
-        value = score_of(criteria, "A", options.least_read, whole)
-        if value is not None and options.fitted and options.fitted.single:
-            value = options.fitted.score(shares_of(criteria))
-        yield decided_score(
-            Score(
-                value=value,
-                reasons=tuple(reasons_of(criteria)),
-                failures=dict(failures),
-                cost=plan_share + judgments_cost,
-            ),
-            options.thresholds,
-        )
-
-
-def _plan_share(group: Candidates, first: EvaluationTree, judgments: Cost) -> Cost:
-    """Return each response's part of the plan's cost: all that the first tree cost, without its judgments' cost."""
-    # An empty response is scored without being read, and pays nothing.
-    texts = sum(bool(response.strip()) for response in group.responses)
-    return (cost_of(first) + judgments * -1.0) * (1 / texts)
-
-
-def _judgments_cost(criteria: Sequence[CriterionNode]) -> Cost:
-    """Return what the judgments by criteria cost, without their list and guidelines."""
-    cost = Cost()
-    for node in criteria:
-        for judgment in node.judgments:
-            cost += Cost(judgment.prompt_tokens, judgment.generated_tokens, 1)
-    return cost
-
-
-def decided_score(score: Score, thresholds: Thresholds | None) -> Score:
-    """Return a score with whether its value decides, where thresholds of scores are there."""
-    if thresholds is None or not thresholds.of_scores:
-        return score
-    return replace(score, decision=thresholds.of_score(score.value), passes=thresholds.passed(score.value))
-
-
 def check(settings: ModelSettings, method: Method, use: Use) -> None:
     """Refuse a model that cannot be asked, and more branches than the judge names criteria, or none."""
     check_model(settings, method, use.key)
@@ -711,10 +347,10 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     if not asking.early_stop:
         # Aggregation and tie decide what is asked only where branches stop early.
         asking = asking.changed(aggregation="vote", tie=0.0)
-    prompts = None
+    prompt_hashes = None
     if method.target not in models.inputs and not method.is_directory:
         # A trained judge brings its own prompts; any other model is asked by the run's.
-        prompts = hashes.of(prompt_path(models.settings.prompts or ""))
+        prompt_hashes = hashes.of(prompt_path(models.settings.prompts or ""))
     name = method.name
     if method.is_directory:
         # A directory may be moved: its model's content is part of the fingerprint, its path is not.
@@ -724,7 +360,7 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
         "branches": branches,
         "asking": asking,
         "criteria": models.settings.criteria,
-        "prompts": prompts,
+        "prompts": prompt_hashes,
     }
 
 

@@ -15,7 +15,7 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.stage import estimated
+from judgetrain.evaluate.dry_run import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.extras.untrained import learned
 from judgetrain.judges.config import JudgeConfig
