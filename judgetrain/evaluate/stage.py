@@ -1,7 +1,7 @@
 """Stage ``evaluate``: every judge, scorer and baseline on every benchmark, one table (branching paper, section 5)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -298,25 +298,30 @@ def _measure_responses(
     development: set[str] = set()
     if settings.dev_share:
         development = development_prompts(benchmark.prompts, settings.dev_share)
-    parts = [(benchmark.split, [prompt not in development for prompt in benchmark.prompts], tables.ratings)]
+    is_development = [prompt in development for prompt in benchmark.prompts]
+    reported = Measuring(
+        benchmark, benchmark.split, [not set_aside for set_aside in is_development], evaluation.settings.resampling
+    )
+    tables.ratings.extend(_rating_rows(evaluation, reported, results))
+    # Of the part that is reported alone.
+    for line in reported.notices(results):
+        out.log(f"evaluate: {line}", keep=True)
     if development:
-        of_development = [prompt in development for prompt in benchmark.prompts]
-        parts.append((DEVELOPMENT, of_development, tables.development_ratings))
-    for split_name, mask, rows in parts:
-        measured = Measuring(benchmark, split_name, mask, evaluation.settings.resampling)
-        for row in measured.rows(results):
-            engine = _engine_of(evaluation, row.method)
-            # Models of this run have no price, and of a rule no tokens are known.
-            if engine is not None and row.prompt_tokens is not None and row.generated_tokens is not None:
-                row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
-            rows.append(row)
-        # Said once, of the part that is reported.
-        if rows is tables.ratings:
-            for line in measured.notices(results):
-                out.log(f"evaluate: {line}", keep=True)
-    predicted = Rated(settings=evaluation.settings, benchmark=benchmark, results=results, development=development)
+        measuring = Measuring(benchmark, DEVELOPMENT, is_development, evaluation.settings.resampling)
+        tables.development_ratings.extend(_rating_rows(evaluation, measuring, results))
+    rated = Rated(settings=evaluation.settings, benchmark=benchmark, results=results, development=development)
     for extra, measure, _ in calls("measure_responses", evaluation.settings):
-        tables.records[extra.name, benchmark.name] = measure(predicted)
+        tables.records[extra.name, benchmark.name] = measure(rated)
+
+
+def _rating_rows(evaluation: Evaluation, measuring: Measuring, results: Sequence[ScoreResult]) -> Iterator[RatingRow]:
+    """Yield the metrics of all methods on a part of a benchmark of single responses."""
+    for row in measuring.rows(results):
+        engine = _engine_of(evaluation, row.method)
+        # Models of this run have no price, and of a rule no tokens are known.
+        if engine is not None and row.prompt_tokens is not None and row.generated_tokens is not None:
+            row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
+        yield row
 
 
 def _metric_rows(

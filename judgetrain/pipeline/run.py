@@ -26,7 +26,7 @@ from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.environment import FromEnvironment
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
-from judgetrain.train.config import complete
+from judgetrain.train.complete import complete_checkpoints
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Plan:
         checkpoints = self.directory / "checkpoints"
         if checkpoints.is_dir():
             # A checkpoint that a kill cut short is none to go on from.
-            last_step = max((step for step, _ in complete(checkpoints)), default=0)
+            last_step = max((step for step, _ in complete_checkpoints(checkpoints)), default=0)
             parts.append(f"training step {last_step}")
         seconds, _ = seconds_so_far(self.directory)
         if seconds:
@@ -180,6 +180,7 @@ class Pipeline:
         return self._plans[name]
 
     def _planned_anew(self, name: str) -> Plan:
+        """Return the plan of a stage that has none yet; raises as :meth:`plan`."""
         stage = STAGES[name]
         settings = self.settings(name)
         inputs = {input_name: self.plan(input_name) for input_name in stage.inputs(settings)}
@@ -298,14 +299,13 @@ class Pipeline:
             at_work = using(Path(self.config.output_dir))
         with at_work:
             self.verify(name)
-            loss = self._make_missing(name)
-            if loss is not None:
-                # At the end as well: the lines of other stages come between.
-                self.console.line(loss)
-
+            lost_stage = self._make_missing(name)
+            if lost_stage is not None:
+                self.console.line(lost_stage)
                 # Once more, by the configuration from which the lost stage has been taken out.
                 directory = self.run(name)
-                self.console.line(loss)
+                # At the end as well: the lines of other stages come between.
+                self.console.line(lost_stage)
                 return directory
         if len(self.made) > made_before:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {plan.directory}")
@@ -322,18 +322,18 @@ class Pipeline:
         chain = list(self.needed(name))
         missing = set(self.missing(name))
         # Numbered among all stages, so that a run that goes on counts from where the last one stopped.
-        places = {
+        headings = {
             stage: f"stage {number} of {len(chain)}: {stage}"
             for number, stage in enumerate(chain, start=1)
             if stage in missing
         }
-        if 0 < len(places) < len(chain):
-            self.console.line(f"{name}: {len(places)} of {len(chain)} stages are to be made; the others are reused")
+        if 0 < len(headings) < len(chain):
+            self.console.line(f"{name}: {len(headings)} of {len(chain)} stages are to be made; the others are reused")
 
-        remaining = list(places)
+        remaining = list(headings)
         while remaining:
             stage = remaining[0]
-            announcement = f"{places[stage]}: {rooms.stages()[stage].does}{self._expected(remaining)}"
+            announcement = f"{headings[stage]}: {rooms.stages()[stage].does}{self._expected(remaining)}"
             try:
                 self._make(self.plan(stage), announcement)
             except KeyboardInterrupt:
@@ -341,7 +341,7 @@ class Pipeline:
                 # Whatever reads the lines, as tee, may have been interrupted, too.
                 with suppress(BrokenPipeError):
                     self.console.line(
-                        f"{name}: interrupted in {places[stage]}; the same command goes on there ({progress})"
+                        f"{name}: interrupted in {headings[stage]}; the same command goes on there ({progress})"
                     )
                 raise
             except NothingToLearnError as error:

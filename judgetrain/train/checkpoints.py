@@ -30,7 +30,7 @@ from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
-from judgetrain.train.config import COMPLETE, complete, sizes
+from judgetrain.train.complete import COMPLETE, complete_checkpoints, sizes
 from judgetrain.train.distributed import current, own_part
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def last_complete(directory: Path) -> str | None:
     Raises:
         TrainingError: its files are of another number of processes than this run can read.
     """
-    checkpoints = [checkpoint for _, checkpoint in complete(directory)]
+    checkpoints = [checkpoint for _, checkpoint in complete_checkpoints(directory)]
     # Transformers would count them among the checkpoints that it keeps, and remove whole ones in their place.
     for path in {*directory.glob("checkpoint-*")} - {*checkpoints}:
         shutil.rmtree(path, ignore_errors=True)
@@ -347,7 +347,7 @@ def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
         args: of the run.
         step: after which it was noticed.
     """
-    checkpoints = complete(Path(args.output_dir))
+    checkpoints = complete_checkpoints(Path(args.output_dir))
     remains = "no checkpoint is kept"
     if checkpoints:
         _, last = checkpoints[-1]

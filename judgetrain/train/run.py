@@ -132,7 +132,11 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     if passes > configured_passes:
         out.log(f"{out.stage}: {passes:g} passes, for min_steps={job.config.min_steps}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
-    complete(lambda checkpoints: make_trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
+
+    def build(checkpoints: Path) -> Trainer:
+        return make_trainer(job, examples, tokenizer, checkpoints, out)
+
+    train_and_write(build, job, tokenizer, out, finish)
 
 
 def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Examples:
@@ -168,7 +172,7 @@ def lasting(config: Config, examples: int) -> Config:
     return replace(config, num_train_epochs=max(config.num_train_epochs, least))
 
 
-def complete(
+def train_and_write(
     build: Callable[[Path], Trainer],
     job: Job,
     tokenizer: PreTrainedTokenizerBase,

@@ -110,17 +110,18 @@ class DpoSettings(PairSettings, JudgeTrainingSettings):
     train: DpoConfig = at("train.dpo")
 
 
-OWN = frozenset(
-    (
-        *("output_dir", "seed", "data_seed", "report_to", "disable_tqdm", "logging_steps", "logging_nan_inf_filter"),
-        *("eval_strategy", "eval_on_start", "save_total_limit", "load_best_model_at_end", "metric_for_best_model"),
-        *("greater_is_better", "per_device_eval_batch_size", "gradient_accumulation_steps", "train_sampling_strategy"),
-        *("tf32", "use_cpu", "dataloader_pin_memory", "deepspeed", "ddp_find_unused_parameters", "ddp_timeout"),
-        *("packing", "padding_free", "completion_only_loss", "loss_weights", "precompute_ref_log_probs", "ld_alpha"),
-        *("shuffle_dataset", "remove_unused_columns", "disable_dropout"),
-        *("num_generations_eval", "reward_weights", "max_completion_length", "num_iterations", "temperature"),
-    )
+_PLACE = "output_dir seed data_seed report_to disable_tqdm logging_steps logging_nan_inf_filter"
+_EVALUATION = (
+    "eval_strategy eval_on_start save_total_limit load_best_model_at_end metric_for_best_model greater_is_better "
+    "per_device_eval_batch_size"
 )
+_MACHINE = "tf32 use_cpu dataloader_pin_memory deepspeed ddp_find_unused_parameters ddp_timeout"
+_BATCHES = (
+    "gradient_accumulation_steps train_sampling_strategy shuffle_dataset packing padding_free remove_unused_columns"
+)
+_LOSS = "completion_only_loss loss_weights precompute_ref_log_probs ld_alpha disable_dropout"
+_SAMPLING = "num_generations_eval reward_weights max_completion_length num_iterations temperature"
+DECIDED_HERE = frozenset(" ".join([_PLACE, _EVALUATION, _MACHINE, _BATCHES, _LOSS, _SAMPLING]).split())
 """Arguments of TRL that this package decides, and no recipe.
 
 - packing and padding_free: batches hold examples of like length, so little is padding; on a CPU padding_free is three
@@ -191,7 +192,7 @@ def check_training(key: str, config: TrainerConfig) -> None:
     for name in config.trainer:
         if hasattr(config, name):
             raise ConfigError(f"{key}.trainer.{name}: is not given here; see {key}.{name}")
-        if name in OWN:
+        if name in DECIDED_HERE:
             raise ConfigError(f"{key}.trainer.{name}: judgetrain decides it; leave it out")
 
 

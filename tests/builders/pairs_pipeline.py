@@ -27,7 +27,7 @@ from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
-from judgetrain.train.checkpoints import COMPLETE, complete
+from judgetrain.train.complete import COMPLETE, complete_checkpoints
 from tests.builders.debug_run import command, forked, lines_of
 from tests.builders.pipeline import composed as by_hydra
 from tests.builders.served import free_port
@@ -206,4 +206,4 @@ def killed_once(output: Path, log: Path, *overrides: str) -> list[int]:
     run.kill()
     run.join(60)
     assert run.exitcode == -signal.SIGKILL and not (checkpoints.parent / "model").exists()
-    return [step for step, _ in complete(checkpoints)]
+    return [step for step, _ in complete_checkpoints(checkpoints)]

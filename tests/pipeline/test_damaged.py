@@ -16,7 +16,7 @@ from judgetrain.extras.reports.merged import merge
 from judgetrain.pipeline import commands
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.checkpoints import complete
+from judgetrain.train.complete import complete_checkpoints
 from tests.builders.pairs_pipeline import composed, plant
 from tests.builders.pipeline import configured, judgetrain
 
@@ -49,7 +49,7 @@ def test_a_disk_that_is_full_while_a_checkpoint_is_written_is_one_sentence(
             plant(composed(tmp_path, *settings)).run("sft")
     assert "\n" not in str(error.value) and any("checkpoint-4" in name for name in saves)
     [checkpoints] = tmp_path.glob("artifacts/sft/*/checkpoints")
-    assert [step for step, _ in complete(checkpoints)] == [2]
+    assert [step for step, _ in complete_checkpoints(checkpoints)] == [2]
     directory = plant(composed(tmp_path, *settings)).run("sft")
     assert json.loads((directory / "manifest.json").read_text())["notes"]["training"]["steps"] == 6
 

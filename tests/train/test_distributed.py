@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train import distributed
-from judgetrain.train.checkpoints import COMPLETE, complete, last_complete
+from judgetrain.train.checkpoints import last_complete
+from judgetrain.train.complete import COMPLETE, complete_checkpoints
 from judgetrain.train.data import filled
 from tests.builders import pairs_pipeline
 from tests.builders.closeness import apart, assert_same_but_for_rounding
@@ -75,7 +76,7 @@ def kill(victim: int, workers: list[psutil.Process]) -> None:
 
 def last_step(checkpoints: Path) -> int:
     """Return the step of the last complete checkpoint, beside which one that is not complete is put."""
-    marked, _ = complete(checkpoints)[-1]
+    marked, _ = complete_checkpoints(checkpoints)[-1]
     # Every file but the mark: killed between the last process's file and the mark.
     partly = checkpoints / "checkpoint-11"
     shutil.copytree(checkpoints / f"checkpoint-{marked}", partly, ignore=shutil.ignore_patterns(COMPLETE))

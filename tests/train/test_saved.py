@@ -36,7 +36,8 @@ from judgetrain.extras.rl.run import branch_arguments
 from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
-from judgetrain.train.checkpoints import AtReference, CheckpointMarks, FiniteFigures, complete, finite
+from judgetrain.train.checkpoints import AtReference, CheckpointMarks, FiniteFigures, finite
+from judgetrain.train.complete import complete_checkpoints
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import Renderer, fitting
 from judgetrain.train.run import Job, policy_of
@@ -274,9 +275,9 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
 
     def counted(self: CheckpointMarks, args: Any, *arguments: Any, **named: Any) -> None:
         directory = Path(args.output_dir)
-        counts.append((len(complete(directory)), len(list(directory.glob("checkpoint-*")))))
+        counts.append((len(complete_checkpoints(directory)), len(list(directory.glob("checkpoint-*")))))
         real(self, args, *arguments, **named)
-        counts.append((len(complete(directory)), len(list(directory.glob("checkpoint-*"))) + 1))
+        counts.append((len(complete_checkpoints(directory)), len(list(directory.glob("checkpoint-*"))) + 1))
 
     monkeypatch.setattr(CheckpointMarks, "on_save", counted)
     whole = tmp_path / "whole"

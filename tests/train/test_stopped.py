@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from judgetrain.rooms import shipped
-from judgetrain.train.checkpoints import COMPLETE, complete
+from judgetrain.train.complete import COMPLETE, complete_checkpoints
 from tests.builders.pairs_pipeline import OVERRIDES, ROOT, composed, first_checkpoint, plant
 
 LONG = ["stage=sft", "train.sft={max_steps: 3000, save_steps: 3, per_device_train_batch_size: 4}"]
@@ -35,7 +35,7 @@ def last_step(checkpoints: Path) -> int:
     """Return the last step that a training has logged, which has to be that of its last checkpoint."""
     rows = (checkpoints.parent / "train_log.jsonl").read_text().splitlines()
     step = json.loads(rows[-1])["step"]
-    assert complete(checkpoints)[-1][0] == step, "no step is taken twice"
+    assert complete_checkpoints(checkpoints)[-1][0] == step, "no step is taken twice"
     return step
 
 

@@ -176,4 +176,4 @@ def test_every_allowed_loss_is_trls_and_trains(loss: str, start: StageRun, tmp_p
 def test_allowed_and_refused_arguments_are_trls_and_not_decided_here(kind: str) -> None:
     names = {field.name for field in fields(getattr(trl, kind))}
     assert stages.ALLOWED[kind] <= names
-    assert not stages.ALLOWED[kind] & stages.OWN
+    assert not stages.ALLOWED[kind] & stages.DECIDED_HERE

@@ -33,7 +33,7 @@ from judgetrain.train.arguments import Training, arguments_of, kept_best, peft_c
 from judgetrain.train.checkpoints import PROBES, AtReference
 from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
-from judgetrain.train.run import Job, complete, policy_of, watchers
+from judgetrain.train.run import Job, policy_of, train_and_write, watchers
 from judgetrain.train.stage import goes_on
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     to choose a checkpoint by. Comparisons without a label are left out and counted (``no_label``).
 
     Raises:
-        TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
+        TrainingError: no comparison is left to train on, or training fails
+            (:func:`judgetrain.train.run.train_and_write`).
     """
     from judgetrain.extras.rl.trainer import Rollouts
 
@@ -111,7 +112,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         learning = _Learning(
             job=job, tokenizer=tokenizer, train=train, held_out=measured_on, rollouts=rollouts, out=out
         )
-        complete(learning.trainer, job, tokenizer, out, goes_on(start, settings, inputs, out))
+        train_and_write(learning.trainer, job, tokenizer, out, goes_on(start, settings, inputs, out))
 
 
 @contextmanager

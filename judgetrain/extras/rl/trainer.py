@@ -158,7 +158,7 @@ class KeptLabels(KeptBest):
     """Has the start count as the first of the steps to choose from.
 
     A step is better only if it agrees with more of the held-out labels than the start did; where none does, there is
-    no best checkpoint, and :func:`judgetrain.train.run.complete` writes the start.
+    no best checkpoint, and :func:`judgetrain.train.run.train_and_write` writes the start.
     """
 
     def __init__(self, held_out: int, out: StageRun) -> None:
