@@ -132,6 +132,13 @@ REFUSALS = {
     "of one of two": [("top_p", {"error": {"message": "`temperature` and `top_p` cannot both be specified."}})],
     "by a schema": [("seed", {"message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}})],
     "of stop strings": [("stop", {"error": {"message": "'stop' is not supported with this model."}})],
+    "of two that are not taken together": [
+        ("top_p", {"message": "`top_p` can't be used together with `temperature`"}),
+        ("temperature", {"error": {"message": "temperature: range: 0..1"}}),
+    ],
+    "in a list, as Google's servers do": [
+        ("seed", [{"error": {"message": 'Unknown name "seed": Cannot find field.'}}])
+    ],
 }
 
 
@@ -155,10 +162,55 @@ def test_what_a_server_refuses_is_named_with_the_key_that_leaves_it_out(server, 
     assert server.tries["another"] == 1, "later requests go without it at once"
 
 
+@pytest.mark.parametrize("status", [400, 403])
+def test_log_probabilities_that_a_model_does_not_give_are_named_and_left_out_with_their_number(
+    server, config, engine, status
+):
+    words = "You are not allowed to request logprobs from this model"
+    refusal = (status, {}, json.dumps({"error": {"message": words}}))
+    request = Request(messages=ask("q").messages, sampling=Sampling(candidates=("1", "2")))
+    server.faults["q"] = [refusal]
+    with pytest.raises(EngineError, match=rf"refuses the parameter logprobs.*HTTP {status}.*judge\.score=parsed"):
+        engine.generate([request], seed=1)
+
+    config.drop_refused = True
+    server.faults["q"] = [refusal]
+    assert engine.generate([request], seed=1)[0].choices == ()
+    assert not {"logprobs", "top_logprobs"} & set(server.bodies[-1]), "servers refuse the one without the other"
+
+    server.faults["q"] = [(403, {}, "You may not use it; only others: top_p, seed")]
+    with pytest.raises(EngineError, match="answered 403.*the key may not use it"):
+        engine.generate([request], seed=1)
+
+
+@pytest.mark.parametrize("name", ["response_format", "structured_outputs"])
+def test_what_a_key_asks_for_is_refused_with_the_name_of_the_key(server, engine, name):
+    key = {"response_format": "json_schema=false", "structured_outputs": "judge.constrained=false"}[name]
+    server.faults["q"] = [(400, {}, f"This {name} type is unavailable now")]
+    with pytest.raises(EngineError, match=rf"refuses the parameter {name} .*: {key}"):
+        engine.generate([ask("q")], seed=1)
+
+
+def test_a_limit_that_a_schema_does_not_know_goes_by_its_newer_name(server, engine):
+    detail = [{"type": "extra_forbidden", "loc": ["body", "max_tokens"], "msg": "Extra inputs are not permitted"}]
+    server.faults["q"] = [(422, {}, json.dumps({"detail": detail}))]
+    assert engine.generate([ask("q", max_new_tokens=5)], seed=1)[0].text == "you said q"
+    assert server.bodies[-1]["max_completion_tokens"] == 5
+
+
+def test_a_limit_that_is_out_of_bounds_keeps_its_name(server, engine):
+    server.faults["q"] = [(400, {}, "max_tokens must be at least 1, got -5")]
+    assert engine.generate([ask("q"), ask("other")], seed=1)[0].finish_reason == "error"
+    assert all("max_tokens" in body for body in server.bodies)
+
+
 def test_as_many_of_the_likeliest_tokens_are_asked_for_as_the_server_gives(server, engine):
-    server.faults["q"] = [(400, {}, "top_logprobs must be between 0 and 5")]
+    server.faults["q"] = [
+        (400, {}, "top_logprobs must be between 0 and 7"),
+        (400, {}, "Requested sample logprobs of 7, which is greater than max allowed: 5"),
+    ]
     engine.generate([Request(messages=ask("q").messages, sampling=Sampling(candidates=("1", "2")))], seed=1)
-    assert [body["top_logprobs"] for body in server.bodies] == [20, 5]
+    assert [body["top_logprobs"] for body in server.bodies] == [20, 7, 5]
 
 
 def test_a_name_that_stands_in_the_prompt_is_no_refusal(server, engine):
@@ -184,6 +236,32 @@ def test_another_name_of_the_model_is_taken_where_the_user_says_so(server, confi
 FILTERED = {
     "no choice": ({"choices": []}, "the server's filter seems to have taken it"),
     "no message": ({"choices": [{"message": None, "finish_reason": "content_filter"}]}, "finish_reason content_filter"),
+    "no choices": ({"choices": None}, "the server's filter seems to have taken it"),
+    "no first choice": ({"choices": [None]}, "the server's filter seems to have taken it"),
+    "no text, refused": (
+        {"choices": [{"message": {"content": "", "refusal": "I can not", "reasoning": "hm"}, "finish_reason": "stop"}]},
+        "the model refused: I can not",
+    ),
+    "no text, refused in a part": (
+        {"choices": [{"message": {"content": [{"type": "refusal", "refusal": "I can not"}]}}]},
+        "the model refused: I can not",
+    ),
+    "no text, filtered": (
+        {"choices": [{"message": {"content": "", "reasoning": "A"}, "finish_reason": "content_filter"}]},
+        "the server's filter",
+    ),
+    "no text, cut": (
+        {"choices": [{"message": {"content": ""}, "finish_reason": "MAX_TOKENS"}]},
+        "raise max_new_tokens",
+    ),
+    "no text, a call": (
+        {"choices": [{"message": {"content": None, "tool_calls": [{"id": "1"}]}, "finish_reason": "tool_calls"}]},
+        "the model called a tool",
+    ),
+    "reasoning in a list": (
+        {"choices": [{"message": {"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "[[A]]"}]}}]},
+        "all of it stands in the reasoning",
+    ),
     "reasoning alone": (
         {"choices": [{"message": {"content": "", "reasoning_content": "A. [[A]]"}, "finish_reason": "stop"}]},
         "all of it stands in the reasoning",
@@ -218,7 +296,11 @@ def test_a_prompt_that_the_server_cut_is_not_answered(server, engine):
     assert (done.text, done.finish_reason) == ("", "too_long")
     assert "read 1999 tokens of a prompt of some 4000 words" in done.error and "num_ctx" in done.error
 
-    for counts in ({"prompt_tokens": 2000}, {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 1995}}):
+    for counts in (
+        {"prompt_tokens": 2000},
+        {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 1995}},
+        {"prompt_tokens": 10, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 995},
+    ):
         server.faults[long] = [(200, {}, json.dumps(answer | {"usage": counts}))]
         assert engine.generate([ask(long)], seed=1)[0].text == "[[A]]", "it may have read everything"
 
@@ -267,8 +349,30 @@ def saying(text, **parts):
 
 CAFE = saying("caf\u00e9")
 TOO_LONG = "This model's maximum context length is 4096 tokens"
+LENGTHS = (
+    (400, "The decoder prompt (length 5000) is longer than the maximum model length of 4096."),
+    (400, "the request exceeds the available context size (4096 tokens), try increasing it"),
+    (400, "prompt is too long: 209488 tokens > 200000 maximum"),
+    (400, "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"),
+    (400, "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)."),
+    (400, "This model's maximum prompt length is 131072 but the request contains 300000 tokens."),
+    (400, "Input is too long for requested model."),
+    (422, "`inputs` tokens + `max_new_tokens` must be <= 4097. Given: 5000 `inputs` tokens"),
+    (413, "Request Entity Too Large"),
+)
+"""Words of vLLM, llama.cpp, Claude, Gemini, xAI, Bedrock, TGI and a proxy."""
+THOUGHT_PARTS = [{"type": "reasoning", "text": "hm [[B]]"}, {"type": "text", "text": "[[A]]"}]
+UPSTREAM = {"choices": [{"error": {"code": 502, "message": "overloaded"}, "message": {"content": "half"}}]}
+NO_COMPLETION = {
+    "an empty one": (b"", ", it is empty"),
+    "a page": (b"<!doctype html>", ", but a page: check that base_url ends where the server's API begins"),
+    "a stream": (b'data: {"choices": []}', ", but a stream of events"),
+    "another API's": (b'{"content": [], "stop_reason": "end_turn"}', ", but of Anthropic's messages API"),
+    "another": (b'{"hello": "' + KEY.encode() + b'"}', ', it begins with {"hello": "[key]"}'),
+}
 PARTS = [{"type": "text", "text": "caf"}, {"type": "text", "text": "\u00e9"}]
 HALF = json.dumps({"choices": [{"message": {"content": "a\ud83d"}}]})
+NO_UTF8 = 'the answer is not a chat completion, it begins with {"choices": [{"message": {"content": "\ufffd\xe9"}}]}'
 TYPES = {"Content-Type": "application/json"}, {"Content-Type": "text/plain; charset=utf-16"}
 ANSWERS = {
     "a bad request": (400, "", "error", "HTTP 400: bad key [key]", 1),
@@ -277,11 +381,18 @@ ANSWERS = {
     **{f"status {n}": ((n, {}, CAFE), "", "error", f"HTTP {n}", 1) for n in (201, 202, 206)},
     **{f"UTF-8 as {n}": ((200, header, CAFE), "caf\u00e9", "stop", None, 1) for n, header in enumerate(TYPES)},
     "UTF-8 with a mark": ((200, TYPES[1], b"\xef\xbb\xbf" + CAFE), "caf\u00e9", "stop", None, 1),
-    "no UTF-8": ((200, {}, CAFE.replace(b"caf", b"\xff")), "", "error", "the answer is not a chat completion", 3),
+    "no UTF-8": ((200, {}, CAFE.replace(b"caf", b"\xff")), "", "error", NO_UTF8, 3),
     "half of a surrogate pair": (HALF, "a?", "stop", None, 1),
     "a stop string that is left": ((200, {}, saying("a END b", finish_reason="length")), "a ", "stop", None, 1),
     "text in parts": ((200, {}, saying(PARTS)), "caf\u00e9", "stop", None, 1),
     "logprobs that are none": ((200, {}, saying("b", logprobs={"content": [{"token": 1}]})), "b", "stop", None, 1),
+    **{
+        f"a length, {n}": ((status, {}, words), "", "too_long", f"HTTP {status}: {words}", 1)
+        for n, (status, words) in enumerate(LENGTHS)
+    },
+    "text beside thoughts in parts": ((200, {}, saying(THOUGHT_PARTS)), "[[A]]", "stop", None, 1),
+    "an end in capitals": ((200, {}, saying("b", finish_reason="STOP")), "b", "stop", None, 1),
+    "an error in its choice": ((200, {}, json.dumps(UPSTREAM)), "", "error", "HTTP 502: overloaded", 4),
     "an odd finish": ((200, {}, saying("b", finish_reason=["odd"])), "b", "length", None, 1),
 }
 
@@ -292,6 +403,15 @@ def test_what_becomes_of_an_answer(server, engine, what):
     server.faults["q"] = [fault] * 9
     done = engine.generate([ask("q", stop=("END",))], seed=1)[0]
     assert (done.text, done.finish_reason, done.error, server.tries["q"]) == (text, finish, error, tries)
+
+
+@pytest.mark.parametrize("what", NO_COMPLETION)
+def test_an_answer_that_is_no_completion_says_what_it_is(server, engine, what):
+    body, reason = NO_COMPLETION[what]
+    server.faults["q"] = [(200, {}, body)] * 9
+    done = engine.generate([ask("q"), ask("other")], seed=1)[0]
+    assert done.finish_reason == "error"
+    assert done.error.startswith(f"the answer is not a chat completion{reason}") and KEY not in done.error
 
 
 def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path, monkeypatch):
@@ -331,6 +451,33 @@ def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server,
     assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
     assert body["structured_outputs"] == {"regex": "Score: [12]"}
     assert not {"logprobs", "structured_outputs"} & set(chat_body("m", ask("q"), 1, "max_tokens"))
+
+
+def ranked(*tokens):
+    return [{"token": token, "logprob": logprob} for token, logprob in tokens]
+
+
+LIKELIEST = {
+    "in another order": (ranked(("1", -2.0), ("2", -1.0)), (0.268941, 0.731059)),
+    "one of them twice": (ranked(("2", -1.0), ("2", -1.0), ("1", -2.0)), (0.268941, 0.731059)),
+    "two of one text": (ranked(("2", -1.0), ("2", -2.0), ("1", -1.0)), (0.422319, 0.577681)),
+    "without the one that was generated": (ranked(("1", -2.0)), (0.268941, 0.731059)),
+    "no number": (ranked(("1", float("nan")), ("2", -1.0)), None),
+    "logits": (ranked(("1", 3.0), ("2", 5.0)), None),
+    "null": (ranked(("1", None), ("2", -1.0)), None),
+}
+"""The likeliest tokens where "2" was generated with -1, and the probabilities of "1" and "2" (worked out by hand)."""
+
+
+@pytest.mark.parametrize("what", LIKELIEST)
+def test_the_likeliest_tokens_are_read_however_they_stand(server, engine, what):
+    likeliest, probabilities = LIKELIEST[what]
+    logprobs = {"content": [{"token": "2", "logprob": -1.0, "top_logprobs": likeliest}]}
+    server.faults["q"] = [(200, {}, saying("2", logprobs=logprobs))]
+    request = Request(messages=ask("q").messages, sampling=Sampling(candidates=("1", "2")))
+    done = engine.generate([request], seed=1)[0]
+    assert done.text == "2"
+    assert [choice.probabilities for choice in done.choices] == [probabilities] * (probabilities is not None)
 
 
 RIVER = Criterion(name="River", text="River: it names a river.", guideline="5 if it does, else 1.")

@@ -36,6 +36,20 @@ OTHERS = 0.2
 """Seconds between two looks for an answer that another process is asking for."""
 MAY_BE_LEFT_OUT = ("top_logprobs", "logprobs", "seed", "top_p", "temperature", "stop")
 """Parameters that a request can do without (``drop_refused``), in the order in which they are given up."""
+WITHOUT = {
+    "temperature": "the model then samples as its maker has it",
+    "top_p": "the model then samples as its maker has it",
+    "seed": "the same request may then get another answer",
+    "stop": "answers are then cut here, and what stands behind a stop string is paid for",
+    "logprobs": "there are then no probabilities of scores or verdicts (judge.score=parsed needs none)",
+    "top_logprobs": "there are then no probabilities of scores or verdicts (judge.score=parsed needs none)",
+}
+"""What it means to leave out a parameter of :data:`MAY_BE_LEFT_OUT`."""
+BY_A_KEY = {
+    "response_format": "json_schema=false beside base_url asks for the answer without it",
+    "structured_outputs": "judge.constrained=false leaves the form of judgments to the model",
+}
+"""How to leave out a parameter that no :data:`MAY_BE_LEFT_OUT` holds, since the form of an answer rests on it."""
 ANY_MODEL = "any"
 """The value of ``answers_as`` that takes the answers of whatever model a server names."""
 UNLIKELY = 12
@@ -301,7 +315,8 @@ class OpenAIEngine:
             # JSON is UTF-8 whatever charset the header names.
             completion = reading.read_completion(json.loads(content), request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            return Failure(reason="the answer is not a chat completion", at_once=True)
+            start = reading.beginning(content, self._key)
+            return Failure(reason=f"the answer is not a chat completion{start}", at_once=True)
         finally:
             if self._budget:
                 self._budget.settle(pending.held, completion, charged=True)
@@ -359,18 +374,26 @@ class OpenAIEngine:
                 f"{self._address} answered {status}{message}; the account has nothing left to pay with: every answer "
                 f"is kept; fill it, and the same command goes on where it stopped"
             )
+        # Before a refused key: OpenAI refuses log-probabilities with 403.
+        if status == 403 and self._without_refused(status, text, words, pending, form):
+            return Failure(reason=f"HTTP {status}{message}", passing=False, other_form=True)
         if status in reading.FATAL:
             raise EngineError(
                 f"{self._address} answered {status} for model {self._config.model}: {reading.FATAL[status]}{message}; "
                 f"check engine.base_url, engine.model and variable {self._config.api_key_env}"
             )
 
-        lowered = text.lower()
-        if status == 400 and ("context_length" in lowered or "context length" in lowered):
-            return Completion(finish_reason="too_long", error=f"HTTP 400{message}")
+        if reading.is_too_long(status, text, pending.prompt):
+            return Completion(finish_reason="too_long", error=f"HTTP {status}{message}")
 
         # The server says what it takes: the request is sent again in that form, and later ones from the start.
-        wants_newer_name = status == 400 and "max_completion_tokens" in lowered and form.limit_key == "max_tokens"
+        lowered = text.lower()
+        names_newer = status == 400 and "max_completion_tokens" in lowered
+        # A limit that is too large or small has the right name.
+        names_a_bound = reading.largest_taken(text) is not None or "at least" in lowered or ">" in text
+        is_refused = bool(reading.refused_parameters(status, text, ["max_tokens"], pending.prompt))
+        refuses_older = is_refused and not names_a_bound
+        wants_newer_name = form.limit_key == "max_tokens" and (names_newer or refuses_older)
         if wants_newer_name:
             self._form = replace(self._form, limit_key="max_completion_tokens")
         refuses_neutral = status in (400, 422) and form.neutral and any(name in lowered for name in NEUTRAL)
@@ -379,6 +402,8 @@ class OpenAIEngine:
         has_other_form = wants_newer_name or refuses_neutral
         if not has_other_form:
             has_other_form = self._without_refused(status, text, words, pending, form)
+        if not has_other_form:
+            self._check_what_keys_ask_for(status, text, words, pending)
 
         # A time-out, a conflict, a rate limit, and whatever is the server's own fault.
         may_pass = status >= 500 or status in (408, 409, 429)
@@ -403,7 +428,8 @@ class OpenAIEngine:
             return False
 
         most = reading.largest_taken(text)
-        if refused[0] == "top_logprobs" and most and most < form.top_logprobs:
+        # vLLM calls their number logprobs.
+        if refused[0] in ("top_logprobs", "logprobs") and most and most < form.top_logprobs:
             # Fewer of the likeliest tokens are as good an answer.
             self._form = replace(self._form, top_logprobs=most)
             return True
@@ -413,15 +439,27 @@ class OpenAIEngine:
             raise EngineError(
                 f"{self._address} refuses the parameter {name} for model {self._config.model} (HTTP {status}: "
                 f"{words}). Set drop_refused=true beside base_url to leave out whatever "
-                f"the server refuses, or extra_body={{{name}: null}} to leave out this one; the model then samples as "
-                f"its maker has it"
+                f"the server refuses, or extra_body={{{name}: null}} to leave out this one; {WITHOUT[name]}"
             )
         if name not in self._form.left_out:
-            self._form = replace(self._form, left_out=self._form.left_out | {name})
+            names = {name}
+            # Neither says anything without the other.
+            if name == "logprobs":
+                names.add("top_logprobs")
+            self._form = replace(self._form, left_out=self._form.left_out | names)
             log.warning("%s: the server refuses %s, which is left out from here on", self.name, name)
             if self._budget:
                 self._budget.left_out.add(name)
         return True
+
+    def _check_what_keys_ask_for(self, status: int, text: str, words: str, pending: Pending) -> None:
+        """Raise EngineError where a server refuses a parameter that another key asks for."""
+        sent = [name for name in BY_A_KEY if name not in self._config.extra_body]
+        for name in reading.refused_parameters(status, text, sent, pending.prompt):
+            raise EngineError(
+                f"{self._address} refuses the parameter {name} for model {self._config.model} (HTTP {status}: "
+                f"{words}): {BY_A_KEY[name]}"
+            )
 
     def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
         """Return a client for one event loop; of ``OPENAI_...`` variables it reads only CUSTOM_HEADERS."""

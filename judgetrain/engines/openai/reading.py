@@ -13,8 +13,14 @@ FRAME = 100_000
 """The most tokens that a server may add to a prompt (its instructions) or think; larger counts are not believed."""
 CHARACTERS = 128
 """The most characters of a text for each token that was allowed; tokens of common vocabularies hold fewer."""
-ENDED = (None, "stop", "eos", "eos_token", "end_turn", "stop_sequence")
+ENDED = ("", "none", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed")
 """Finish reasons by which servers say that a reply reached its end, or say nothing; with any other, it may be cut."""
+OUT_OF_TOKENS = ("length", "max_tokens", "max_output_tokens", "max_completion_tokens")
+"""Finish reasons by which servers say that a reply reached the limit on its length."""
+SHOWN_PARTS = (None, "text", "output_text")
+"""Types of a message's parts that are part of the answer; others hold thoughts, refusals or calls."""
+ROUNDING = 0.01
+"""The most by which a log-probability may be above 0."""
 NAME = 200
 """The most characters of a model's name that are kept."""
 LONG_PROMPT = 500
@@ -38,17 +44,21 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
         ValueError, KeyError, IndexError, TypeError, AttributeError: the answer is no chat completion.
     """
     choices = answer["choices"]
-    # Filters leave the list empty, or the message out (Gemini, Azure).
+    # Filters leave the list empty, or a choice or its message out (Gemini, Azure, gateways).
     choice: Any = {}
-    if choices != []:
+    if choices is not None and choices != []:
         choice = choices[0]
-    finish = choice.get("finish_reason")
+    if choice is None:
+        choice = {}
+    # Some write it in capitals (Gemini, Cohere).
+    finish = str(choice.get("finish_reason")).lower()
     message = choice.get("message")
     if message is None:
         message = {}
     content = _text(message.get("content"))
     # Counted whatever the answer holds, since it is charged.
-    counts = _counts(answer.get("usage"), request, _all_text(message, content), finish == "length")
+    is_cut = finish in OUT_OF_TOKENS
+    counts = _counts(answer.get("usage"), request, _all_text(message, content), is_cut)
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
 
     # Before the text is looked at: an answer to half of a prompt is about another comparison.
@@ -60,11 +70,15 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
             f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
             **counts,
         )
+    has_text = bool(content) and not content.isspace()
+    is_withheld = bool(_refusal(message)) or "filter" in finish
     # Servers that take the reasoning apart leave the line ends behind it.
-    if _reasoning(message) and not (content or "").strip():
-        return base.Completion(finish_reason="reasoning_alone", error=_no_content_reason(message, finish), **counts)
-    if content is None:
-        return base.Completion(finish_reason="no_content", error=_no_content_reason(message, finish), **counts)
+    if _reasoning(message) and not has_text and not is_withheld:
+        return base.Completion(finish_reason="reasoning_alone", error=_no_content_reason(choice, finish), **counts)
+    # A model may say nothing and end; what says why there is nothing is another thing.
+    has_reason = is_withheld or finish not in ENDED
+    if content is None or (has_reason and not has_text):
+        return base.Completion(finish_reason="no_content", error=_no_content_reason(choice, finish), **counts)
 
     sampling = request.sampling
     text = writable(content)
@@ -84,10 +98,17 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     return base.Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
 
 
+SIZES = frozenset(
+    "nano micro mini tiny small medium large lite light flash air turbo plus pro max ultra codex distill".split()
+)
+"""Words by which makers tell the models of one family apart."""
+
+
 def is_other_model(answering: str, requested: str) -> bool:
     """Return whether a server says that another model answered than the requested one.
 
-    It may name the same model more exactly (``gpt-5.4-2026-03-05``), without its provider, or by its file.
+    It may name the same model more exactly (``gpt-5.4-2026-03-05``), without its provider, or by its file. A name that
+    goes on with another version (``gpt-4.1``) or size (``gpt-5-mini``) is another model's.
 
     Args:
         answering: the name in the answer; empty where the server gives none.
@@ -98,8 +119,17 @@ def is_other_model(answering: str, requested: str) -> bool:
     if not shorter:
         # Many servers name no model.
         return False
-    without_provider = shorter.rpartition("/")[2]
-    return shorter not in longer and without_provider not in longer
+    return not any(_names_the_same(name, longer) for name in (shorter, shorter.rpartition("/")[2]))
+
+
+def _names_the_same(name: str, longer: str) -> bool:
+    """Return whether a longer name holds a model's name as a whole, and nothing that tells models apart."""
+    # Neither "gpt-4o" nor "gpt-4.1" holds "gpt-4", and "my-gpt-4" does.
+    match = re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9]|\.[0-9])", longer)
+    if not name or match is None:
+        return False
+    rest = re.findall(r"[a-z]+", longer[match.end() :])
+    return SIZES.isdisjoint(rest)
 
 
 def _text(content: Any) -> str | None:
@@ -110,7 +140,9 @@ def _text(content: Any) -> str | None:
         return None
     texts = []
     for part in content:
-        if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        if not isinstance(part, Mapping) or part.get("type") not in SHOWN_PARTS:
+            continue
+        if isinstance(part.get("text"), str):
             texts.append(part["text"])
     if not texts:
         return None
@@ -119,7 +151,29 @@ def _text(content: Any) -> str | None:
 
 def _reasoning(message: Mapping[str, Any]) -> str:
     """Return the model's reasoning, as far as the server shows it apart from the content."""
-    return " ".join(str(message.get(name) or "") for name in ("reasoning_content", "reasoning")).strip()
+    texts = [str(message.get(name) or "") for name in ("reasoning_content", "reasoning", "thinking")]
+    # Parts of another type than text, and OpenRouter's list.
+    for name in ("content", "reasoning_details"):
+        parts = message.get(name)
+        if not isinstance(parts, list):
+            continue
+        for part in parts:
+            if isinstance(part, Mapping) and str(part.get("type")).startswith(("reasoning", "thinking")):
+                texts.append(str(part.get("text") or part.get("thinking") or part.get("summary") or ""))
+    return " ".join(texts).strip()
+
+
+def _refusal(message: Mapping[str, Any]) -> str:
+    """Return the words in which a model refused to answer, on one line; empty where it did not."""
+    refusal = message.get("refusal")
+    content = message.get("content")
+    if isinstance(content, list):
+        for part in content:
+            if isinstance(part, Mapping) and part.get("type") == "refusal":
+                refusal = refusal or part.get("refusal")
+    if not isinstance(refusal, str):
+        return ""
+    return " ".join(refusal.split())
 
 
 def _all_text(message: Mapping[str, Any], content: str | None) -> str:
@@ -149,31 +203,43 @@ def _kept_of_cut_prompt(usage: Any, request: base.Request) -> int | None:
     words = _words(request)
     if reported is None or words < LONG_PROMPT or reported >= words / 2:
         return None
-    # Some servers count what stood in their cache by itself.
-    cached = 0
+    # Some servers count what stood in their cache, or went into it, by itself (gateways to Claude).
+    counts = [usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")]
     details = usage.get("prompt_tokens_details")
     if isinstance(details, Mapping):
-        cached = _count(details.get("cached_tokens"), 0, 10**9) or 0
+        counts.append(details.get("cached_tokens"))
+    cached = sum(_count(count, 0, 10**9) or 0 for count in counts)
     if reported + cached >= words / 2:
         return None
     return reported
 
 
-def _no_content_reason(message: Mapping[str, Any], finish: Any) -> str:
-    """Return a message that says why an answer has no content."""
-    refusal = message.get("refusal")
-    if isinstance(refusal, str) and refusal.strip():
-        return writable(f"the model refused: {' '.join(refusal.split())[:200]}")
-    reason = f"the answer has no content (finish_reason {str(finish)[:40]})"
-    if finish == "length":
+def _no_content_reason(choice: Mapping[str, Any], finish: str) -> str:
+    """Return a message that says why an answer has no content.
+
+    Args:
+        choice: what the server answered.
+        finish: its finish reason, in small letters.
+    """
+    message = choice.get("message") or {}
+    refusal = _refusal(message)
+    if refusal:
+        return writable(f"the model refused: {refusal[:200]}")
+    reason = f"the answer has no content (finish_reason {finish[:40]})"
+    error = choice.get("error")
+    if finish in OUT_OF_TOKENS:
         reason += ": it ran out of tokens while it was thinking (raise max_new_tokens)"
+    elif isinstance(error, Mapping) and error.get("message"):
+        reason += f": {' '.join(str(error['message']).split())[:200]}"
+    elif message.get("tool_calls"):
+        reason += ": the model called a tool in place of answering"
+    elif not message or "filter" in finish:
+        reason += ": the server's filter seems to have taken it"
     elif _reasoning(message):
         reason += (
             ": all of it stands in the reasoning; start the server without its reasoning parser, or have the model not "
             "think"
         )
-    elif not message:
-        reason += ": the server's filter seems to have taken it"
     return writable(reason)
 
 
@@ -252,8 +318,16 @@ def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> t
         for token in (choice.get("logprobs") or {}).get("content") or []:
             # A token may be part of a character, which its text cannot show. Some servers leave the bytes out.
             token_bytes = bytes(token.get("bytes") or token["token"].encode())
-            ranked = [(other["token"], other["logprob"]) for other in token.get("top_logprobs") or []]
-            tokens.append((token_bytes, ranked))
+            # A token that stands twice is one.
+            ranked = dict.fromkeys((other["token"], other["logprob"]) for other in token.get("top_logprobs") or [])
+            # The generated one need not be among the likeliest.
+            is_ranked = any(text_of_other == token["token"] for text_of_other, _ in ranked)
+            if ranked and not is_ranked and token.get("logprob") is not None:
+                ranked[token["token"], token["logprob"]] = None
+            # Logits, and what is no number, are no log-probabilities; rounding may leave one a little above 0.
+            if not all(logprob <= ROUNDING for _, logprob in ranked):
+                return ()
+            tokens.append((token_bytes, [*ranked]))
         return base.choices_of(tokens, sampling.candidates, text)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return ()
@@ -261,6 +335,10 @@ def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> t
 
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 """The meaning of each HTTP status that holds for all requests."""
+SHORT = 60
+"""The most characters of an answer that is no completion that are repeated."""
+CUT = 4096
+"""The bytes of an answer that are looked at to say what it is."""
 LONGEST_MESSAGE = 300
 """The most characters of a refusing server's message that are repeated."""
 
@@ -298,9 +376,7 @@ def error_of(content: bytes) -> int | None:
         answer = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(answer, Mapping) or answer.get("choices"):
-        return None
-    error = answer.get("error")
+    error = _error_in(answer)
     if not error:
         return None
 
@@ -314,6 +390,18 @@ def error_of(content: bytes) -> int | None:
     if isinstance(status, int) and 400 <= status < 600:
         return status
     return 500
+
+
+def _error_in(answer: Any) -> Any:
+    """Return the error in a parsed answer: its own, or that of its choice (OpenRouter); None where there is none."""
+    if not isinstance(answer, Mapping):
+        return None
+    choices = answer.get("choices")
+    if not choices:
+        return answer.get("error")
+    if isinstance(choices, list) and isinstance(choices[0], Mapping):
+        return choices[0].get("error")
+    return None
 
 
 def redact(text: str, secret: str) -> str:
@@ -336,11 +424,15 @@ def words_of(text: str, secret: str = "") -> str:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
+    # Google's servers put the object into a list.
+    if isinstance(body, list) and len(body) == 1:
+        [body] = body
     message = body
     if isinstance(body, Mapping):
-        if "choices" in body:
+        error = _error_in(body)
+        if "choices" in body and not error:
             return ""
-        message = body.get("error") or body.get("message") or body.get("detail")
+        message = error or body.get("message") or body.get("detail")
         if isinstance(message, Mapping):
             message = message.get("message", message)
     if not isinstance(message, str) or not message:
@@ -350,6 +442,37 @@ def words_of(text: str, secret: str = "") -> str:
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[:LONGEST_MESSAGE]}…"
+
+
+FORMS = {
+    b"data:": "a stream of events: have the server or gateway answer at once",
+    b"event:": "a stream of events: have the server or gateway answer at once",
+    b"<": "a page: check that base_url ends where the server's API begins, as in https://host/v1",
+    b'"output"': "of OpenAI's responses API: check base_url",
+    b'"stop_reason"': "of Anthropic's messages API: check base_url",
+    b'"done"': "of Ollama's own API: base_url ends in /v1 there",
+}
+"""What an answer is that is no chat completion, by how it begins, or a key that it has."""
+
+
+def beginning(content: bytes, secret: str) -> str:
+    """Return what an answer is in place of a chat completion, or how it begins, for the end of a message.
+
+    Args:
+        content: the answer.
+        secret: the key, which is taken out.
+    """
+    content = content.lstrip(b"\xef\xbb\xbf \r\n\t")
+    if not content:
+        return ", it is empty"
+    for mark, form in FORMS.items():
+        is_key = mark.startswith(b'"') and content.startswith(b"{") and mark in content[:CUT]
+        if is_key or content.startswith(mark):
+            return f", but {form}"
+    line = redact(writable(" ".join(content[:CUT].decode("utf-8", "replace").split())), secret)
+    if len(line) > SHORT:
+        line = f"{line[:SHORT]}…"
+    return f", it begins with {line}"
 
 
 def is_empty_account(status: int, text: str, prompt: str) -> bool:
@@ -370,12 +493,41 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
 
 
 _REFUSES = re.compile(
-    r"support|permitted|both be|unknown|unrecognized|unexpected|not allowed|must be|extra|deprecated|invalid|only",
+    r"support|permitted|both be|used? together|unknown|unrecognized|unexpected|not (?:allowed|accepted|available)"
+    r"|must be|extra|deprecated|invalid|only|range|greater than|requires|unavailable|incompatible|conflict|disabled"
+    r"|not allowed to request",
     re.IGNORECASE,
 )
 """Matches the words by which services say that they do not take a parameter."""
-_AT_MOST = re.compile(r"(?:between 0 and|at most|or equal to|maximum (?:is|of|value is)|up to) (\d+)", re.IGNORECASE)
+_AT_MOST = re.compile(
+    r"(?:between 0 and|at most|or equal to|maximum (?:is|of|value is)|up to|max(?:imum)? allowed:?|<=) ?(\d+)",
+    re.IGNORECASE,
+)
 """Matches the words by which services say how large a number may be."""
+_TOO_LONG = re.compile(
+    r"context[_ ](?:length|size|limit|window)|prompt (?:is|was) too long|(?:prompt|input)\b.{0,40} (?:is )?too long"
+    r"|maximum (?:model|prompt|input) length|token count .{0,20}exceeds|`?inputs`? tokens \+"
+    r"|exceeds? .{0,40}(?:number of tokens|token limit)|request too large|entity too large|payload too large",
+    re.IGNORECASE,
+)
+"""Matches the words by which services say that a prompt, with the room for its answer, is too long for the model."""
+
+
+def is_too_long(status: int, text: str, prompt: str) -> bool:
+    """Return whether a refusal says that the request is longer than what the server takes.
+
+    Args:
+        status: the HTTP status.
+        text: the body of the refusal.
+        prompt: the request's text. A server may repeat it, so that words which stand in it say nothing.
+    """
+    # Content Too Large, whatever the words.
+    if status == 413:
+        return True
+    if status not in (400, 422):
+        return False
+    lowered_prompt = prompt.lower()
+    return any(match[0].lower() not in lowered_prompt for match in _TOO_LONG.finditer(text))
 
 
 def refused_parameters(status: int, text: str, sent: Sequence[str], prompt: str) -> list[str]:
@@ -387,7 +539,12 @@ def refused_parameters(status: int, text: str, sent: Sequence[str], prompt: str)
         sent: names of the parameters that may be left out.
         prompt: the request's text. A server may repeat it, so that a name which stands in it says nothing.
     """
-    if status not in (400, 422) or not _REFUSES.search(text):
+    # OpenAI refuses log-probabilities of some models as what a key may not see.
+    if status == 403:
+        sent = [name for name in sent if "logprobs" in name]
+    elif status not in (400, 422):
+        return []
+    if not _REFUSES.search(text):
         return []
     # Whole words: top_p does not stand in top_priority.
     named = set(re.findall(r"[a-z_]+", text)) - set(re.findall(r"[a-z_]+", prompt))
