@@ -55,6 +55,24 @@ def _difference_of_manifest(manifest: Any) -> str | None:
     return None
 
 
+def _difference_of_place(manifest: Mapping[str, Any], directory: Path) -> str | None:
+    """Return how the artifact that a manifest describes differs from the one that its place names, or None.
+
+    Two artifacts that were swapped are whole, and what they were made from is another thing than their name says.
+    """
+    # A copy elsewhere may have any name.
+    if _output_dir(directory) is None:
+        return None
+    stage = manifest.get("stage")
+    if stage is None:
+        return f"{MANIFEST} is no manifest"
+    # The first manifests had no fingerprint.
+    mark = manifest.get("fingerprint", directory.name)
+    if (stage, mark) == (directory.parent.name, directory.name):
+        return None
+    return f"{MANIFEST} is that of {stage}/{mark}"
+
+
 def made_from(directory: Path) -> dict[str, Path]:
     """Return the directories of the artifacts that a finished one was made from, by stage.
 
@@ -107,7 +125,7 @@ def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None
     if not (directory / MANIFEST).is_file():
         return None
     manifest = read_json(directory / MANIFEST)
-    difference_of_manifest = _difference_of_manifest(manifest)
+    difference_of_manifest = _difference_of_manifest(manifest) or _difference_of_place(manifest, directory)
     if difference_of_manifest:
         return difference_of_manifest
 

@@ -1,5 +1,6 @@
 """What is damaged does not count: artifacts that are not what was written, shards of unfinished ones, caches."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def test_turned_bits_lost_files_and_other_manifests_are_seen(artifact: Path) -> 
         (artifact / "manifest.json").write_text(other)
         with pytest.raises(DataError, match=r"t1 is damaged: manifest\.json .*stage tree has to be made again"):
             read_manifest(artifact)
+
+
+def test_an_artifact_in_the_place_of_another_is_seen_and_a_copy_may_have_any_name(artifact: Path) -> None:
+    for place in ("tree/t2", "sft/t1"):
+        shutil.copytree(artifact, artifact.parents[1] / place)
+        assert wrong(artifact.parents[1] / place) == "manifest.json is that of tree/t1"
+    copy = artifact.parents[3] / "mine"
+    shutil.copytree(artifact, copy)
+    assert checked(copy) == checked(artifact)
+    (artifact / "manifest.json").write_text('{"rows": 1}')
+    assert wrong(artifact) == "manifest.json is no manifest"
 
 
 def test_large_files_are_read_once_and_only_for_a_stage_that_reads_them(

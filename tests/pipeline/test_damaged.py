@@ -141,6 +141,21 @@ def test_status_and_a_run_say_the_same_of_damage(
     assert f"dialogues: {row['detail']}; no stage reads it now" in printed and "nothing to do" in printed
 
 
+def test_status_and_a_run_say_the_same_of_an_artifact_in_the_place_of_another(tmp_path: Path) -> None:
+    config = made(tmp_path)
+    [dialogues] = tmp_path.glob("o/artifacts/dialogues/*")
+    other = configured(*READ, "dialogues.world={train_dialogues: 17, eval_comparisons: 8}", f"output_dir={tmp_path}/o")
+    # Under the name of other settings, as after a copy into the wrong folder.
+    dialogues.rename(Pipeline(other).plan("dialogues").directory)
+    assert states(config)["dialogues"]["state"] == "missing"
+    assert states(other)["dialogues"]["state"] == "damaged"
+    with pytest.raises(ConfigError, match=rf"manifest\.json is that of dialogues/{dialogues.name}") as of_status:
+        commands.show(Pipeline(other))
+    with pytest.raises(DataError) as of_run:
+        Pipeline(other).run("cluster")
+    assert str(of_status.value) == str(of_run.value)
+
+
 def test_status_foresees_the_end_of_a_run_on_broken_notes(tmp_path: Path) -> None:
     config = made(tmp_path)
     unfinished = Pipeline(config).plan("cluster").directory
