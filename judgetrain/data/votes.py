@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from judgetrain.data.cells import majority
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.schema import Candidates, Comparison, Verdict, mirror
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,17 @@ def pair_of(comparison: Comparison) -> Hashable:
     # Sorted, so that both orders of the responses are one pair.
     responses = tuple(sorted((comparison.response_a, comparison.response_b)))
     return dialogue.messages, dialogue.reference, criteria, comparison.group, responses
+
+
+def response_of(group: Candidates) -> Hashable:
+    """Return what two rows of one response have in common that ask the same of a judge.
+
+    That is the prompt, the reference, the criteria and the response.
+    """
+    criteria = ""
+    if group.rubric is not None:
+        criteria = json.dumps(group.rubric.to_row())
+    return group.dialogue.messages, group.dialogue.reference, criteria, group.responses
 
 
 def repeats(comparisons: Sequence[Comparison], votes: Sequence[Sequence[Verdict]]) -> Iterator[Repeats]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from judgetrain.data.config import SourceConfig
@@ -453,7 +454,12 @@ def _agreement_line(summary: Mapping[str, Any]) -> str:
     return f"{line} (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
 
 
-def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Mapping[str, Scale]) -> dict[str, Any]:
+def summary_of_scores(
+    rows: Iterable[Mapping[str, Any]],
+    judge: str,
+    scales: Mapping[str, Scale],
+    labels_that_count: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return how often scores give the level of people's labels, as a whole and by criterion.
 
     ``agreement`` has for each name (:data:`~judgetrain.data.labelled.OVERALL` for responses as a whole) the labels that
@@ -464,6 +470,7 @@ def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Map
         rows: of ``scores.jsonl``, all of one response each.
         judge: the judge's name.
         scales: of the labels.
+        labels_that_count: in place of the rows' own, by row id and criterion, where several rows label one response.
     """
     total = 0
     agreed: dict[str, list[bool]] = {name: [] for name in scales}
@@ -482,6 +489,9 @@ def summary_of_scores(rows: Iterable[Mapping[str, Any]], judge: str, scales: Map
                 score = of_criterion.get("score")
                 if score is not None:
                     criteria_judged_by.add(name)
+            counting = labels_that_count.get(row["id"])
+            if counting is not None:
+                label = counting.get(name)
             if label is None:
                 continue
             level = scale.level(label)

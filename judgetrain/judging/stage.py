@@ -38,7 +38,7 @@ from judgetrain.judging.rows import (
     verdict_report,
 )
 from judgetrain.judging.stages import JudgeSettings
-from judgetrain.judging.votes import Labels, labels_that_count
+from judgetrain.judging.votes import Labels, labels_that_count, response_labels_that_count
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"
@@ -59,6 +59,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     for notice in _notices(items, settings):
         out.log(f"judge: {notice}")
     labels = labels_that_count(items, lambda line: out.log(f"judge: {line}"))
+    response_labels = response_labels_that_count(items, lambda line: out.log(f"judge: {line}"))
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         # Before the judge is loaded, which may take minutes.
@@ -79,7 +80,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             raise
     # All items with labels have the same scales, those of their source.
     scales = next((item.scales for item in items if item.scales), {})
-    _write(method.name, budget, labels, scales, out)
+    _write(method.name, budget, labels, response_labels, scales, out)
 
 
 def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
@@ -239,13 +240,21 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
 
 
-def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[str, Scale], out: StageRun) -> None:
+def _write(
+    judge: str,
+    budget: Budget | None,
+    labels: Labels,
+    response_labels: Mapping[str, Mapping[str, float | None]],
+    scales: Mapping[str, Scale],
+    out: StageRun,
+) -> None:
     """Write everything that is made of the rows.
 
     Args:
         judge: the judge's name.
         budget: of a paid model.
         labels: those that count instead of rows' own, by id.
+        response_labels: of single responses, by id and criterion.
         scales: of single responses' labels; empty where there are none.
         out: the stage's run.
     """
@@ -258,7 +267,7 @@ def _write(judge: str, budget: Budget | None, labels: Labels, scales: Mapping[st
         file = out.write_rows(SCORES, rows())
         out.tell(score_report(rows(), judge))
         if scales:
-            scores_summary = summary_of_scores(rows(), judge, scales)
+            scores_summary = summary_of_scores(rows(), judge, scales, response_labels)
             out.write_json("summary", scores_summary)
             out.tell(agreement_lines(scores_summary))
         out.log(f"judge: {file}")

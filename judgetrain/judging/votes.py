@@ -1,9 +1,10 @@
-"""The labels of a file's rows that count, where several rows label one pair of responses."""
+"""The labels of a file's rows that count, where several rows label one pair of responses, or one response."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from judgetrain.data.votes import Repeats, repeats
+from judgetrain.data.labelled import Votes
+from judgetrain.data.votes import Repeats, repeats, response_of
 from judgetrain.judging.items import JudgedRow
 from judgetrain.schema import Verdict
 
@@ -73,3 +74,41 @@ def _sentence_on_equal_labels(repeated: Sequence[Repeats], name: str) -> str:
         f"{len(repeated)} pairs of responses stand in several rows with the same label, {rows} in all, such as {name}: "
         "the label of each counts once"
     )
+
+
+def response_labels_that_count(
+    items: Sequence[JudgedRow], say: Callable[[str], None]
+) -> dict[str, dict[str, float | None]]:
+    """Return the labels, by row id and criterion, that count where several rows label one response.
+
+    The first of such rows gets the label that all their annotators give together, the others none. Rows that are not
+    named keep their own.
+
+    Args:
+        items: all rows.
+        say: takes a sentence about such rows, where there are any.
+    """
+    items_of: dict[Hashable, list[JudgedRow]] = {}
+    for item in items:
+        if item.votes and item.group is not None:
+            items_of.setdefault(response_of(item.group), []).append(item)
+
+    labels: dict[str, dict[str, float | None]] = {}
+    repeated = [rows for rows in items_of.values() if len(rows) > 1]
+    for rows in repeated:
+        first = rows[0]
+        for row in rows:
+            labels[row.comparison.id] = {}
+        votes: dict[str, Votes] = {}
+        for row in rows:
+            for name, of_row in row.votes.items():
+                votes[name] = (*votes.get(name, ()), *of_row)
+        labels[first.comparison.id] = {name: first.scales[name].label(of_all) for name, of_all in votes.items()}
+    if repeated:
+        differing = sum(any(row.labels != rows[0].labels for row in rows) for rows in repeated)
+        say(
+            f"{len(repeated)} responses stand in several rows with labels, {sum(map(len, repeated))} in all, such as "
+            f"{repeated[0][0].comparison.id}; of {differing} the labels differ: the label that all of a response's "
+            "rows give together counts once"
+        )
+    return labels

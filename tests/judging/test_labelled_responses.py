@@ -50,6 +50,25 @@ def test_agreement_is_of_levels_over_prompts_beside_the_commonest_label(
     assert "always pass, the commonest label: 66.7%" in told(capsys), "a finished stage says it again"
 
 
+def test_rows_that_label_one_response_are_votes_on_it_and_count_once(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ["pass", "fail", "pass"]
+    repeated = [{**row(5, label), "id": f"r{place}"} for place, label in enumerate(labels)]
+    # A tie, equal labels, the same response to another prompt, and another response to the same prompt.
+    tied = [{**row(1, label, 1), "id": f"t{place}"} for place, label in enumerate(labels[:2])]
+    alike = [{**row(1, "fail", 2), "id": f"a{place}"} for place in range(4)]
+    rows = [*repeated, *tied, *alike, row(5, "fail", 3), row(1, "pass", 0)]
+    directory = run(tmp_path, rows, "judge.reads=one")
+    figures = json.loads((directory / "summary.json").read_text())["agreement"][""]
+    # Right: five words of the three rows, one word of the four; wrong: the two others; the tie is no label.
+    assert (figures["labelled"], figures["agreed"], figures["labelled_prompts"]) == (4, 2, 3)
+    output = told(capsys)
+    assert "3 responses stand in several rows with labels, 9 in all, such as mine:r0; of 2 the labels differ" in output
+    own = [scored["label"] for scored in read_rows(directory, "scores")]
+    assert own == [1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1], "the rows keep their own"
+
+
 def test_a_scale_of_five_and_annotators_in_columns(
     tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
