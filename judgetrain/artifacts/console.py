@@ -14,6 +14,9 @@ from judgetrain.errors import printable
 
 VERBOSE = "JUDGETRAIN_VERBOSE"
 """The environment variable that carries ``-v`` to every process."""
+LINE_END = "\n"
+CONTINUED = "\n          "
+"""The end of a line within a message, and the place below the message's first word."""
 EVERY = 30.0
 """Seconds between two lines of progress, where output is no terminal."""
 
@@ -33,7 +36,9 @@ class Console:
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
         if not self.silent:
-            print(f"{time.strftime('%H:%M:%S')}  {printable(unresolved(message))}", flush=True)
+            text = printable(unresolved(message))
+            # A name may hold ends of lines: what follows one is no line of its own.
+            print(f"{time.strftime('%H:%M:%S')}  {text.replace(LINE_END, CONTINUED)}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, and return what was printed, without colours.
@@ -43,18 +48,27 @@ class Console:
         from rich.console import Console as RichConsole
         from rich.console import ConsoleOptions, RenderableType
         from rich.segment import Segment
+        from rich.text import Text
 
         class Shown(RichConsole):
-            """A console whose escape sequences are its own, whatever stands in the texts."""
+            """A console whose escape sequences and markup are its own, whatever stands in the texts."""
 
             def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-                """Yield the segments of a renderable with printable texts."""
+                """Yield the segments of a renderable with printable texts, without values of the environment."""
+                if isinstance(renderable, str):
+                    renderable = unresolved(renderable)
+                elif isinstance(renderable, Text):
+                    # Before it is folded, which would part a value. Only a text that changes loses its styles.
+                    named = unresolved(renderable.plain)
+                    if named != renderable.plain:
+                        renderable = renderable.blank_copy(named)
                 for segment in super().render(renderable, options):
                     yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
         # Rich takes 80 columns for a file or pipe, in which the tables of results would be folded.
         width = None if self.terminal else 140
-        console = Shown(width=width, record=True)
+        # Names in brackets or between colons are neither markup nor a smile.
+        console = Shown(width=width, record=True, markup=False, emoji=False)
         for part in parts:
             console.print(part)
         return console.export_text()
@@ -77,16 +91,16 @@ class Console:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(unit),
+            TextColumn("{task.fields[unit]}", markup=False),
             TimeRemainingColumn(elapsed_when_finished=True),
             transient=True,
             refresh_per_second=2,
         )
         with bar:
-            task = bar.add_task(title, total=total, completed=initial)
+            task = bar.add_task(printable(unresolved(title)), total=total, completed=initial, unit=printable(unit))
             yield lambda number: bar.advance(task, number)
 
     def _lines(self, title: str, total: int, unit: str, initial: int) -> Callable[[int], None]:

@@ -1,7 +1,8 @@
 """Values that a configuration took from the environment (``${oc.env:NAME}``), and what is written in their place."""
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 SHORTEST = 8
@@ -17,7 +18,7 @@ def unresolved(value: Any) -> Any:
     Paths that are there stay as they are: messages say where files lie.
     """
     if isinstance(value, Mapping):
-        return {name: unresolved(part) for name, part in value.items()}
+        return {unresolved(name): unresolved(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [unresolved(part) for part in value]
     if not isinstance(value, str):
@@ -31,4 +32,15 @@ def unresolved(value: Any) -> Any:
             # Addresses of servers are used, and stand in errors, without the slash at their end.
             if len(secret.rstrip("/")) >= SHORTEST:
                 text = text.replace(secret.rstrip("/"), TEXTS[secret])
+        if len(secret) >= SHORTEST:
+            for form in _escaped(secret):
+                text = text.replace(form, TEXTS[secret])
     return text
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    """Yield the forms of a value that differ from it in JSON and in Python's notation."""
+    for notation in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
+        form = notation[1:-1]
+        if form != secret:
+            yield form

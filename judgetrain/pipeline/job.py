@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
+from types import TracebackType
 from typing import Any
 
 import hydra
@@ -193,7 +194,7 @@ def _sweep_job(composed: DictConfig) -> Any:
             message = f"{type(error).__name__}: {message}"
         # The sweep goes on and nobody else prints it.
         if _show_traceback or not is_expected:
-            traceback.print_exc()
+            _show_unforeseen(type(error), error, error.__traceback__)
         _report(error)
         result |= {"state": "failed", "error": message, "seconds": time.monotonic() - started}
         write_job(directory, overrides, unresolved(result))
@@ -211,6 +212,7 @@ def hydra_jobs(words: Sequence[str]) -> None:
     """Run Hydra over the command line."""
     # Before anything imports torch, which reads the number of threads once.
     share_cores()
+    sys.excepthook = _show_unforeseen
     # Of the processes that torchrun starts, the first speaks for all.
     is_helper = os.environ.get("RANK", "0") != "0"
     log = logging.getLogger("judgetrain")
@@ -258,6 +260,11 @@ def guarded(work: Callable[[], None]) -> int:
         all_done = summarise(Console())
         os.environ["HYDRA_FULL_ERROR"] = before
     return EXIT_ERROR if _errors or not all_done else 0
+
+
+def _show_unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody foresaw, without values of the environment."""
+    print(unresolved("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)
 
 
 def _explained(error: Exception) -> str | None:

@@ -1,12 +1,16 @@
 """What is printed: texts of data and models are shown, and never obeyed by a terminal."""
 
+import json
+
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.environment import TEXTS, unresolved
 from judgetrain.errors import printable, say_error
 from judgetrain.judging.rows import table
+from judgetrain.pipeline.job import _show_unforeseen
 
 ATTACK = "a\x1b]0;renamed\x07b\x1b[2Jc\rd\x9b31me\x7f"
 """Renames the window, clears the screen, goes back to the line's beginning, colours, and deletes."""
@@ -28,6 +32,34 @@ def test_a_name_in_brackets_is_no_markup() -> None:
     printed = Console().plain([table("[bold]t", ["[/a]", "b"], [["[red]x[/red]", "[/]"]])])
     for name in ("[bold]t", "[/a]", "[red]x[/red]", "[/]"):
         assert name in printed
+
+
+def test_a_plain_text_or_title_in_brackets_is_no_markup_either() -> None:
+    rich_table = Table("[red]head[/]", title="[bold]:smile:")
+    rich_table.add_row("[/a]")
+    printed = Console().plain([rich_table, "text [red]x[/red]"])
+    for name in ("[red]head[/]", "[bold]:smile:", "[/a]", "text [red]x[/red]"):
+        assert name in printed
+
+
+def test_the_title_of_a_bar_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    console = Console()
+    console.terminal = True
+    with console.progress(f"[red]of[/] {ATTACK}", 2, "[/]rows{x}") as advance:
+        advance(1)
+    shown = capsys.readouterr().out
+    assert "[red]of[/]" in shown and "[/]rows{x}" in shown and "renamed" in shown
+    assert "\x1b]0;" not in shown
+
+
+def test_what_follows_an_end_of_line_in_a_name_is_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().line("a name\n12:00:00  judge: done")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("  a name") and second == " " * 10 + "12:00:00  judge: done"
 
 
 def test_no_text_reaches_the_terminal_as_an_escape_sequence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,3 +84,26 @@ def test_an_address_from_the_environment_is_named_without_its_slash_too(monkeypa
     monkeypatch.setitem(TEXTS, "http://me:secret@host/v1/", "${oc.env:URL}")
     for end in ("", "/"):
         assert unresolved(f"no answer: http://me:secret@host/v1{end}, ended") == "no answer: ${oc.env:URL}, ended"
+
+
+def test_values_of_the_environment_are_named_in_tables_keys_and_escaped_forms(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = 'a long "secret"\u00e9\n' + "x" * 100
+    monkeypatch.setitem(TEXTS, secret, "${oc.env:S}")
+    for form in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
+        assert unresolved(f"refused: {form[1:-1]}.") == "refused: ${oc.env:S}."
+    assert unresolved({secret: [secret]}) == {"${oc.env:S}": ["${oc.env:S}"]}
+
+    rich_table = Table("of", title=f"title {secret}", width=40)
+    rich_table.add_row(f"cell {secret}")
+    rich_table.add_row(Text(f"text {secret}"))
+    printed = Console().plain([rich_table, f"plain {secret}"])
+    assert printed.count("${oc.env:S}") == 4 and "xxx" not in printed and "secret" not in printed
+
+    try:
+        raise ValueError(secret)
+    except ValueError as error:
+        _show_unforeseen(type(error), error, error.__traceback__)
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown and "ValueError: ${oc.env:S}" in shown and "xxx" not in shown

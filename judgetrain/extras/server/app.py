@@ -157,7 +157,9 @@ class Admission:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host_name(host)
-        if name not in self._hosts and not _is_address(name):
+        # Clients of HTTP/1.0 name no host, and no browser is one of them.
+        is_named = b"host" in headers
+        if is_named and name not in self._hosts and not _is_address(name):
             message = f"this server does not answer as {name[:100]!r}; serve.allowed_hosts lets further names in"
             return error(421, message)
         origin = headers.get(b"origin", b"").decode("latin-1").lower()

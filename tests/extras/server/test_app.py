@@ -197,6 +197,29 @@ def test_without_a_token_pages_of_other_sites_are_not_answered(host: str, origin
         assert client.get("/health", headers=headers).status_code == status
 
 
+@pytest.mark.parametrize(("headers", "status"), [([], 200), ([(b"origin", b"https://evil.example")], 403)])
+def test_a_client_of_http_1_0_names_no_host(headers: list[tuple[bytes, bytes]], status: int) -> None:
+    app = create_app(Service(LongerJudge(), ServeConfig(), 0), None, names_of(ServeConfig()))
+    scope = {
+        "type": "http", "http_version": "1.0", "method": "GET", "scheme": "http", "path": "/health", "root_path": "",
+        "raw_path": b"/health", "query_string": b"", "headers": headers, "client": ("127.0.0.1", 9), "server": None,
+    }  # fmt: skip
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    with TestClient(app) as client:
+        assert client.portal is not None
+        client.portal.call(app, scope, receive, send)
+    assert sent[0]["status"] == status
+
+
 @pytest.mark.parametrize("allowed", ["*", "*.judge.example", "", "https://", "["])
 def test_an_allowed_host_that_is_none_is_refused(allowed: str) -> None:
     """It would let nobody in, and nobody would be told why."""
