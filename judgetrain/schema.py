@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
@@ -187,9 +188,8 @@ class Comparison:
         messages = messages_of(prompt)
         response_a = shown(response_a)
         response_b = shown(response_b)
-        turns = [asdict(message) for message in messages]
-        dialogue = Dialogue(_id_of(turns), "given", messages, reference_text(reference))
-        comparison_id = fields.pop("id", None) or _id_of([turns, response_a, response_b])
+        dialogue = Dialogue(_id_of_turns(messages), "given", messages, reference_text(reference))
+        comparison_id = fields.pop("id", None) or _id_of_pair(messages, response_a, response_b)
         rubric: Rubric | None = fields.pop("rubric", None)
         if rubric is not None:
             rubric = rubric.for_query(dialogue.query)
@@ -204,8 +204,7 @@ class Comparison:
     @property
     def content(self) -> str:
         """Return a hash of the texts in their order, 16 hexadecimal digits; id, label and group do not change it."""
-        turns = [asdict(message) for message in self.dialogue.messages]
-        return _id_of([turns, self.response_a, self.response_b])
+        return _id_of_pair(self.dialogue.messages, self.response_a, self.response_b)
 
     @property
     def number(self) -> int:
@@ -340,14 +339,38 @@ class Candidates:
             DataError: the prompt is no prompt (:func:`messages_of`), the reference no text, or there is no response.
         """
         messages = messages_of(prompt)
-        prompt_id = _id_of([asdict(message) for message in messages])
+        prompt_id = _id_of_turns(messages)
         dialogue = Dialogue(prompt_id, "given", messages, reference_text(reference))
         if rubric is not None:
             rubric = rubric.for_query(dialogue.query)
         return cls(prompt_id, dialogue, tuple(map(shown, responses)), rubric)
 
 
-def _id_of(content: object) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of JSON values."""
+DIGITS = 16
+"""Hexadecimal digits of a SHA-256 that make an id."""
+
+
+@lru_cache(maxsize=8)
+def _turns_as_json(messages: tuple[Message, ...]) -> tuple[str, Any]:
+    """Return the id of messages, and the hash of a JSON list that begins with them, to go on from.
+
+    They are kept, since thousands of comparisons may share a long prompt.
+    """
     # Ids of kept artifacts were made of these very bytes: no other option of json.dumps will do.
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    turns = json.dumps([asdict(message) for message in messages])
+    return hashlib.sha256(turns.encode()).hexdigest()[:DIGITS], hashlib.sha256(f"[{turns}".encode())
+
+
+def _id_of_turns(messages: tuple[Message, ...]) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of messages in JSON."""
+    identifier, _ = _turns_as_json(messages)
+    return identifier
+
+
+def _id_of_pair(messages: tuple[Message, ...], response_a: str, response_b: str) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a JSON list of messages and two responses."""
+    _, beginning = _turns_as_json(messages)
+    whole = beginning.copy()
+    whole.update(f", {json.dumps(response_a)}, {json.dumps(response_b)}]".encode())
+    digits: str = whole.hexdigest()
+    return digits[:DIGITS]

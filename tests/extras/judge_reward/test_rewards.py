@@ -1,5 +1,7 @@
 """A judge as a reward: every expected value is worked out by hand, or by an independent fit."""
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -206,3 +208,25 @@ def test_what_holds_no_text_loses_without_being_asked_about() -> None:
     (empty, some) = JudgeReward(judge)(["q", "q"], ["", "a"])
     assert empty is not None and some is not None and empty < some
     assert len({*JudgeReward(judge)(["q", "q"], ["", " "])}) == 1, "two of them are equally bad"
+
+
+def test_a_long_prompt_is_hashed_once_for_all_pairs_of_its_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of 64 has 2,016 pairs, each of which hashed the prompt anew."""
+    written: list[int] = []
+    dumps = json.dumps
+
+    def counted(value: Any, **options: Any) -> str:
+        text = dumps(value, **options)
+        written.append(len(text))
+        return text
+
+    monkeypatch.setattr("judgetrain.schema.json.dumps", counted)
+    prompt = "caf\u00e9 " * 20_000
+    comparisons = [Comparison.of(prompt, f'"a" {i}', f"b\ud83d {i}") for i in range(100)]
+    numbers = [comparison.number for comparison in comparisons]
+    assert sum(written) < 3 * 10 * 20_000, "the prompt once, in ASCII, and short responses"
+    for i, (comparison, number) in enumerate(zip(comparisons, numbers, strict=True)):
+        turns = [{"role": "user", "content": prompt}]
+        whole = hashlib.sha256(dumps([turns, f'"a" {i}', f"b\ud83d {i}"]).encode()).hexdigest()
+        assert (comparison.id, number) == (whole[:16], int(whole[:10], 16)), "kept artifacts have these ids"
+        assert comparison.dialogue.id == hashlib.sha256(dumps(turns).encode()).hexdigest()[:16]
