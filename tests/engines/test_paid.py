@@ -22,6 +22,7 @@ from judgetrain.engines.openai.reading import (
     is_empty_account,
     is_other_model,
     read_completion,
+    redact,
     words_of,
 )
 from judgetrain.errors import ConfigError, EngineError
@@ -248,6 +249,13 @@ def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Pat
 def test_a_family_s_other_version_or_size_is_another_model(requested: str, answering: str, is_other: bool) -> None:
     assert is_other_model(answering, requested) is is_other
     assert is_other_model(requested, answering) is is_other
+
+
+def test_a_short_key_is_taken_out_as_a_word_alone() -> None:
+    assert redact("the context of x, num_ctx, key=x", "x") == "the context of [key], num_ctx, key=[key]"
+    assert redact("Bearer sk-0123456789ab!", "sk-0123456789ab") == "Bearer [key]!"
+    assert redact("nosk-0123456789abyes", "sk-0123456789ab") == "no[key]yes"
+    assert redact("nothing", "") == "nothing"
 
 
 def test_a_limit_holds_of_models_that_think_beyond_what_they_are_allowed(server: FaultyServer, tmp_path: Path) -> None:

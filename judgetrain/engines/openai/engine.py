@@ -52,8 +52,6 @@ BY_A_KEY = {
 """How to leave out a parameter that no :data:`MAY_BE_LEFT_OUT` holds, since the form of an answer rests on it."""
 ANY_MODEL = "any"
 """The value of ``answers_as`` that takes the answers of whatever model a server names."""
-UNLIKELY = 12
-"""The length in characters from which on no answer holds a key by chance; ``EMPTY``, a common key, is a word."""
 NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Neutral sampling, for servers of one's own (vLLM, SGLang, llama.cpp), which otherwise read it from the model's files.
 
@@ -326,7 +324,7 @@ class OpenAIEngine:
         if self._as_json(request):
             text = reading.in_form(text, request.form)
         # A server may repeat its request headers in an answer.
-        if len(self._key) >= UNLIKELY:
+        if len(self._key) >= reading.UNLIKELY:
             text = reading.redact(text, self._key)
         return replace(completion, text=text, error=reading.redact(completion.error or "", self._key) or None)
 

@@ -70,7 +70,7 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
             f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
             **counts,
         )
-    has_text = bool(content) and not content.isspace()
+    has_text = content is not None and not content.isspace() and content != ""
     is_withheld = bool(_refusal(message)) or "filter" in finish
     # Servers that take the reasoning apart leave the line ends behind it.
     if _reasoning(message) and not has_text and not is_withheld:
@@ -335,6 +335,8 @@ def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> t
 
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 """The meaning of each HTTP status that holds for all requests."""
+UNLIKELY = 12
+"""The length in characters from which on no answer holds a key by chance; ``EMPTY``, a common key, is a word."""
 SHORT = 60
 """The most characters of an answer that is no completion that are repeated."""
 CUT = 4096
@@ -405,9 +407,14 @@ def _error_in(answer: Any) -> Any:
 
 
 def redact(text: str, secret: str) -> str:
-    """Return the text with ``[key]`` in place of the key; an empty key is none."""
+    """Return the text with ``[key]`` in place of the key; an empty key is none.
+
+    A short key, as servers of one's own take any, is looked for as a word: its letters stand in others by chance.
+    """
     if not secret:
         return text
+    if len(secret) < UNLIKELY:
+        return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[key]", text)
     return text.replace(secret, "[key]")
 
 
