@@ -25,9 +25,12 @@ importlib.metadata.metadata = cache(importlib.metadata.metadata)  # Accelerate r
 os.fsync = lambda _: None  # type: ignore[assignment]  # no test turns the power off; a disk takes milliseconds each
 
 SLOWEST = (
-    *("e2e/test_quickstart", "train/test_distributed", "pipeline/test_tiny_recipes", "rl/test_rl", "e2e/test_own_rows"),
-    *("fuzz/test_workers", "train/test_saved", "e2e/test_pages", "e2e/test_readme", "e2e/test_gemma_recipe"),
-    *("fuzz/test_killed", "fuzz/test_linear", "engines/test_prompting", "e2e/test_new_benchmark"),
+    *("e2e/test_quickstart", "train/test_stopped", "train/test_distributed", "pipeline/test_tiny_recipes"),
+    *("rl/test_rl", "e2e/test_own_rows", "fuzz/test_workers", "train/test_saved", "pipeline/test_hub"),
+    *("train/test_trainer_arguments", "e2e/test_pages", "e2e/test_readme", "e2e/test_gemma_recipe"),
+    *("train/test_train", "label/test_worth_on_the_world", "fuzz/test_killed", "fuzz/test_linear"),
+    *("train/test_templates", "init/test_preflight", "train/test_preflight", "engines/test_prompting"),
+    *("e2e/test_new_benchmark", "judging/test_judging", "world_base/test_corpus"),
 )
 """Files of some 15 seconds or more. They begin a run, or the last of them would end it with no test beside it.
 

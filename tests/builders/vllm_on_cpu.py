@@ -1,6 +1,8 @@
 """vLLM on a CPU, for the tests that ``.ci/parts/vllm`` runs."""
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -21,3 +23,26 @@ def quiet() -> Iterator[None]:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         yield
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started, and theirs."""
+    import psutil
+
+    return {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)}
+
+
+def still_alive(pids: Iterable[int], seconds: float = 30) -> set[int]:
+    """Return the processes that have not ended after so many seconds, or fewer where all have ended before."""
+    deadline = time.monotonic() + seconds
+    remaining = {pid for pid in pids if _is_alive(pid)}
+    while remaining and time.monotonic() < deadline:
+        time.sleep(0.1)
+        remaining = {pid for pid in remaining if _is_alive(pid)}
+    return remaining
+
+
+def _is_alive(pid: int) -> bool:
+    import psutil
+
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from judgetrain.engines.vllm_engine import VllmEngine
 from judgetrain.errors import EngineError, EngineLostError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.examples import Prompter
-from tests.builders.vllm_on_cpu import VLLM, quiet
+from tests.builders.vllm_on_cpu import VLLM, children, quiet
 
 pytest.importorskip("vllm")
 __all__ = ["quiet"]
@@ -134,20 +133,6 @@ def test_prompts_beyond_the_context_are_not_asked(vllm: VllmEngine, requests: li
     assert [c.finish_reason == "too_long" for c in done] == [False, True] and done[1].generated_tokens == 0
 
 
-def test_the_processes_that_hold_the_model_are_gone_when_it_is_closed() -> None:
-    resource_tracker.ensure_running()  # Python's own, which lasts as long as this process and holds no model
-    before = children()
-    engine = of_vllm("world")
-    started = children() - before
-    engine.close()
-    # A helper of vLLM's process (Python's resource tracker) ends when it sees that process gone, which takes a moment.
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in started) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert started
-    assert not {pid for pid in started if alive(pid)}
-
-
 def test_what_vllm_cannot_load_is_said(tmp_path: Path, quiet: None) -> None:
     with pytest.raises(EngineError, match=r"^vLLM cannot load world: .*(nosuch|root cause).*engine\.vllm\.gpu_memory"):
         of_vllm("world", quantization="nosuch")
@@ -166,16 +151,3 @@ def test_the_end_of_vllms_process_is_told(vllm: VllmEngine, requests: list[Reque
         time.sleep(0.1)
     with pytest.raises(EngineLostError, match="vLLM's process has ended"):
         vllm.generate(requests, 1)
-
-
-def children() -> set[int]:
-    """Return the processes that this one has started, and theirs."""
-    import psutil
-
-    return {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)}
-
-
-def alive(pid: int) -> bool:
-    import psutil
-
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from judgetrain.extras.rl.vllm_policy import VllmPolicy
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Reads
 from tests.builders.pairs_pipeline import RL, composed, plant
-from tests.builders.vllm_on_cpu import VLLM, quiet
+from tests.builders.vllm_on_cpu import VLLM, children, quiet, still_alive
 from tests.extras.export.test_export import learned
 from tests.extras.rl.test_rl import ASKING, artifact
 
@@ -32,7 +33,7 @@ __all__ = ["quiet"]
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), 5)
 
 
-def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weights(
+def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_follow_its_weights_and_leave_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer, models = load_tokenizer(ModelConfig(path="world")), [load_model(ModelConfig(path="world"))]
@@ -71,8 +72,12 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
         assert sum(rewards["unreadable"] == 0 for _, (_, rewards) in pairs if rewards) > readable
         return [ids for (ids, _), _ in pairs]
 
+    # Python's own, which lasts as long as this process and holds no model.
+    resource_tracker.ensure_running()
+    before_vllm = children()
     try:
         compared(0, "two")
+        started = children() - before_vllm
         before = compared(0, "one")
         models.append(learned()[0])
         # These weights were taught scores alone, and write many a list that cannot be read.
@@ -81,6 +86,8 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
         assert changed > 0.2 * len(after), "the new weights say so much else that vLLM must have them to be alike"
     finally:
         vllm.close()
+    assert started
+    assert not still_alive(started), "the processes that held the model are gone when it is closed"
 
 
 def test_stage_rl_trains_on_what_vllm_samples(tmp_path: Path) -> None:
