@@ -91,6 +91,11 @@ def ours(scale: Scale, labels: list[int], levels: list[int]) -> dict[str, Any]:
     return metrics_of(scored, Resampling(50, 0))
 
 
+def assert_equal(values: dict[str, Any], expected: dict[str, float]) -> None:
+    """Assert that our figures are AutoRubric's, rounded to the six decimals that reports hold."""
+    assert {name: values[name] for name in expected} == {name: round(value, 6) for name, value in expected.items()}
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_two_levels_have_autorubrics_figures(seed: int) -> None:
     labels, levels = columns(TWO, seed)
@@ -103,8 +108,7 @@ def test_two_levels_have_autorubrics_figures(seed: int) -> None:
         "f1": theirs.f1,
         "kappa": theirs.kappa,
     }
-    # Reports hold six decimals, so that theirs are rounded likewise.
-    assert {name: values[name] for name in expected} == {name: round(value, 6) for name, value in expected.items()}
+    assert_equal(values, expected)
 
 
 @pytest.mark.parametrize("scale", [FIVE, UNEVEN])
@@ -121,7 +125,7 @@ def test_ordered_levels_have_autorubrics_figures(scale: Scale, seed: int) -> Non
         "spearman": theirs.spearman.coefficient,
         "kendall": theirs.kendall.coefficient,
     }
-    assert {name: values[name] for name in expected} == {name: round(value, 6) for name, value in expected.items()}
+    assert_equal(values, expected)
 
 
 def test_agreement_among_people_is_that_of_the_package_that_autorubric_uses() -> None:
