@@ -21,7 +21,6 @@ from judgetrain.judges.kinds.kind import find_kind, kind_of
 from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.panels_config import PanelsConfig
-from judgetrain.judges.prompting.parsing import Frame
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.judges.saved import criteria_of
@@ -268,7 +267,7 @@ def _check_scores_alone(
         prompts = load_prompt_set(Path(method.target).expanduser() / PROMPTS)
     else:
         return
-    if Frame(prompts.frames["score"], responses=1).before_score is None:
+    if prompts.words_before_score("score") is None:
         raise ConfigError(
             f"{asked_by}: judgments of the prompt set {prompts.name!r} give reasons before the score, which follows "
             "from them; leave it out or choose a prompt set whose judgments begin with the score"

@@ -265,6 +265,13 @@ class PromptSet:
         """
         return self.frames[step].replace("{width}", str(max(1, max_new_tokens - FIXED)))
 
+    def words_before_score(self, step: Step) -> str | None:
+        """Return the words with which a judgment of one response begins up to its score.
+
+        None where reasons may stand before it.
+        """
+        return frame_of(self.frames[step], responses=1).before_score
+
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""
         write_text_atomic(directory / FILE, self.source)

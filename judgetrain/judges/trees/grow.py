@@ -15,7 +15,6 @@ from judgetrain.judges.prompting.parsing import (
     LINE_END,
     SCORES,
     SIDES,
-    Frame,
     ParsedJudgment,
     listed_criteria,
     listed_items,
@@ -613,7 +612,7 @@ def beginning_of(prompts: PromptSet, step: Step) -> str:
     Raises:
         ConfigError: the prompt set's judgments may give reasons before the score.
     """
-    words = Frame(prompts.frames[step], responses=1).before_score
+    words = prompts.words_before_score(step)
     if words is None:
         raise ConfigError(
             f"judge.reasons=false: judgments of the prompt set {prompts.name!r} give reasons before the score, which "
