@@ -501,8 +501,7 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
 
 _REFUSES = re.compile(
     r"support|permitted|both be|used? together|unknown|unrecognized|unexpected|not (?:allowed|accepted|available)"
-    r"|must be|extra|deprecated|invalid|only|range|greater than|requires|unavailable|incompatible|conflict|disabled"
-    r"|not allowed to request",
+    r"|must be|extra|deprecated|invalid|only|range|greater than|requires|unavailable|incompatible|conflict|disabled",
     re.IGNORECASE,
 )
 """Matches the words by which services say that they do not take a parameter."""
