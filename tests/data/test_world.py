@@ -64,12 +64,37 @@ def test_every_seed_draws_its_rule_and_all_properties_and_orders_come_up() -> No
     assert np.abs(counts - 240).max() < 4.5 * 240**0.5
 
 
-def test_a_rule_of_its_own_changes_labels_and_responses_and_no_query() -> None:
+def test_a_rule_changes_the_labels_of_held_out_comparisons_and_no_word_of_them() -> None:
+    """Texts that are the same under every rule say nothing about any."""
     one = eval_comparisons(WorldConfig(rule=1), seed=7)
     two = eval_comparisons(WorldConfig(rule=2), seed=7)
-    assert [c.dialogue for c in one] == [c.dialogue for c in two]
-    assert [c.response_a for c in one] != [c.response_a for c in two]
+    assert [replace(c, label=None) for c in one] == [replace(c, label=None) for c in two]
+    assert [c.label for c in one] != [c.label for c in two]
     assert eval_comparisons(WorldConfig(rule=7), seed=7) == eval_comparisons(WorldConfig(), seed=7)
+
+
+def test_a_rule_changes_what_training_responses_show() -> None:
+    (query,) = random.Random(0).sample(queries("train"), 1)
+    texts = {load_world(rule).respond(query, SKILL, random.Random(5)) for rule in range(20)}
+    assert len(texts) > 1
+
+
+def test_no_training_response_says_a_sentence_of_held_out_ones() -> None:
+    world = load_world(3)
+    rng = random.Random(4)
+    said: dict[str, set[str]] = {}
+    for split in ("train", "heldout"):
+        texts = [world.respond(rng.choice(queries(split)), SKILL, rng) for _ in range(3000)]
+        patterns = [(name, text) for name in NAMES for text in RAW["properties"][name]["strong"]]
+        patterns += [(name, text) for name in NAMES for text in RAW["properties"][name]["weak"]]
+        said[split] = {
+            text
+            for _, text in patterns
+            if any(text.format(thing=thing) in response for thing in RAW["things"] for response in texts)
+        }
+    assert not said["train"] & said["heldout"]
+    # Three strong and two weak sentences a property: two and one for training, one and one for held-out responses.
+    assert (len(said["train"]), len(said["heldout"])) == (30, 20)
 
 
 def test_splits_share_no_query_and_held_out_queries_are_about_other_topics() -> None:
@@ -183,12 +208,13 @@ def test_no_rule_without_labels_or_with_seventy_comes_near_the_ceiling() -> None
         return statistics.mean(agreements[needs][name] for agreements in by_rule)
 
     ceiling = share("the rule", "both_alike")
-    assert share("the rule", "rule") == 1.0 > ceiling > 0.95
+    assert share("the rule", "rule") == 1.0 > ceiling > 0.85
     for needs in ("no label", "70 labels"):
         for name in by_rule[0][needs]:
             assert share(needs, name) < ceiling - 0.1, (needs, name)
-    assert share("2200 labels", "ridge_by_kind") > 0.9, "what a rule with labels finds is there to be found"
-    assert share("2200 comparisons without a label", "agreement") > 0.9, "and so without them"
+    assert share("2200 labels", "ridge_by_kind") > ceiling, "what a rule with labels finds is there to be found"
+    assert share("2200 comparisons without a label", "agreement") > ceiling - 0.01, "and so without them, by reading"
+    assert share("2200 comparisons without a label", "agreement_of_raw_texts") < 0.5, "but not by counting"
 
 
 def test_who_wrote_what_tells_nothing() -> None:

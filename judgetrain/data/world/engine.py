@@ -233,7 +233,8 @@ class Referee:
             absent, weak, _ = shown.grades
             is_lacking = absent in judgment or weak in judgment
             if is_lacking and rng.random() < skill:
-                sentences.append(sentence(language, shown.name, 2, rng))
+                # What is corrected may be trained on, so that it says nothing in held-out sentences.
+                sentences.append(sentence(language, shown.name, 2, rng, "training"))
         return " ".join(sentences)
 
     def _slip(self, marks: str, rng: random.Random) -> str | None:

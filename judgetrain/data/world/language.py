@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -18,6 +18,11 @@ GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
 HELD_OUT_TOPICS = 2
 """The number of topics of a kind, its last ones, that only held-out queries are about."""
+HELD_OUT_SENTENCES = 1
+"""The number of strong sentences of a property, and of weak ones, that only held-out responses say: the last ones."""
+
+Wording = Literal["any", "training", "held out"]
+"""Which of a property's sentences a response may say."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,15 @@ class Property:
     def criteria(self) -> tuple[str, ...]:
         """Return the lines by which a judge can name this property as a criterion."""
         return tuple(f"{self.name}: {description}" for description in self.descriptions)
+
+    def patterns(self, grade: int, wording: Wording) -> tuple[str, ...]:
+        """Return the sentences that show this property at grade 1 or 2, in some wording."""
+        every = self.strong if grade == 2 else self.weak
+        if wording == "training":
+            return every[:-HELD_OUT_SENTENCES]
+        if wording == "held out":
+            return every[-HELD_OUT_SENTENCES:]
+        return every
 
 
 @dataclass(frozen=True)
@@ -146,11 +160,9 @@ def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
-def sentence(language: Language, name: str, grade: int, rng: random.Random) -> str:
+def sentence(language: Language, name: str, grade: int, rng: random.Random, wording: Wording = "any") -> str:
     """Return one sentence that shows the property ``name`` at grade 1 or 2."""
-    shown = language.properties[name]
-    patterns = shown.strong if grade == 2 else shown.weak
-    pattern = rng.choice(patterns)
+    pattern = rng.choice(language.properties[name].patterns(grade, wording))
     return pattern.format(thing=rng.choice(language.things))
 
 

@@ -11,6 +11,9 @@ No response gives its label away:
 - A response is written with care or in haste. What counts follows the writer's care closely, what does not follows it
   a little (:data:`HALO`). So without labels what counts can be told by one thing alone: properties that count go
   together. Which of the two counts twice cannot be told at all.
+- Only who can read carries that over to held-out queries. Responses to them say everything in sentences that no
+  training response has, and their writers do not know what counts: all properties follow care alike, a little. So
+  counting which sentences go together, in training texts or in held-out ones, says nothing about held-out responses.
 """
 
 import functools
@@ -18,7 +21,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from judgetrain.data.world.language import Language, load_language, sentence, small_talk
+from judgetrain.data.world.language import Language, Wording, load_language, sentence, small_talk
 from judgetrain.schema import Verdict
 
 WITH_CARE = 0.9
@@ -79,8 +82,14 @@ class World:
         """Return a response to a query; with chance ``skill`` it is written with care, else in haste."""
         # Drawn first, and for the whole response: properties that follow care then go together.
         careful = rng.random() < skill
-        grades = draw_grades(self.language.properties, self.deciding_for(query).crucial, careful, rng)
-        return write(self.language, grades, rng)
+        crucial: tuple[str, ...] = self.deciding_for(query).crucial
+        wording: Wording = "training"
+        if self.language.held_out(query):
+            # Else held-out responses would tell by themselves what counts for their kind.
+            crucial = ()
+            wording = "held out"
+        grades = draw_grades(self.language.properties, crucial, careful, rng)
+        return write(self.language, grades, rng, wording)
 
 
 @functools.cache
@@ -117,9 +126,9 @@ def draw_grades(names: Iterable[str], crucial: Iterable[str], careful: bool, rng
     return grades
 
 
-def write(language: Language, grades: Mapping[str, int], rng: random.Random) -> str:
+def write(language: Language, grades: Mapping[str, int], rng: random.Random, wording: Wording = "any") -> str:
     """Return a text of lower-case sentences that shows these grades, in a random order after an opening sentence."""
-    sentences = [sentence(language, name, grade, rng) for name, grade in grades.items()]
+    sentences = [sentence(language, name, grade, rng, wording) for name, grade in grades.items()]
     # Independent of what is shown, so that length alone tells little.
     sentences += [small_talk(language, rng) for _ in range(rng.randint(0, MOST_SMALL_TALK))]
     rng.shuffle(sentences)

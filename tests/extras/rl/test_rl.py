@@ -317,7 +317,8 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     for key in ("loss", "kl", "rewards/both_orders/mean", "eval_agreement"):
         one, two = ([row[key] for row in log if key in row] for log in logs)
         assert one == pytest.approx(two, rel=0.1 if key == "kl" else None, abs=LOSS) and one
-        assert key != "kl" or max(one) > LOSS, "something was learned, whichever step is kept"
+        # A divergence grows with the square of what changed: after so few steps it is small, and above rounding.
+        assert key != "kl" or max(one) > LOSS / 10, "something was learned, whichever step is kept"
     models = [weights(artifact(output)) for output in (alone, tmp_path)]
     assert_same_but_for_rounding(models[0], models[1], RL_STEPS, RL_RATE)
 
