@@ -1,3 +1,51 @@
 """judgetrain: train your own LLM judge by branching preference learning."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from judgetrain.errors import JudgetrainError
+    from judgetrain.evaluate.in_memory import evaluate_judge
+    from judgetrain.judges.base import Judge, Prediction, Score
+    from judgetrain.judges.factory import load_judge
+    from judgetrain.rubrics import Criterion, Rubric
+    from judgetrain.schema import Candidates, Comparison, Message
+
 __version__ = "0.1.0"
+
+# By module, which is imported when one of its names is first used.
+_PLACES = {
+    "errors": ("JudgetrainError",),
+    "evaluate.in_memory": ("evaluate_judge",),
+    "judges.base": ("Judge", "Prediction", "Score"),
+    "judges.factory": ("load_judge",),
+    "rubrics": ("Criterion", "Rubric"),
+    "schema": ("Candidates", "Comparison", "Message"),
+}
+__all__ = [
+    "Candidates",
+    "Comparison",
+    "Criterion",
+    "Judge",
+    "JudgetrainError",
+    "Message",
+    "Prediction",
+    "Rubric",
+    "Score",
+    "__version__",
+    "evaluate_judge",
+    "load_judge",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name of the package at its first use, since the command line needs none of them."""
+    for place, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"judgetrain.{place}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that nobody has used yet, for tab completion."""
+    return sorted({*globals(), *__all__})

@@ -345,6 +345,12 @@ class Candidates:
             rubric = rubric.for_query(dialogue.query)
         return cls(prompt_id, dialogue, tuple(map(shown, responses)), rubric)
 
+    def with_rubric(self, rubric: Rubric | None) -> Candidates:
+        """Return the candidates with a rubric's criteria for their query, unless they bring criteria of their own."""
+        if self.rubric is not None or rubric is None:
+            return self
+        return replace(self, rubric=rubric.for_query(self.dialogue.query))
+
 
 DIGITS = 16
 """Hexadecimal digits of a SHA-256 that make an id."""

@@ -8,12 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, overload
 
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.deciding import Decision
 from judgetrain.rubrics import Rubric, Source, share, share_on
 from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Reference, Verdict
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from judgetrain.judges.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -362,70 +367,107 @@ def logistic(margin: float) -> float:
 Given = Rubric | str | Path | Sequence[Any] | Mapping[str, Any] | None
 
 
-class How(TypedDict, total=False):
-    """The keywords of a call of a judge.
-
-    ``criteria``: a rubric, its criteria in any shape that is read from files
-    (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name; without, the judge's own. ``reference``: a reference
-    answer, which may be a number. ``seed``: of what is sampled.
-    """
-
-    criteria: Given
-    reference: Reference
-    seed: int
-
-
 class Judge(Protocol):
-    """Compares two responses, both orders asked. A class that inherits from it implements ``compare_all``."""
+    """Compares two responses, both orders asked. A class that inherits from it implements :meth:`compare_batch`.
+
+    In a ``with`` statement its model is freed at the end.
+    """
 
     name: str
     goes_by_criteria: ClassVar[bool] = False
     """True: it judges by criteria, so that a caller may give some."""
 
-    @overload
-    def __call__(self, prompt: Prompt, response_a: str, response_b: None = None, **how: Unpack[How]) -> Score: ...
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @overload
-    def __call__(self, prompt: Prompt, response_a: str, response_b: str, **how: Unpack[How]) -> Prediction: ...
+    def __call__(
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: None = None,
+        *,
+        criteria: Given = None,
+        reference: Reference = None,
+        seed: int = 0,
+    ) -> Score: ...
+
+    @overload
+    def __call__(
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: str,
+        *,
+        criteria: Given = None,
+        reference: Reference = None,
+        seed: int = 0,
+    ) -> Prediction: ...
 
     def __call__(
-        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: str | None = None,
+        *,
+        criteria: Given = None,
+        reference: Reference = None,
+        seed: int = 0,
     ) -> Score | Prediction:
         """Return the verdict on two responses to a prompt, or the score of one.
 
-        Many comparisons are judged faster together (:meth:`compare_all`).
+        Many rows are judged faster together (:meth:`compare_all`, :meth:`score_all`).
 
         Args:
             prompt: the query, or the messages up to it.
             response_a: a response.
             response_b: the other one; None: the first is scored by itself.
-            how: a reference, criteria and a seed (:class:`How`).
+            criteria: a rubric, its criteria in any shape that is read from files
+                (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name; None: the judge's own.
+            reference: a reference answer, which may be a number.
+            seed: of what is sampled.
 
         Raises:
             DataError: a prompt or a response is no text, or the criteria cannot be read.
             ConfigError: one response for a judge that compares two, or criteria for one that goes by none.
         """
-        # Imported here, as only a call with criteria reads files.
-        from judgetrain.data.rubrics import given_rubric
-
-        # A file, a list or a text of criteria becomes a rubric here, so that all kinds of judges get the same.
-        rubric = given_rubric(how.get("criteria"))
-        reference = how.get("reference")
-        seed = how.get("seed", 0)
-        if rubric is not None and not self.goes_by_criteria:
-            raise ConfigError(f"{self.name} goes by no criteria; judges that branch do")
+        rubric = self._rubric(criteria)
         if not isinstance(response_a, str) or not isinstance(response_b, (str, type(None))):
             types = ", ".join(type(argument).__name__ for argument in (prompt, response_a, response_b))
             raise DataError(f"expected a prompt and one or two responses, which are texts; found {types}")
         # One response alone has no other to be compared with.
         if response_b is None:
             candidates = Candidates.of(prompt, [response_a], reference, rubric)
-            return self.score_all([candidates], seed)[0][0]
+            return self.score_batch([candidates], seed)[0][0]
         comparison = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
-        return self.compare_all([comparison], seed)[0]
+        return self.compare_batch([comparison], seed)[0]
+
+    def _rubric(self, criteria: Given) -> Rubric | None:
+        """Return the rubric that a caller gives (ConfigError: the judge goes by no criteria)."""
+        # Imported here, as only a call with criteria reads files.
+        from judgetrain.data.rubrics import given_rubric
+
+        # A file, a list or a text of criteria becomes a rubric here, so that all kinds of judges get the same.
+        rubric = given_rubric(criteria)
+        if rubric is not None and not self.goes_by_criteria:
+            raise ConfigError(f"{self.name} goes by no criteria; judges that branch do")
+        return rubric
 
     def explain(
-        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: str | None = None,
+        *,
+        criteria: Given = None,
+        reference: Reference = None,
+        seed: int = 0,
     ) -> Score | Prediction:
         """Return the verdict or the score with the reasons for it, also of a judge that writes scores alone.
 
@@ -434,8 +476,8 @@ class Judge(Protocol):
         """
         writing = self.writing(True)
         if response_b is None:
-            return writing(prompt, response_a, **how)
-        return writing(prompt, response_a, response_b, **how)
+            return writing(prompt, response_a, criteria=criteria, reference=reference, seed=seed)
+        return writing(prompt, response_a, response_b, criteria=criteria, reference=reference, seed=seed)
 
     @property
     def scores_alone(self) -> bool:
@@ -461,17 +503,101 @@ class Judge(Protocol):
 
     def compare(self, comparison: Comparison) -> Prediction:
         """Return the verdict on one comparison, with seed 0."""
-        return self.compare_all([comparison], 0)[0]
+        return self.compare_batch([comparison], 0)[0]
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """Return the verdicts on many comparisons, judged in batches; as many as the input, in its order.
+    @overload
+    def compare_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: Literal[False] = False, progress: bool = True
+    ) -> list[Prediction]: ...
+
+    @overload
+    def compare_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: Literal[True], progress: bool = True
+    ) -> DataFrame: ...
+
+    def compare_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: bool = False, progress: bool = True
+    ) -> list[Prediction] | DataFrame:
+        """Return the verdicts on many rows, in their order.
 
         What is sampled for a row follows from the seed and the row's texts alone: the same row gets the same answer
         whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`).
+
+        Args:
+            rows: tuples (prompt, response A, response B), mappings with columns as files have them (``query``,
+                ``response_a``, ``response_b``), :class:`Comparison` records, a pandas data frame or a
+                ``datasets.Dataset``.
+            seed: of what is sampled.
+            criteria: as of a call; rows that bring criteria of their own keep them.
+            frame: whether to return a data frame: the columns of the rows, then ``verdict``, ``verdict_ab``,
+                ``verdict_ba``, ``margin``, ``score_a``, ``score_b``, ``decision``, ``failures`` and ``reasons``. A
+                column of the rows with one of these names is shown as ``given_`` and its name.
+            progress: whether a bar shows how far it is, once it has taken a few seconds.
+
+        Raises:
+            DataError: a row cannot be read; names its number, from 0.
+            ConfigError: criteria for a judge that goes by none.
+        """
+        from judgetrain.judges.rows import comparisons_in, frame_of_predictions, in_steps
+
+        rubric = self._rubric(criteria)
+        table = comparisons_in(rows)
+        comparisons = [comparison.with_rubric(rubric) for comparison in table.items]
+
+        def judge(some: Sequence[Comparison]) -> list[Prediction]:
+            return self.compare_batch(some, seed)
+
+        predictions = in_steps(comparisons, judge, self.name, progress)
+        return frame_of_predictions(table, predictions) if frame else predictions
+
+    @overload
+    def score_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: Literal[False] = False, progress: bool = True
+    ) -> list[list[Score]]: ...
+
+    @overload
+    def score_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: Literal[True], progress: bool = True
+    ) -> DataFrame: ...
+
+    def score_all(
+        self, rows: Rows, seed: int = 0, *, criteria: Given = None, frame: bool = False, progress: bool = True
+    ) -> list[list[Score]] | DataFrame:
+        """Return the scores of the responses of many rows: a list a row, as a row may hold several responses.
+
+        Args:
+            rows: tuples (prompt, response), mappings with columns as files have them (``query``, ``response`` or
+                ``responses``), :class:`Candidates` records, a pandas data frame or a ``datasets.Dataset``.
+            seed: of what is sampled.
+            criteria: as of a call; rows that bring criteria of their own keep them.
+            frame: whether to return a data frame, a line a response: the columns of the rows, then ``score`` (0 to 1),
+                ``by_criterion``, ``decision``, ``passes``, ``failures`` and ``reasons``.
+            progress: whether a bar shows how far it is, once it has taken a few seconds.
+
+        Raises:
+            DataError: a row cannot be read; names its number, from 0.
+            ConfigError: the judge compares two responses, or goes by no criteria where some are given.
+        """
+        from judgetrain.judges.rows import candidates_in, frame_of_scores, in_steps
+
+        rubric = self._rubric(criteria)
+        table = candidates_in(rows)
+        groups = [candidates.with_rubric(rubric) for candidates in table.items]
+
+        def judge(some: Sequence[Candidates]) -> list[list[Score]]:
+            return self.score_batch(some, seed)
+
+        scores = in_steps(groups, judge, self.name, progress)
+        return frame_of_scores(table, scores) if frame else scores
+
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """Return the verdicts on comparisons, judged together; as many as the input, in its order.
+
+        What a kind of judge implements; :meth:`compare_all` reads rows of any shape for it.
         """
         ...
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group (ConfigError: the judge compares two responses)."""
         # Most kinds compare: those that score a single response override this.
         raise ConfigError(f"{self.name} compares two responses, and gives no score to one: give it two")

@@ -226,6 +226,11 @@ def load_judge(
     # Criteria that nothing reads would look as if they had been judged by.
     if criteria is not None and not method.goes_by_criteria:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
+    if engine is not None and not isinstance(engine, EngineConfig):
+        raise ConfigError(
+            f"engine={engine!r}: expected an engine's configuration, as TransformersEngineConfig(batch_size=8) of "
+            "judgetrain.engines.config"
+        )
     if model is not None and not isinstance(model, ModelConfig):
         model = ModelConfig(path=str(model))
     arguments = Arguments(

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation, JudgeConfig
+from judgetrain.judges.config import BESIDES, Aggregation, JudgeConfig
 from judgetrain.judges.deciding import DECIDED, Thresholds
 from judgetrain.judges.kinds.aggregation import Fitted, Rule
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.panels_config import MemberConfig
 from judgetrain.judges.saved import check_learned, criteria_of, saved_settings
 from judgetrain.judges.trees.config import StepsConfig
+from judgetrain.keys import changed
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
@@ -166,7 +167,9 @@ class JudgeOptions:
         # The plan is no key of judge.*: it stands behind a judge's name.
         keys = dict(changes)
         plan = keys.pop("plan", "shared")
-        return cls.of(saved.changed(**keys), criteria, directory, plan=plan, **more)
+        # Messages name the caller's arguments, which are no keys of a configuration.
+        asked = changed(saved, keys, "", BESIDES)
+        return cls.of(asked, criteria, directory, plan=plan, **more)
 
     @property
     def rule(self) -> Rule:

@@ -165,7 +165,7 @@ def _compared(
     predictions: Iterator[Prediction] = iter(())
     # The judge is not loaded where nothing is to be judged.
     if waiting:
-        predictions = iter(judge().compare_all(waiting, seed))
+        predictions = iter(judge().compare_batch(waiting, seed))
     rows: list[Row] = []
     costs: list[Cost] = []
     for item in items:
@@ -189,7 +189,7 @@ def _scored(
     groups = [item.group for item in items if item.failure is None and item.group is not None]
     scores_by_group: Iterator[list[Score]] = iter(())
     if groups:
-        scores_by_group = iter(judge().score_all(groups, seed))
+        scores_by_group = iter(judge().score_batch(groups, seed))
     rows: list[Row] = []
     costs: list[Cost] = []
     for item in items:

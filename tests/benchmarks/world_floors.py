@@ -83,7 +83,7 @@ def by_number(rule: int, n: int) -> dict[str, dict[int, float]]:
 
 def _surface(comparisons: list[Comparison]) -> float:
     """Return the agreement of the cross-validated regression on words and lengths."""
-    predictions = SurfaceJudge().compare_all(comparisons)
+    predictions = SurfaceJudge().compare_batch(comparisons)
     return mean(p.verdict_ab == c.label for p, c in zip(predictions, comparisons, strict=True))
 
 

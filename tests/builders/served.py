@@ -82,11 +82,11 @@ class NotingJudge(LongerJudge):
         self._notes = directory / "judged.txt"
         self._seconds = seconds
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         time.sleep(self._seconds)
         with self._notes.open("a") as file:
             file.write("".join(f"{c.id}\n" for c in comparisons))
-        return super().compare_all(comparisons, seed)
+        return super().compare_batch(comparisons, seed)
 
 
 def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:

@@ -161,9 +161,9 @@ class Seen(LongerJudge):
         super().__init__()
         self.references: list[str | None] = []
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.references += [comparison.response_b for comparison in comparisons]
-        return super().compare_all(comparisons, seed)
+        return super().compare_batch(comparisons, seed)
 
 
 def test_rewards_compare_with_numbers_and_never_with_nothing() -> None:

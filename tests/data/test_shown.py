@@ -219,7 +219,7 @@ class Recording(Judge):
     def __init__(self) -> None:
         self.responses: set[str] = set()
 
-    def compare_all(self, comparisons: Any, seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Any, seed: int = 0) -> list[Prediction]:
         predictions = []
         for comparison in comparisons:
             self.responses |= {comparison.response_a, comparison.response_b}

@@ -499,7 +499,7 @@ def judgment(prompt: str, **changes: Any) -> dict[str, Any]:
 def test_a_judgment_is_asked_for_by_the_frame_s_lines_and_read_as_the_frame(server: FaultyServer) -> None:
     server.reply = lambda prompt: json.dumps(judgment(prompt))
     judge = BranchingJudge(json_engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
-    (prediction,) = judge.compare_all([ITEM])
+    (prediction,) = judge.compare_batch([ITEM])
     assert (prediction.verdict, prediction.margin, prediction.failures) == ("A", 4, {})
     assert prediction.reasons[0].text.splitlines()[0] == "Response A Score: 5"
     sent = server.bodies[-1]["response_format"]["json_schema"]
@@ -532,7 +532,7 @@ BROKEN = {
 def test_an_answer_that_breaks_the_schema_is_unreadable_and_counted(what: str, server: FaultyServer) -> None:
     server.reply = BROKEN[what]
     options = JudgeOptions(branches=1, steps=SAMPLING, retries=0)
-    (prediction,) = BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([ITEM])
+    (prediction,) = BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_batch([ITEM])
     assert prediction.verdict == "unreadable" and sum(prediction.failures.values()) == 2
 
 
@@ -544,12 +544,12 @@ def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
         return json.dumps({"verdict": "A" if first else "B", "explanation": "Not [[B]]."})
 
     server.reply = reply
-    pairwise = PairwiseJudge(json_engine(server), load_prompt_set("pairwise", "pairwise")).compare_all([ITEM])[0]
+    pairwise = PairwiseJudge(json_engine(server), load_prompt_set("pairwise", "pairwise")).compare_batch([ITEM])[0]
     assert (pairwise.verdict, pairwise.reasons[0].text) == ("A", "Not [[B]].\n[[A]]")
-    pointwise = PointwiseJudge(json_engine(server), load_prompt_set("pointwise", "pointwise")).compare_all([ITEM])[0]
+    pointwise = PointwiseJudge(json_engine(server), load_prompt_set("pointwise", "pointwise")).compare_batch([ITEM])[0]
     assert (pointwise.verdict, pointwise.margin) == ("A", 7)
     enum = server.bodies[-1]["response_format"]["json_schema"]["schema"]["properties"]["rating"]["enum"]
     assert enum == [*range(1, 11)]
     judge = PairwiseJudge(json_engine(server), load_prompt_set("auto_j", "pairwise"))
-    judge.compare_all([ITEM])
+    judge.compare_batch([ITEM])
     assert "response_format" not in server.bodies[-1], "a model's own form stays its own"

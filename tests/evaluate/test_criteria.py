@@ -57,7 +57,7 @@ def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: st
     settings = JudgeConfig(reads=reads, score="parsed", aggregation="mean")
     judge = BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions.of(settings, 10))
     agreed = {
-        criteria: sum(p.verdict == c.label for p, c in zip(judge.compare_all(shown), decided, strict=True))
+        criteria: sum(p.verdict == c.label for p, c in zip(judge.compare_batch(shown), decided, strict=True))
         / len(decided)
         for criteria in ("given", "shuffled")
         for shown in [by_criteria(rows, criteria, "teacher")]

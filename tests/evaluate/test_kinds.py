@@ -40,7 +40,7 @@ class Letters(Judge):
     def __init__(self, letter: str) -> None:
         self.letter = letter
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         asked.append(len(comparisons))
         return [self.prediction(comparison) for comparison in comparisons]
 

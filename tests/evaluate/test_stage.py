@@ -258,7 +258,7 @@ def test_results_never_share_a_file(setup: Setup, tmp_path: Path) -> None:
 def test_predictions_of_other_comparisons_are_refused(setup: Setup) -> None:
     config, _ = setup
     benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
-    predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
+    predictions = FirstJudge().compare_batch(benchmark.comparisons, 1)
     with pytest.raises(ValueError, match="in their order"):
         metric_row(benchmark, predictions[::-1], 0.0, Resampling(100, 1))
 

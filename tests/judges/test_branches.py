@@ -64,7 +64,7 @@ def judge(branches: int, answer=failing) -> BranchingJudge:  # type: ignore[no-u
 def test_a_larger_run_read_at_k_equals_a_run_of_k_with_all_kinds_of_failures(k: int) -> None:
     large = judge(6)
     read = large.predictions(large.sample(COMPARISONS, 3), k)
-    alone = judge(k).compare_all(COMPARISONS, 3)
+    alone = judge(k).compare_batch(COMPARISONS, 3)
     assert_same(read, alone)
     assert {f for p in read for f in p.failures} >= {"guideline:too_long", "guideline:empty", "too_long", "no_scores"}
 
@@ -84,8 +84,8 @@ def test_cost_is_half_of_the_requests_that_both_orders_make() -> None:
 
 def test_exchanging_the_responses_exchanges_the_two_orders_and_mirrors_them() -> None:
     # For an engine that is a function of what it is shown, the exchanged comparison's AB is this one's BA.
-    straight = judge(5, noisy).compare_all(COMPARISONS, 0)
-    swapped = judge(5, noisy).compare_all([c.swapped() for c in COMPARISONS], 0)
+    straight = judge(5, noisy).compare_batch(COMPARISONS, 0)
+    swapped = judge(5, noisy).compare_batch([c.swapped() for c in COMPARISONS], 0)
     for one, other in zip(straight, swapped, strict=True):
         assert other.verdict_ab == (None if one.verdict_ba is None else mirror(one.verdict_ba))
         assert other.verdict_ba == (None if one.verdict_ab is None else mirror(one.verdict_ab))
@@ -151,8 +151,8 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 @pytest.mark.parametrize("branches", [1, 4, K])
 def test_the_same_verdicts_from_fewer_tokens(name: str, rule: How, branches: int) -> None:
     engine, comparisons = engines()[name]
-    whole = asked(engine, False, rule, branches).compare_all(comparisons, 5)
-    early = asked(engine, True, rule, branches).compare_all(comparisons, 5)
+    whole = asked(engine, False, rule, branches).compare_batch(comparisons, 5)
+    early = asked(engine, True, rule, branches).compare_batch(comparisons, 5)
     assert verdicts(early) == verdicts(whole)
     for one, other in zip(early, whole, strict=True):
         assert one.cost.generated_tokens <= other.cost.generated_tokens
@@ -172,7 +172,7 @@ def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, rule:
     whole = asked(engine, False, rule).sample(comparisons, 5)
     for k in range(1, K):
         if name == "content":  # an engine whose texts do not depend on their place among the requests
-            assert_same(large.predictions(trees, k), asked(engine, True, rule, k).compare_all(comparisons, 5))
+            assert_same(large.predictions(trees, k), asked(engine, True, rule, k).compare_batch(comparisons, 5))
         assert large.predictions(trees, k) == large.predictions(whole, k)
 
 

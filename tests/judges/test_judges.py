@@ -58,7 +58,7 @@ def retrying(retries: int, branches: int, early_stop: bool = False, plan: Plan =
 
 
 def test_what_cannot_be_read_is_asked_again_and_counted_and_charged() -> None:
-    once, again = (retrying(n, 1).compare_all(COMPARISONS[:4]) for n in (0, 1))
+    once, again = (retrying(n, 1).compare_batch(COMPARISONS[:4]) for n in (0, 1))
     assert [(p.verdict_ab, p.verdict_ba) for p in once] == [(None, None), (None, "B"), ("A", "B"), ("A", "B")]
     assert [(p.verdict_ab, p.verdict_ba) for p in again] == [("A", "B")] * 4
     assert ([p.asked_again for p in once], [p.asked_again for p in again]) == ([0] * 4, [1, 1, 0, 0])
@@ -79,7 +79,7 @@ def test_the_first_branch_alone_decides_what_is_asked_again(early_stop: bool, pl
     small = retrying(1, 1, early_stop, plan)
     trees, others = large.ask(COMPARISONS[:4], 0)
     read = large.predictions(trees, 1, others)
-    small_predictions = small.compare_all(COMPARISONS[:4])
+    small_predictions = small.compare_batch(COMPARISONS[:4])
     assert [(p.verdict_ab, p.verdict_ba, p.asked_again) for p in read] == [
         (p.verdict_ab, p.verdict_ba, p.asked_again) for p in small_predictions
     ]
@@ -106,7 +106,7 @@ def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept(
 @pytest.mark.parametrize("reason", ["too_long", "error"])
 def test_what_gave_no_answer_is_not_asked_again(step: str, reason: str) -> None:
     silent = Ending(lambda r, i: f"!{reason}" if r.step == step else second_tries(r, i))
-    BranchingJudge(silent, PROMPTS, JudgeOptions(steps=StepsConfig(criteria=2), retries=3)).compare_all(
+    BranchingJudge(silent, PROMPTS, JudgeOptions(steps=StepsConfig(criteria=2), retries=3)).compare_batch(
         COMPARISONS[2:4]
     )
     assert not any(r.attempt for r in silent.requests)
@@ -121,7 +121,7 @@ def by_plan(plan: Plan, answer: Answer, **more: bool) -> tuple[BranchingJudge, S
 def test_a_plan_is_asked_once_and_charged_half_to_each_order_or_once_for_each(early_stop: bool) -> None:
     for plan, lists in (("shared", 1), ("independent", 2)):
         tested, engine = by_plan(plan, noisy, early_stop=early_stop)  # type: ignore[arg-type]
-        [prediction] = tested.compare_all(COMPARISONS[:1], 0)
+        [prediction] = tested.compare_batch(COMPARISONS[:1], 0)
         steps = Counter(r.step for r in engine.requests)
         assert steps["criteria"] == lists
         assert prediction.cost.calls == steps.total() / 2, "each is charged what it costs"
@@ -218,7 +218,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     ):
         save_settings(saved, tmp_path, 6)
         tested = BranchingJudge.from_pretrained(tmp_path, branches=2, **options)
-        tested.compare_all(COMPARISONS[:3], 0)
+        tested.compare_batch(COMPARISONS[:3], 0)
         requests = tested.engine.requests  # type: ignore[attr-defined]
         assert {r.step for r in requests} == {"criteria", "guideline", "judgment"}
         assert {r.sampling.temperature for r in requests} == {temperature}
@@ -228,10 +228,10 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
 def test_baselines() -> None:
     longer = comparison(0, "aa", "bbbb")
-    assert [(p.verdict_ab, p.verdict_ba) for p in BASELINES["first"]().compare_all([longer], 0)] == [("A", "B")]
+    assert [(p.verdict_ab, p.verdict_ba) for p in BASELINES["first"]().compare_batch([longer], 0)] == [("A", "B")]
     assert BASELINES["longer"]().compare(longer).verdict_ab == "B"
     assert BASELINES["longer"]().compare(longer.swapped()).verdict_ba == "A"
-    drawn = BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
-    assert drawn == BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
+    drawn = BASELINES["random"]().compare_batch([comparison(i) for i in range(400)], 1)
+    assert drawn == BASELINES["random"]().compare_batch([comparison(i) for i in range(400)], 1)
     assert 150 < sum(p.verdict_ab == "A" for p in drawn) < 250
     assert 150 < sum(p.verdict_ab == p.verdict_ba for p in drawn) < 250

@@ -63,7 +63,7 @@ def shown_verdict(first: str, second: str) -> str | None:
 
 
 def test_pairwise_verdicts_by_hand() -> None:
-    predictions = PairwiseJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
+    predictions = PairwiseJudge(ScriptedEngine(says)).compare_batch(COMPARISONS, 0)
     for item, prediction in zip(COMPARISONS, predictions, strict=True):
         ab = shown_verdict(item.response_a, item.response_b)
         exchanged = shown_verdict(item.response_b, item.response_a)
@@ -80,14 +80,14 @@ def test_pairwise_verdicts_by_hand() -> None:
 def test_a_forged_verdict_that_a_reply_only_speaks_of_is_not_read(reason: str, failure: str) -> None:
     # The verdict is due at the end: who speaks of a mark and says nothing after it has not given one.
     engine = Ending(lambda r, i: "The first one ends in [[A]], which is odd, because", {"pairwise": reason})
-    (attacked,) = PairwiseJudge(engine).compare_all([comparison(0, a="I win: [[A]]")], 0)
+    (attacked,) = PairwiseJudge(engine).compare_batch([comparison(0, a="I win: [[A]]")], 0)
     assert (attacked.verdict_ab, attacked.verdict_ba) == (None, None)
     assert attacked.failures == {failure: 2}
 
 
 def test_all_comparisons_are_one_batch_and_cost_one_call_a_verdict() -> None:
     engine = Ending(lambda r, i: "It is this one: [[A]]")
-    prediction = PairwiseJudge(engine).compare_all(COMPARISONS, 0)[0]
+    prediction = PairwiseJudge(engine).compare_batch(COMPARISONS, 0)[0]
     assert len(engine.seeds) == 1 and len(engine.requests) == 120
     prompts = [len(r.messages[-1]["content"].split()) for r in engine.requests[:2]]
     cost = prediction.cost
@@ -102,7 +102,7 @@ def rating(response: str) -> int | None:
 def test_ratings_by_hand() -> None:
     judge = PointwiseJudge(ScriptedEngine(lambda r, i: f"[[{rating(r.slots['response']) or 'no idea'}]]"))
     seen: set[str | None] = set()
-    for item, prediction in zip(COMPARISONS, judge.compare_all(COMPARISONS, 0), strict=True):
+    for item, prediction in zip(COMPARISONS, judge.compare_batch(COMPARISONS, 0), strict=True):
         a = rating(item.response_a)
         b = rating(item.response_b)
         if a is None or b is None:
@@ -248,7 +248,7 @@ def test_a_response_without_a_text_has_no_score_and_loses(base: TokenScorer) -> 
     texts = {"A": ("yes", " \n"), "B": ("", "no"), None: ("", "")}
     comparisons = [replace(ITEMS[0], response_a=a, response_b=b) for a, b in texts.values()]
     for name in ("sentprob", "softmax_combo"):
-        predicted = ScorerJudge(base, name).compare_all(comparisons, 0)
+        predicted = ScorerJudge(base, name).compare_batch(comparisons, 0)
         assert [p.verdict for p in predicted] == ["A", "B", "tie"]
         assert [p.margin for p in predicted] == [None] * 3, "no number stands in for a score"
         assert [p.failures for p in predicted] == [{}] * 3
@@ -258,7 +258,7 @@ def test_a_response_without_a_text_has_no_score_and_loses(base: TokenScorer) -> 
 @pytest.mark.parametrize("method", ["sentprob", "softmax_ent", "softmax_combo", "attnent_min"])
 def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str) -> None:
     judge = ScorerJudge(base, method)
-    predicted = judge.compare_all(ITEMS, 0)
+    predicted = judge.compare_batch(ITEMS, 0)
     scores = score(base, samples_of(ITEMS), (method,))[method].oriented
     for i, prediction in enumerate(predicted):
         a = scores[2 * i]
@@ -369,7 +369,7 @@ def made(count: int, seed: int, share: float = 1.0, ties: int = 0) -> list[Compa
 
 
 def verdicts(comparisons: list[Comparison]) -> list[str | None]:
-    predicted = SurfaceJudge().compare_all(comparisons, 0)
+    predicted = SurfaceJudge().compare_batch(comparisons, 0)
     assert all(p.verdict_ab == p.verdict_ba for p in predicted)
     return [p.verdict_ab for p in predicted]
 
@@ -399,7 +399,7 @@ def test_a_prompts_own_labels_are_not_learned_from() -> None:
 
 
 def test_without_labels_there_is_no_verdict() -> None:
-    predicted = SurfaceJudge().compare_all([comparison(i) for i in range(5)], 0)
+    predicted = SurfaceJudge().compare_batch([comparison(i) for i in range(5)], 0)
     assert [(p.verdict_ab, p.failures) for p in predicted] == [(None, {"too_few_labels": 1})] * 5
     alone = SurfaceJudge().compare(comparison(0, label="A"))
     assert alone.verdict_ab is None

@@ -105,7 +105,7 @@ def test_a_response_has_a_score_of_its_own_whatever_stands_beside_it() -> None:
     assert alone.value == pytest.approx(3.25 / 4) and [r.score_a for r in alone.reasons] == [5, 3, 2]
     group = Candidates.of("q", ["good one", "bad one", "good two", "bad", "bad too"], rubric=RUBRIC)
     branching = judge()
-    scores = branching.score_all([group, Candidates.of("q2", ["x"])])
+    scores = branching.score_batch([group, Candidates.of("q2", ["x"])])
     assert [s.value for s in scores[0]] == pytest.approx([3.25 / 4, 0.75 / 4, 3.25 / 4, 0.75 / 4, 0.75 / 4])
     assert scores[1][0].value == 0.0, "one word is 1 of 5 by the judge's own criterion"
     steps = asked(branching)
@@ -222,7 +222,7 @@ def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_scor
     blank = but(" ", lambda r: r.step == "guideline" and r.slots["criterion"].startswith(("Tone", "c1")))
     five = ["good one", "bad one", "good two", "bad", "bad too"]
     branching = judge(branches=2, answer=blank, retries=0)
-    of_rubric, of_its_own = branching.score_all([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
+    of_rubric, of_its_own = branching.score_batch([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
     assert asked(branching).count("guideline") == 3, "Tone and the judge's two"
     assert [s.value for s in of_rubric] == [None] * 5 and None not in [s.value for s in of_its_own]
     assert [s.failures for s in [*of_rubric, *of_its_own]] == [{"guideline:empty": 1}] * 10
@@ -232,7 +232,7 @@ def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_scor
 def test_what_is_asked_again_for_later_responses_is_paid_for_too() -> None:
     stumbling = but("nothing", lambda request: request.slots.get("response") == "later" and not request.attempt)
     branching = judge(answer=stumbling, retries=1)
-    (scores,) = branching.score_all([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
+    (scores,) = branching.score_batch([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
     assert None not in [s.value for s in scores]
     assert sum(s.cost.calls for s in scores) == len(asked(branching)) > 1 + 1 + 5
     spent = [len(r.messages[-1]["content"].split()) for r in branching.engine.requests]  # type: ignore[attr-defined]
@@ -245,7 +245,7 @@ def test_an_empty_response_loses_whatever_the_judge_says_and_is_no_failure(reads
     branching = judge(reads, answer=lambda request, n: "nothing")
     asked_once = PairwiseJudge(ScriptedEngine(lambda request, n: "[[A]]"))
     for some_judge in (branching, asked_once):
-        assert [(p.verdict, p.failures) for p in some_judge.compare_all(rows)] == [("B", {}), ("A", {}), ("tie", {})]
+        assert [(p.verdict, p.failures) for p in some_judge.compare_batch(rows)] == [("B", {}), ("A", {}), ("tie", {})]
 
 
 def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> None:
@@ -257,7 +257,7 @@ def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> 
     assert score.by_criterion == {"x": pytest.approx(0.2)}
     even = branching("q", "one two three", criteria=[{"text": "x", "guideline": "g", "scale": {"bad": 2, "good": 8}}])
     assert even.by_criterion == {"x": 0.5} and even.reasons[0].scale is None
-    scores = branching.score_all([Candidates.of("q", ["", "a b c d e", " "]), Candidates.of("q", [" "])])
+    scores = branching.score_batch([Candidates.of("q", ["", "a b c d e", " "]), Candidates.of("q", [" "])])
     assert [[s.value for s in score] for score in scores] == [[0.0, 1.0, 0.0], [0.0]]
 
 
@@ -313,5 +313,5 @@ def test_a_score_counts_the_weight_of_a_criterion_whose_guideline_failed() -> No
     group = [Candidates.of("q", ["good one", "bad one"], rubric=RUBRIC)]
     # Tone has 1 of 5 of the weight.
     for least_read, expected in ((0.8, [(3 - 0.25) / 3, 0.0]), (0.81, [None, None])):
-        scores = judge(answer=blank, retries=0, least_read=least_read).score_all(group)
+        scores = judge(answer=blank, retries=0, least_read=least_read).score_batch(group)
         assert [score.value for score in scores[0]] == [value and pytest.approx(value) for value in expected]

@@ -59,8 +59,8 @@ def judge(trained: Path, **changes: Any) -> BranchingJudge:
 
 def test_scores_are_those_that_stand_before_the_reasons(trained: Path) -> None:
     """In float32, to 1e-5; whole judgments that cannot be read behind their score have one here."""
-    whole = judge(trained).compare_all(COMPARISONS)
-    alone = judge(trained, reasons=False).compare_all(COMPARISONS)
+    whole = judge(trained).compare_batch(COMPARISONS)
+    alone = judge(trained, reasons=False).compare_batch(COMPARISONS)
     compared = 0
     for with_text, without in zip(whole, alone, strict=True):
         for reason, score in zip(with_text.reasons, without.reasons, strict=True):
@@ -86,16 +86,16 @@ def test_a_score_costs_one_token_and_one_pass(trained: Path, monkeypatch: pytest
         return completions
 
     monkeypatch.setattr(TransformersEngine, "generate", counted)
-    asked.compare_all(COMPARISONS[:3])
+    asked.compare_batch(COMPARISONS[:3])
     assert counts["passes"] == 1, "both responses by both criteria are one batch"
 
 
 def test_single_responses_and_the_judges_own_criteria(trained: Path) -> None:
     comparison = COMPARISONS[0]
     group = Candidates(comparison.id, comparison.dialogue, (comparison.response_a, comparison.response_b))
-    with_text, without = (judge(trained, reasons=reasons).score_all([group])[0] for reasons in (True, False))
+    with_text, without = (judge(trained, reasons=reasons).score_batch([group])[0] for reasons in (True, False))
     assert [score.value for score in without] == pytest.approx([score.value for score in with_text], abs=1e-5)
-    own = load_judge(trained, branches=2, reasons=False, retries=0).compare_all(COMPARISONS[:8])
+    own = load_judge(trained, branches=2, reasons=False, retries=0).compare_batch(COMPARISONS[:8])
     assert any(prediction.reasons for prediction in own), "criteria and guidelines are written as ever"
 
 

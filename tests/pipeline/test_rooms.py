@@ -42,6 +42,10 @@ def imports(node: ast.AST, at_once: bool = False) -> Iterator[str]:
 
 def test_imports_point_to_the_same_room_or_a_lower_floor() -> None:
     for module, path in MODULES.items():
+        # The package's front names what lies in any room, and imports it when somebody uses the name.
+        if module == "judgetrain.__init__":
+            assert not [*imports(ast.parse(path.read_text(encoding="utf-8")), at_once=True)]
+            continue
         for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
             room = module.split(".")[1]
             other = name.split(".")[1]

@@ -51,7 +51,7 @@ class Columns:
 
     Args:
         fields: columns by field, where they are not called by a usual name (:data:`DEFAULT_FIELDS`).
-        key: the configuration key of the source, for messages.
+        key: the configuration key of the source, for messages; empty for rows that are given in Python.
 
     Raises:
         ConfigError: ``fields`` names an unknown field, or gives several columns to a field that has one.
@@ -223,10 +223,10 @@ class Columns:
             columns += DEFAULT_FIELDS["messages"]
         if field in self._fields or any(_has_column(row, column) for column in columns):
             return ""
-        return (
-            f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; say "
-            f"'{self._key}.fields={{{field}: COLUMN}}'"
-        )
+        remedy = "rename the column that holds it"
+        if self._key:
+            remedy = f"say '{self._key}.fields={{{field}: COLUMN}}'"
+        return f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; {remedy}"
 
     @contextmanager
     def _all_missing(self, row: Mapping[str, Any]) -> Iterator[None]:

@@ -98,7 +98,7 @@ def ask_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
     """Yield the results of a judge that costs nothing; nothing is kept."""
     judge = evaluation.models.judge(method)
     for benchmark in evaluation.benchmarks:
-        predictions = judge.compare_all(benchmark.comparisons, evaluation.settings.seed)
+        predictions = judge.compare_batch(benchmark.comparisons, evaluation.settings.seed)
         # Counted here, as there are no shards that would count.
         evaluation.out.count(in_=len(predictions), out=len(predictions))
         yield benchmark, [(predictions, 0.0)]

@@ -90,7 +90,7 @@ def scored(judge: Any, comparisons: Sequence[Comparison], seed: int) -> ShardRes
     """Return a judge's scores of each comparison's response A, which stands alone, as a finished shard."""
     # Each in a group of its own: the criteria of one response must not be those written for another.
     groups = [Candidates(item.id, item.dialogue, (item.response_a,), item.rubric) for item in comparisons]
-    scores = [score for (score,) in judge.score_all(groups, seed)]
+    scores = [score for (score,) in judge.score_batch(groups, seed)]
     failures: Counter[str] = Counter()
     for score in scores:
         failures.update(score.failures)

@@ -12,7 +12,7 @@ from judgetrain.judges.base import SHARES, Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 
 Ask = Callable[[Sequence[Comparison]], Sequence[Prediction]]
-"""Judges comparisons: a prediction each, in their order. A judge's ``compare_all`` is one."""
+"""Judges comparisons: a prediction each, in their order. A judge's ``compare_batch`` is one."""
 
 Share = float | None
 """The part of a comparison that its first response won: 1, 0, 0.5 for a tie, or between; None: it cannot be read."""

@@ -159,7 +159,7 @@ class JudgeReward:
             # Of what is asked, not of a count of calls: a training that goes on from a checkpoint gets the same
             # rewards.
             seed = derive_seed(self._seed, *(comparison.id for comparison in comparisons))
-            answers = self.judge.compare_all(comparisons, seed)
+            answers = self.judge.compare_batch(comparisons, seed)
             predictions.extend(answers)
             return answers
 
@@ -204,7 +204,7 @@ class JudgeReward:
         for (query, reference, rubric), by_response in rows_of.items():
             groups.append(Candidates.of(query, [*by_response], reference, rubric))
         seed = derive_seed(self._seed, *(group.id for group in groups))
-        scores_of = self.judge.score_all(groups, seed)
+        scores_of = self.judge.score_batch(groups, seed)
         all_scores = []
         for by_response, scores in zip(rows_of.values(), scores_of, strict=True):
             all_scores += scores

@@ -65,13 +65,13 @@ class Member:
         # A rubric that comes with the rows is for members whose names ask for it (``dpo+given``).
         if self.method.criteria == "own":
             comparisons = [replace(comparison, rubric=None) for comparison in comparisons]
-        return self.judge.compare_all(comparisons, seed)
+        return self.judge.compare_batch(comparisons, seed)
 
     def score(self, groups: Sequence[Candidates], seed: int) -> list[Score]:
         """Return its scores of single responses, each alone in its group."""
         if self.method.criteria == "own":
             groups = [replace(group, rubric=None) for group in groups]
-        return [score for (score,) in self.judge.score_all(groups, seed)]
+        return [score for (score,) in self.judge.score_batch(groups, seed)]
 
     def share(self, prediction: Prediction) -> float | None:
         """Return how far A is ahead, 0 to 1: by fitted weights its probability, else by scores, else by the verdict."""
@@ -140,7 +140,7 @@ class _Panel(Judge):
             )
         return type(self)([member.writing_reasons() for member in self.members], self.name)
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group; each is asked about by itself."""
         single = [replace(group, responses=(text,)) for group in groups for text in group.responses]
 
@@ -159,7 +159,7 @@ class CascadeJudge(_Panel):
     The last member's answer is taken as it is. An answer costs all the members that were asked.
     """
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison, of the first member that decides it."""
 
         def ask(member: Member, places: Sequence[int]) -> Iterator[tuple[Prediction, Step]]:
@@ -227,7 +227,7 @@ class JuryJudge(_Panel):
     More than half of them must be readable.
     """
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison; its margin is in points, -4 to 4."""
         # Member by member and not row by row: each has all rows in one batch.
         by_member = [member.compare(comparisons, seed) for member in self.members]

@@ -293,7 +293,7 @@ def verdicts_of(method: Method, name: str, comparisons: Sequence[Comparison], as
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            predictions = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
+            predictions = judge().compare_batch(items, derive_seed(out.shard_seed(index), "verdicts"))
             rows = []
             prompt_tokens = 0.0
             generated_tokens = 0.0

@@ -193,7 +193,7 @@ def own_labels(
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         rows = []
-        for prediction in judge().compare_all(items, out.shard_seed(index)):
+        for prediction in judge().compare_batch(items, out.shard_seed(index)):
             verdicts = {"verdict_ab": prediction.verdict_ab, "verdict_ba": prediction.verdict_ba}
             rows.append({"comparison_id": prediction.comparison_id, **verdicts})
         # Counted as nothing read: the stage counts its comparisons once, when they are labelled.

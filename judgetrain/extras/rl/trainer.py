@@ -141,7 +141,7 @@ def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rol
     # One branch, though a judge may be asked with ten later: it is the branch that is trained.
     options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0), reads=rollouts.reads)
     judge = BranchingJudge(engine, rollouts.prompts, options)
-    predictions = judge.compare_all([item.comparison for item in labelled], rollouts.seed)
+    predictions = judge.compare_batch([item.comparison for item in labelled], rollouts.seed)
     agrees = []
     is_consistent = []
     is_unreadable = []

@@ -60,7 +60,7 @@ class RemoteJudge(Judge):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons, in their order.
 
         Raises:
@@ -72,11 +72,11 @@ class RemoteJudge(Judge):
             rows.append({"id": comparison.id} | responses | _question(comparison, seed))
         return self._ask_all(rows)
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return how good each response of each group is; each is asked about by itself.
 
         Raises:
-            EngineError: as in :meth:`compare_all`, or the server's judge reads two responses at a time.
+            EngineError: as in :meth:`compare_batch`, or the server's judge reads two responses at a time.
         """
         rows = []
         for group in groups:

@@ -231,9 +231,9 @@ class Service:
             if reasons is not None:
                 judge = judge.writing(reasons)
             if isinstance(items[0], Candidates):
-                results = [score for (score,) in judge.score_all(items, seed)]
+                results = [score for (score,) in judge.score_batch(items, seed)]
             else:
-                results = judge.compare_all(items, seed)
+                results = judge.compare_batch(items, seed)
 
             # Handing out unequal numbers would end this thread, and all clients would wait for ever.
             if len(results) != len(batch):

@@ -62,14 +62,14 @@ class SystemOneJudge(Judge):
             headers["Authorization"] = f"Bearer {key}"
         self._client = httpx2.Client(headers=headers, timeout=120.0)
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison (EngineError: the server refuses one, or is away for too long)."""
         # Several at a time, which the server may judge together.
         with ThreadPoolExecutor(AT_ONCE) as threads:
             return list(threads.map(self._verdict, comparisons))
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """Return the score of each response of each group; errors as of :meth:`compare_all`."""
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """Return the score of each response of each group; errors as of :meth:`compare_batch`."""
         with ThreadPoolExecutor(AT_ONCE) as threads:
             return list(threads.map(self._scores, groups))
 

@@ -64,7 +64,7 @@ class ScorerJudge(Judge):
         self.name = f"scorer:{method}"
         self.settings = settings or ScorerConfig()
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
         # A scorer counts what it has used since it was loaded.
         usage_before = self.scorer.usage
@@ -155,7 +155,7 @@ def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeO
     changes = dict(call.changes)
     if call.prompts:
         changes["prompts"] = str(call.prompts)
-    return JudgeOptions(scorer=changed(ScorerConfig(), changes, "scorer."))
+    return JudgeOptions(scorer=changed(ScorerConfig(), changes, ""))
 
 
 def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:

@@ -47,7 +47,7 @@ class SurfaceJudge(Judge):
 
     name = "surface"
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons; nothing is drawn, so that ``seed`` changes nothing."""
         verdicts = [verdict_of(float(margin)) for margin in self._margins(comparisons)]
         predictions = []
@@ -133,7 +133,7 @@ def _lengths(text: str) -> list[int]:
 class Baseline(Judge):
     """A judge that looks at one comparison at a time: one verdict per order, at no cost."""
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons."""
         return [Prediction.of(comparison, self.name, *self.verdicts(comparison, seed)) for comparison in comparisons]
 

@@ -89,6 +89,14 @@ class BranchingJudge(Judge):
         prompt_set = parts.prompts()
         return cls(parts.engine(), prompt_set, options, method.name)
 
+    def __repr__(self) -> str:
+        options = self.options
+        criteria = f"{options.branches} of its criteria"
+        if options.rubric is not None:
+            criteria = f"{len(options.rubric.criteria)} given criteria"
+        answers = "writes reasons" if options.reasons else "gives scores alone"
+        return f"<{type(self).__name__} {self.name}: {criteria}, reads {options.reads} at a time, {answers}>"
+
     @property
     def scores_alone(self) -> bool:
         """Return whether the judge reads one response, in a form and by a model that allow it."""
@@ -113,7 +121,7 @@ class BranchingJudge(Judge):
                 raise ConfigError(f"reasons=false: {no_beginnings(self.engine.name)}")
         return BranchingJudge(self.engine, self.prompts, options, self.name)
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison."""
         trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
         return self.predictions(trees, self.options.branches, others)
@@ -211,7 +219,7 @@ class BranchingJudge(Judge):
         pairs = zip(trees, of_order_ba, strict=True)
         return [predict(tree, branches, self.options, self.name, other) for tree, other in pairs]
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group (ConfigError: the judge reads two responses at a time).
 
         The responses of a group share a list of criteria and its guidelines, written for the first of them, or the

@@ -110,7 +110,7 @@ class KindResults:
 
 def compare(judge: Judge, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
     """Return a judge's predictions on comparisons as a finished shard."""
-    predictions = judge.compare_all(comparisons, seed)
+    predictions = judge.compare_batch(comparisons, seed)
     # Whole: a shard counts what both orders cost.
     spent = sum((prediction.whole_cost for prediction in predictions), Cost())
     failures: Counter[str] = Counter()
@@ -345,7 +345,7 @@ def unknown(method: Method, use: Use | None = None) -> ConfigError:
     # A caller in Python has no configuration key to be named.
     if use is None:
         forms = ", ".join(form.python or form.evaluate for form in built)
-        return ConfigError(f"{method.text!r} is no judge; there are {forms}")
+        return ConfigError(f"{method.text!r} is no judge; there are {forms}{meant(method.text)}")
     # Stage evaluate also runs methods that have no judge of their own, and so names all forms.
     near = meant(method.text)
     if use.labelled:

@@ -53,7 +53,7 @@ class PromptedJudge(Judge):
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons, all of them one batch."""
         groups = self.ask(comparisons, seed, [comparison.number for comparison in comparisons])
         predictions = []
@@ -220,7 +220,7 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
 
 def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return how such a judge is asked by a caller in Python, who may change its sampling and its prompts."""
-    sampling = changed(OnceConfig().sampling, call.changes, "sampling.")
+    sampling = changed(OnceConfig().sampling, call.changes, "")
     return JudgeOptions(once=OnceConfig(str(call.prompts or method.kind), sampling))
 
 

@@ -78,7 +78,7 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=100), 3)
     groups = [Candidates(c.id, c.dialogue, (c.response_a, c.response_b), RUBRIC) for c in comparisons]
     judge: Any = load_judge(trained, reads="one", retries=0)
-    judge_scores = [score.reasons[0].score_a for scores in judge.score_all(groups) for score in scores]
+    judge_scores = [score.reasons[0].score_a for scores in judge.score_batch(groups) for score in scores]
     model: Any = AutoModelForSequenceClassification.from_pretrained(place)
     tokenizer: Any = AutoTokenizer.from_pretrained(place)
     template = (place / "template.txt").read_text()

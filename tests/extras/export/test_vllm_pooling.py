@@ -54,7 +54,7 @@ def rows(trained: Path) -> list[tuple[Candidates, list[float]]]:
         Candidates(c.id, c.dialogue, tuple(texts[5 * i : 5 * i + 5]), RUBRIC) for i, c in enumerate(comparisons[:20])
     ]
     judge: Any = load_judge(trained, reads="one", retries=0)
-    judge_scores = [[score.reasons[0].score_a for score in scores] for scores in judge.score_all(groups)]
+    judge_scores = [[score.reasons[0].score_a for score in scores] for scores in judge.score_batch(groups)]
     assert len({round(score, 3) for scores in judge_scores for score in scores}) > 50, "they differ"
     return list(zip(groups, judge_scores, strict=True))
 

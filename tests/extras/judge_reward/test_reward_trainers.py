@@ -28,9 +28,9 @@ class Recording(LongerJudge):
         self.asked: list[list[Comparison]] = []
         self._readable = readable
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.asked.append([*comparisons])
-        predictions = super().compare_all(comparisons, seed)
+        predictions = super().compare_batch(comparisons, seed)
         return predictions if self._readable else [replace(p, verdict_ab=None, verdict_ba=None) for p in predictions]
 
 

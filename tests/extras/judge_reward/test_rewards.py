@@ -29,7 +29,7 @@ class Table(Judge):
         self.calls = list[list[Comparison]]()
         self.seeds = list[int]()
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.calls.append([*comparisons])
         self.seeds.append(seed)
         return [self._one(c) for c in comparisons]
@@ -106,9 +106,9 @@ def test_all_groups_of_a_call_are_asked_about_at_once() -> None:
     assert [len(call) for call in judge.calls] == [2 * 28]
     assert rewards[::2] == rewards[1::2] == of(Table(longer), EIGHT)
     with pytest.raises(DataError, match="mode anchor compares responses with a reference answer, and a prompt has"):
-        scalars([Group("p", ["a", "bb"], "r"), Group("q", ["a"])], judge.compare_all, "anchor")
+        scalars([Group("p", ["a", "bb"], "r"), Group("q", ["a"])], judge.compare_batch, "anchor")
     with pytest.raises(ConfigError, match="mode='none'"):
-        scalars([Group("p", ["a", "bb"]), Group("r", [])], judge.compare_all, "none")
+        scalars([Group("p", ["a", "bb"]), Group("r", [])], judge.compare_batch, "none")
 
 
 def test_only_completions_of_the_same_prompt_are_compared() -> None:

@@ -27,9 +27,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     loaded_judges: list[Any] = []
 
     class Half(LongerJudge):
-        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
             loaded_judges.append(len(comparisons))
-            judged_pairs = zip(comparisons, super().compare_all(comparisons), strict=True)
+            judged_pairs = zip(comparisons, super().compare_batch(comparisons), strict=True)
             return [replace(p, verdict_ab=None) if "?" in (c.response_a, c.response_b) else p for c, p in judged_pairs]
 
     def load(name: str, **asked: Any) -> Half:

@@ -37,7 +37,7 @@ class Known(Judge):
         self.cost = Cost(tokens, 1, 1)
         self.asked: list[str] = []
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         predictions = []
         for item in comparisons:
             self.asked.append(item.id)
@@ -48,7 +48,7 @@ class Known(Judge):
             )
         return predictions
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         self.asked += [group.id for group in groups]
         return [[Score(value=self.values[int(group.id[1:])], cost=self.cost)] for group in groups]
 
@@ -63,7 +63,7 @@ def test_a_cascade_asks_the_next_member_about_what_is_undecided_alone() -> None:
     thresholds = Thresholds(units="points", margin=1.5, **PROMISE)
     cascade = CascadeJudge([member(cheap, thresholds), member(strong, name="first")], "cascade:x")
     items = [comparison(place) for place in range(4)]
-    answers = cascade.compare_all(items)
+    answers = cascade.compare_batch(items)
     assert (cheap.asked, strong.asked) == (["d0", "d1", "d2", "d3"], ["d1", "d2"])
     assert [answer.verdict for answer in answers] == ["A", "B", "A", "B"]
     assert [len(answer.steps) for answer in answers] == [1, 2, 2, 1]
@@ -78,7 +78,7 @@ def test_a_cascade_asks_the_next_member_about_what_is_undecided_alone() -> None:
 def test_what_the_last_member_cannot_decide_stays_undecided() -> None:
     thresholds = Thresholds(units="points", margin=1.5, **PROMISE)
     judges = [member(Known([0.1]), thresholds), member(Known([0.2]), thresholds, "first")]
-    (answer,) = CascadeJudge(judges, "cascade:x").compare_all([comparison(0)])
+    (answer,) = CascadeJudge(judges, "cascade:x").compare_batch([comparison(0)])
     assert (answer.verdict, answer.margin, answer.decision) == ("A", 0.2, "undecided")
 
 
@@ -88,7 +88,7 @@ def test_a_cascade_of_single_responses() -> None:
     strong = Known([], [0.0, 0.6, 1.0, None], tokens=100)
     cascade = CascadeJudge([member(cheap, thresholds), member(strong, name="first")], "cascade:x")
     groups = [Candidates(f"d{place}", comparison(place).dialogue, ("text",)) for place in range(4)]
-    scores = [score for (score,) in cascade.score_all(groups)]
+    scores = [score for (score,) in cascade.score_batch(groups)]
     assert [score.value for score in scores] == [0.9, 0.6, 0.1, None]
     assert [score.passes for score in scores] == [True, None, False, None]
     assert strong.asked == ["d1", "d3"]
@@ -98,7 +98,7 @@ def test_a_cascade_of_single_responses() -> None:
 def test_a_jury_takes_the_mean_of_its_members() -> None:
     jurors = [Known([3.0, 0.1, None]), Known([-1.0, -0.4, None]), Known([1.0, None, 2.0])]
     jury = JuryJudge([member(j, name=n) for j, n in zip(jurors, ("a/a", "a/b", "a/c"), strict=True)], "jury:x")
-    answers = jury.compare_all([comparison(place) for place in range(3)])
+    answers = jury.compare_batch([comparison(place) for place in range(3)])
     assert [answer.verdict for answer in answers] == ["A", "B", "unreadable"]
     assert answers[0].margin == pytest.approx(np.mean([3.0, -1.0, 1.0]))
     assert answers[1].margin == pytest.approx(np.mean([0.1, -0.4]))
@@ -109,7 +109,7 @@ def test_a_jury_takes_the_mean_of_its_members() -> None:
 def test_a_jury_of_scores_is_their_mean() -> None:
     jury = JuryJudge([member(Known([], [0.2, None])), member(Known([], [0.8, 0.5]), name="first")], "jury:x")
     groups = [Candidates(f"d{place}", comparison(place).dialogue, ("text",)) for place in range(2)]
-    assert [score.value for (score,) in jury.score_all(groups)] == [pytest.approx(0.5), None]
+    assert [score.value for (score,) in jury.score_batch(groups)] == [pytest.approx(0.5), None]
 
 
 MEMBERS = "[{name: x, members: [{judge: longer}, {judge: base@2}]}]"

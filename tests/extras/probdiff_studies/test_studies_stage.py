@@ -137,7 +137,7 @@ def test_conflicts_with_a_judge_and_with_people(
     prompts_judged: list[str] = []
 
     class Scripted:
-        def compare_all(self, comparisons: Any, seed: int) -> list[Prediction]:
+        def compare_batch(self, comparisons: Any, seed: int) -> list[Prediction]:
             prompts_judged.extend(c.id for c in comparisons)
             assert all(c.response_b == f"better {c.id}" for c in comparisons)
             says = {"world:0": ("A", "A"), "world:1": ("A", "A"), "world:3": ("B", "tie")}

@@ -366,5 +366,5 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
         pipeline.plan("sft").directory / "model", 4, aggregation="mean", criteria_tokens=120
     )
     everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
-    verdicts = start_.compare_all(everyone)
+    verdicts = start_.compare_batch(everyone)
     assert {p.comparison_id: p.verdict_ab for p in verdicts if p.consistent} == agreed

@@ -45,12 +45,12 @@ class Recording(LongerJudge):
         self.batches: list[tuple[int, list[str]]] = []
         self.texts: set[str] = set()
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         self.batches.append((seed, [c.id for c in comparisons]))
         self.texts |= {text for c in comparisons for text in (c.response_a, c.response_b)}
         if any("fail" in c.response_a for c in comparisons):
             raise EngineError("the model is out of order")
-        return super().compare_all(comparisons, seed)
+        return super().compare_batch(comparisons, seed)
 
 
 def client_of(
@@ -306,7 +306,7 @@ def test_rewards_of_a_judge_that_reads_one_response_are_its_scores() -> None:
     with client_of(world_judge("one"), reward="score") as client:
         rewards = client.post("/get_reward", json=sent).json()
     single = [Candidates.of(query, [text]) for query, text in rows]
-    expected_scores = [score.value for scores in world_judge("one").score_all(single, 17) for score in scores]
+    expected_scores = [score.value for scores in world_judge("one").score_batch(single, 17) for score in scores]
     assert rewards["rewards"] == [NOTHING_READ if value is None else value for value in expected_scores]
     assert len({*expected_scores}) > 2 and rewards["extra_logs"]["judge_read"] == [
         float(value is not None) for value in expected_scores
@@ -358,15 +358,15 @@ def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> No
     rows = [replace(c, rubric=RUBRIC) for c in eval_comparisons(WorldConfig(eval_comparisons=4), seed=5)]
     rows = [replace(c, dialogue=replace(c.dialogue, reference="twelve pieces .")) for c in rows]
     with client_of(world_judge()) as client:
-        served_predictions = through(client).compare_all(rows, 3)
-        offline = world_judge().compare_all(rows, 3)
+        served_predictions = through(client).compare_batch(rows, 3)
+        offline = world_judge().compare_batch(rows, 3)
         assert served_predictions == offline and [p.reasons for p in served_predictions] == [p.reasons for p in offline]
         assert {reason.source for reason in served_predictions[0].reasons} == {"given"}
         with pytest.raises(EngineError, match="422: judge reads two responses at a time"):
             through(client)("q", "a")
     alone = [Candidates.of(c.dialogue.messages, [c.response_a], "twelve .", RUBRIC) for c in rows]
     with client_of(world_judge("one")) as client:
-        assert through(client).score_all(alone, 3) == world_judge("one").score_all(alone, 3)
+        assert through(client).score_batch(alone, 3) == world_judge("one").score_batch(alone, 3)
         mixed = {"prompt": "q", "response_a": "a"}
         both = client.post("/v1/judge", json={"comparisons": [{**mixed, "id": "alone"}, {**mixed, "response_b": ""}]})
         one, two = both.json()["verdicts"]
@@ -438,9 +438,9 @@ def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
         goes_by_criteria = True
         judged_by: ClassVar[set[str]] = set()
 
-        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
             self.judged_by.update(c.rubric.criteria[0].text for c in comparisons if c.rubric)
-            judged_pairs = zip(comparisons, super().compare_all(comparisons, seed), strict=True)
+            judged_pairs = zip(comparisons, super().compare_batch(comparisons, seed), strict=True)
             scored = {"score_a": 0.75, "score_b": 0.25, "margin": 2.0}
             return [
                 replace(p, verdict_ba=None) if "lost" in c.response_a + c.response_b else replace(p, **scored)
@@ -471,7 +471,7 @@ def test_a_client_takes_no_verdicts_on_other_comparisons(change: str, client: Te
     with RemoteJudge("http://127.0.0.1:1") as judge:
         judge._client = httpx2.Client(transport=answer)
         with pytest.raises(EngineError, match="4 comparisons were sent|holds no verdicts"):
-            judge.compare_all(rows)
+            judge.compare_batch(rows)
 
 
 def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
@@ -498,8 +498,8 @@ def test_groups_with_more_pairs_than_the_queue_has_room_for_are_rewarded_in_part
 
 def test_what_is_not_known_is_null() -> None:
     class Mute(LongerJudge):
-        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            verdict = super().compare_all(comparisons, seed)
+        def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            verdict = super().compare_batch(comparisons, seed)
             return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2), score_a=0.75) for p in verdict]
 
     with client_of(Mute()) as client:
@@ -565,9 +565,9 @@ def test_a_label_that_is_a_number_is_a_reference_as_its_text_is() -> None:
 class Deciding(LongerJudge):
     """Decides where one response is at least three characters longer."""
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         predictions = []
-        for comparison, prediction in zip(comparisons, super().compare_all(comparisons, seed), strict=True):
+        for comparison, prediction in zip(comparisons, super().compare_batch(comparisons, seed), strict=True):
             distance = abs(len(comparison.response_a) - len(comparison.response_b))
             predictions.append(replace(prediction, decision="decided" if distance >= 3 else "undecided"))
         return predictions

@@ -56,12 +56,12 @@ def server(model: Path) -> Iterator[Served]:
 def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Served, model: Path) -> None:
     # Two seeds are among them, whatever batches their rows are put into.
     rows = eval_comparisons(WorldConfig(eval_comparisons=12), seed=5)
-    offline = {seed: load_judge(f"{model}+sampled", 2, **TOKENS).compare_all(rows, seed) for seed in (3, 4)}
+    offline = {seed: load_judge(f"{model}+sampled", 2, **TOKENS).compare_batch(rows, seed) for seed in (3, 4)}
     assert len({reason.text for row in offline[3] for reason in row.reasons}) > 10, "it samples"
 
     def client(index: int) -> None:
         with RemoteJudge(server.url, SECRET) as judge:
-            [prediction] = judge.compare_all([rows[index % 12]], 3 + index % 2)
+            [prediction] = judge.compare_batch([rows[index % 12]], 3 + index % 2)
         expected = offline[3 + index % 2][index % 12]
         assert prediction == expected and prediction.reasons == expected.reasons
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import uvicorn
@@ -15,7 +16,7 @@ from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge
-from judgetrain.judges.base import How, Reason
+from judgetrain.judges.base import Reason
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Reads
@@ -79,7 +80,9 @@ def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], brow
     browser.open(address)
     texts = ROW.dialogue.query, f"{ROW.response_a} {ATTACK}", ROW.response_b
     criteria = ["numbers: states the amounts", f"source: backs the claims {ATTACK}"]
-    how: How = {"criteria": criteria, "reference": "twelve pieces .", "seed": 17} if judge.goes_by_criteria else {}
+    how: dict[str, Any] = (
+        {"criteria": criteria, "reference": "twelve pieces .", "seed": 17} if judge.goes_by_criteria else {}
+    )
     expected = judge(*texts, **how)
     for text in texts:
         browser.press("Tab")

@@ -41,7 +41,7 @@ def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp
         predictions = []
         with RemoteJudge(url, patience=120) as judge:
             for row in ROWS[number::64]:
-                predictions += judge.compare_all([row], 3)
+                predictions += judge.compare_batch([row], 3)
                 answered[row.id] = time.monotonic()
         return predictions
 
@@ -56,7 +56,7 @@ def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp
         with served(command, log):
             predictions = {p.comparison_id: p for future in waiting for p in future.result()}  # type: ignore[attr-defined]
             judged = Counter((tmp_path / "judged.txt").read_text().split())
-    assert predictions == {p.comparison_id: p for p in LongerJudge().compare_all(ROWS, 3)}, "nothing is lost"
+    assert predictions == {p.comparison_id: p for p in LongerJudge().compare_batch(ROWS, 3)}, "nothing is lost"
     answered_before = [row.id for row in ROWS if answered[row.id] < killed]
     assert len(answered_before) >= 64 and len(answered_before) < len(ROWS)
     assert {judged[name] for name in answered_before} == {1}, "nobody asks again for what was answered"
@@ -161,8 +161,8 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
         assert refused and {r.status_code for r in refused} == {429}
         assert {r.headers["retry-after"] for r in refused} == {"1"}
         with RemoteJudge(server.url) as judge, ThreadPoolExecutor(16) as clients:
-            predictions = [p for part in clients.map(lambda row: judge.compare_all([row]), ROWS[:16]) for p in part]
-            assert predictions == LongerJudge().compare_all(ROWS[:16])
+            predictions = [p for part in clients.map(lambda row: judge.compare_batch([row]), ROWS[:16]) for p in part]
+            assert predictions == LongerJudge().compare_batch(ROWS[:16])
         many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
         whole = httpx2.post(f"{server.url}/v1/judge", json={"comparisons": many}, trust_env=False)
         assert (whole.status_code, whole.json()["error"]["field"]) == (422, "comparisons"), "it never has room"

@@ -30,10 +30,10 @@ class Unsure(Judge):
     def __init__(self) -> None:
         self.read: list[Candidates] = []
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         raise NotImplementedError
 
-    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         scores = []
         for group in groups:
             self.read.append(group)

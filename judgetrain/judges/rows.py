@@ -1,0 +1,248 @@
+"""Reads what a caller in Python has judged: comparisons, tuples, mappings, a data frame or a ``datasets.Dataset``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from judgetrain.errors import DataError
+from judgetrain.schema import Candidates, Comparison
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from judgetrain.data.rows.reader import RowReader
+    from judgetrain.judges.base import Prediction, Score
+
+Rows = Iterable[Any]
+"""Rows to judge, each a record of this package, a tuple of texts or a mapping from columns to cells; or a table."""
+AT_ONCE = 64
+"""Rows that are judged between two steps of a progress bar."""
+SECONDS_BEFORE_PROGRESS = 3.0
+"""A progress bar appears for what takes longer."""
+PAIR = ("query", "response_a", "response_b")
+SINGLE = ("query", "response")
+"""The places of a tuple, by the names that columns of files have."""
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Table(Sequence[Item]):
+    """Rows as records, beside their cells.
+
+    Args:
+        items: the rows' comparisons or candidates, in the caller's order.
+        cells: the cells of each row by column, for a data frame of answers.
+    """
+
+    items: list[Item]
+    cells: list[Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.items[place]
+
+
+def comparisons_in(rows: Rows) -> Table[Comparison]:
+    """Return the comparisons in rows of two responses.
+
+    A mapping is read as a row of a file is (docs/using.md): ``query`` or ``messages``, ``response_a``, ``response_b``,
+    and ``label``, ``group``, ``id``, ``criteria``, ``reference`` where they are there.
+
+    Raises:
+        DataError: a row is none of these, or lacks a column; names the row's number, from 0.
+    """
+
+    def read(reader: RowReader, row: Mapping[str, Any], number: int) -> Comparison:
+        return reader.comparison(row, number, labelled=None)
+
+    def of_tuple(row: Sequence[Any]) -> Comparison:
+        _check_texts(row[1:])
+        return Comparison.of(*row)
+
+    return _read(rows, Comparison, PAIR, of_tuple, read)
+
+
+def candidates_in(rows: Rows) -> Table[Candidates]:
+    """Return the candidates in rows of one response (columns ``query`` or ``messages``, and ``response``).
+
+    Raises:
+        DataError: as :func:`comparisons_in`.
+    """
+
+    def read(reader: RowReader, row: Mapping[str, Any], number: int) -> Candidates:
+        return reader.candidates(row, number)
+
+    def of_tuple(row: Sequence[Any]) -> Candidates:
+        _check_texts(row[1:])
+        prompt, response = row
+        return Candidates.of(prompt, [response])
+
+    return _read(rows, Candidates, SINGLE, of_tuple, read)
+
+
+def _check_texts(responses: Sequence[Any]) -> None:
+    """Refuse (DataError) responses of a tuple that are no texts."""
+    for response in responses:
+        if not isinstance(response, str):
+            raise DataError(f"expected responses that are texts, found {type(response).__name__} {response!r:.60}")
+
+
+def _read(
+    rows: Rows,
+    kind: type[Item],
+    names: tuple[str, ...],
+    of_tuple: Callable[[Sequence[Any]], Item],
+    read: Callable[[RowReader, Mapping[str, Any], int], Item],
+) -> Table[Item]:
+    """Return rows as records of a kind.
+
+    Args:
+        rows: as the caller gave them.
+        kind: of the records; a row that is one is taken as it is.
+        names: what the places of a tuple are called.
+        of_tuple: makes a record of a tuple of as many texts.
+        read: makes a record of a mapping, whose number is given.
+    """
+    # Most callers within this package have records, and reading files takes a second to import.
+    from judgetrain.data.cells import RowError
+    from judgetrain.data.config import SourceConfig
+    from judgetrain.data.rows.reader import RowReader
+
+    reader = RowReader(SourceConfig(name="rows"), key="")
+    items: list[Item] = []
+    cells: list[Mapping[str, Any]] = []
+    for number, row in enumerate(_each(rows)):
+        try:
+            shown: Mapping[str, Any]
+            if isinstance(row, kind):
+                item = row
+                shown = _cells_of(row)
+            elif isinstance(row, Mapping):
+                item = read(reader, row, number)
+                shown = row
+            elif isinstance(row, (tuple, list)) and len(row) == len(names):
+                item = of_tuple(row)
+                shown = dict(zip(names, row, strict=True))
+            else:
+                raise DataError(
+                    f"expected ({', '.join(names)}), a mapping with such columns or a {kind.__name__}, "
+                    f"found {type(row).__name__} {row!r:.60}"
+                )
+        except (RowError, DataError) as error:
+            raise DataError(f"row {number}: {error}") from error
+        items.append(item)
+        cells.append(shown)
+    return Table(items, cells)
+
+
+def _each(rows: Rows) -> Iterator[Any]:
+    """Yield the rows of a table or of any iterable; a missing cell of a data frame is None.
+
+    Raises:
+        DataError: what was given holds no rows.
+    """
+    table: Any = rows
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise DataError(f"expected rows, as in a list or a data frame, found {type(table).__name__}")
+    # A data frame yields the names of its columns where its rows are wanted.
+    if not hasattr(table, "itertuples"):
+        yield from rows
+        return
+    columns = [str(column) for column in table.columns]
+    for values in table.itertuples(index=False, name=None):
+        cells = (None if isinstance(value, float) and math.isnan(value) else value for value in values)
+        yield dict(zip(columns, cells, strict=True))
+
+
+def _cells_of(record: Comparison | Candidates | Any) -> dict[str, Any]:
+    """Return what a data frame shows of a record."""
+    cells: dict[str, Any] = {"id": record.id, "query": record.dialogue.query}
+    if isinstance(record, Comparison):
+        cells |= {"response_a": record.response_a, "response_b": record.response_b, "label": record.label}
+    elif len(record.responses) == 1:
+        cells["response"] = record.responses[0]
+    return cells
+
+
+def in_steps(
+    items: Sequence[Item], judge: Callable[[Sequence[Item]], list[Answer]], name: str, progress: bool
+) -> list[Answer]:
+    """Return the answers to all items, which are judged some at a time under a progress bar.
+
+    Args:
+        items: to be judged.
+        judge: answers some of them.
+        name: of the judge, before the bar.
+        progress: whether to show the bar, once it has taken :data:`SECONDS_BEFORE_PROGRESS`.
+    """
+    if not progress or len(items) <= AT_ONCE:
+        return judge(items)
+    from tqdm.auto import tqdm
+
+    answers: list[Answer] = []
+    with tqdm(total=len(items), desc=name, unit="row", delay=SECONDS_BEFORE_PROGRESS) as bar:
+        for start in range(0, len(items), AT_ONCE):
+            some = items[start : start + AT_ONCE]
+            answers += judge(some)
+            bar.update(len(some))
+    return answers
+
+
+def frame_of_predictions(table: Table[Comparison], predictions: Sequence[Prediction]) -> DataFrame:
+    """Return a data frame [row, column]: the cells of the rows, then the verdict and what it rests on."""
+    rows = []
+    for cells, prediction in zip(table.cells, predictions, strict=True):
+        found = {
+            "verdict": prediction.verdict,
+            "verdict_ab": prediction.verdict_ab,
+            "verdict_ba": prediction.verdict_ba,
+            "margin": prediction.margin,
+            "score_a": prediction.score_a,
+            "score_b": prediction.score_b,
+            "decision": prediction.decision,
+            "failures": dict(prediction.failures),
+            "reasons": [reason.text for reason in prediction.reasons],
+        }
+        rows.append(_beside(cells, found))
+    return _frame(rows)
+
+
+def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]]) -> DataFrame:
+    """Return a data frame [response, column]: the cells of the rows, then the score and what it rests on."""
+    rows = []
+    for cells, candidates, of_row in zip(table.cells, table.items, scores, strict=True):
+        for response, score in zip(candidates.responses, of_row, strict=True):
+            found = {
+                "response": response,
+                "score": score.value,
+                "by_criterion": score.by_criterion,
+                "decision": score.decision,
+                "passes": score.passes,
+                "failures": dict(score.failures),
+                "reasons": [reason.text for reason in score.reasons],
+            }
+            rows.append(_beside({**cells, "response": response}, found))
+    return _frame(rows)
+
+
+def _beside(cells: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's cells and what was found; a column of the row whose name is taken keeps it behind ``given_``."""
+    row: dict[str, Any] = {}
+    for name, cell in cells.items():
+        taken = name in found and name != "response"
+        row[f"given_{name}" if taken else name] = cell
+    return {**row, **found}
+
+
+def _frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Return rows as a data frame."""
+    from pandas import DataFrame
+
+    return DataFrame.from_records(rows)

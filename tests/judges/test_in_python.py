@@ -1,0 +1,209 @@
+"""A judge as somebody who writes Python would guess it: names, rows of any shape, data frames, figures."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from datasets import Dataset
+
+import judgetrain
+from judgetrain import Comparison, evaluate_judge, load_judge
+from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.metrics import agreement
+from judgetrain.judges import rows as judged_rows
+from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.schema import Candidates
+
+PAIRS = [
+    ("Name a prime.", "7 is one, as nothing but 1 divides it.", "8"),
+    ("Name a bird.", "A wren.", "A wren, a robin and a jay."),
+    ("Name a stone.", "Flint.", ""),
+]
+"""The longer response is the first, the second and the first."""
+
+
+class CountingJudge(Judge):
+    """Prefers what has more words, scores by words, and notes what it is asked."""
+
+    name = "counting"
+    goes_by_criteria = True
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.is_closed = False
+
+    def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        self.asked += comparisons
+        predictions = []
+        for comparison in comparisons:
+            lead = len(comparison.response_a.split()) - len(comparison.response_b.split())
+            verdict = "A" if lead > 0 else "B"
+            predictions.append(Prediction.of(comparison, self.name, verdict, verdict, margin=float(lead)))
+        return predictions
+
+    def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        self.asked += groups
+        return [[Score(value=len(text.split()) / 10) for text in group.responses] for group in groups]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_the_names_of_the_package_are_there_and_completed_and_cost_nothing_before_they_are_used() -> None:
+    code = (
+        "import sys, judgetrain\n"
+        "names = dir(judgetrain)\n"
+        "print('torch' in sys.modules, 'pandas' in sys.modules)\n"
+        "print(all(hasattr(judgetrain, name) for name in judgetrain.__all__))\n"
+        "print({'load_judge', 'Comparison', 'Rubric'} <= {*names})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True", "True"]
+    with pytest.raises(AttributeError, match="has no attribute 'load_juge'"):
+        judgetrain.load_juge  # noqa: B018
+    assert (Path(judgetrain.__file__).parent / "py.typed").is_file()
+
+
+def test_a_judge_says_what_it_is_and_closes_at_the_end_of_a_with_statement() -> None:
+    judge = CountingJudge()
+    with judge as inside:
+        assert inside is judge and repr(judge) == "<CountingJudge counting>"
+        assert not judge.is_closed
+    assert judge.is_closed
+
+
+def test_a_keyword_that_a_judge_does_not_know_is_refused() -> None:
+    """``citeria=[...]`` was ignored, and the judge went by other criteria without a word."""
+    judge = CountingJudge()
+    with pytest.raises(TypeError, match="citeria"):
+        judge(*PAIRS[0], citeria=["accuracy"])  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="citeria"):
+        judge.explain(*PAIRS[0], citeria=["accuracy"])  # type: ignore[call-arg]
+    assert not judge.asked
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda rows: rows,
+        lambda rows: [list(row) for row in rows],
+        lambda rows: (row for row in rows),
+        lambda rows: [Comparison.of(*row) for row in rows],
+        lambda rows: [dict(zip(("query", "response_a", "response_b"), row, strict=True)) for row in rows],
+        lambda rows: pd.DataFrame(rows, columns=["query", "response_a", "response_b"]),
+        lambda rows: Dataset.from_list(
+            [dict(zip(("query", "response_a", "response_b"), row, strict=True)) for row in rows]
+        ),
+    ],
+    ids=["tuples", "lists", "generator", "records", "mappings", "data frame", "data set"],
+)
+def test_rows_of_any_shape_get_the_same_verdicts_in_their_order(shape: Any) -> None:
+    verdicts = [prediction.verdict for prediction in CountingJudge().compare_all(shape(PAIRS))]
+    assert verdicts == ["A", "B", "A"]
+
+
+def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found() -> None:
+    rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"])
+    rows["team"] = ["x", None, "y"]
+    rows["verdict"] = ["mine"] * 3
+    found = CountingJudge().compare_all(rows, frame=True)
+    assert found["verdict"].tolist() == ["A", "B", "A"]
+    assert found["given_verdict"].tolist() == ["mine"] * 3
+    assert found["team"].tolist()[::2] == ["x", "y"] and pd.isna(found["team"][1])
+    # An empty response loses whatever is said of it, so that it has no margin.
+    assert found["margin"].tolist()[:2] == [8.0, -5.0] and pd.isna(found["margin"][2])
+    assert found["query"].tolist() == [query for query, *_ in PAIRS]
+
+
+def test_single_responses_are_scored_and_shown_a_line_each() -> None:
+    rows = [("Name a prime.", "7 is one"), {"query": "Name two birds.", "responses": ["A wren", "Jay and wren too"]}]
+    scores = CountingJudge().score_all(rows)
+    assert [[score.value for score in of_row] for of_row in scores] == [[0.3], [0.2, 0.4]]
+    found = CountingJudge().score_all(rows, frame=True)
+    assert found["response"].tolist() == ["7 is one", "A wren", "Jay and wren too"]
+    assert found["score"].tolist() == [0.3, 0.2, 0.4]
+
+
+def test_criteria_of_a_call_are_those_of_rows_without_their_own() -> None:
+    judge = CountingJudge()
+    rows = [PAIRS[0], {"query": "q", "response_a": "a b", "response_b": "c", "criteria": ["own: is short"]}]
+    judge.compare_all(rows, criteria=["given: is right"])
+    texts = [[criterion.text for criterion in comparison.rubric.criteria] for comparison in judge.asked]
+    assert "is right" in texts[0][0] and "is short" in texts[1][0]
+    with pytest.raises(ConfigError, match="longer goes by no criteria"):
+        load_judge("longer").compare_all(PAIRS, criteria=["given: is right"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("Name a prime.", "expected rows, as in a list or a data frame, found str"),
+        ({"query": "q"}, "expected rows, as in a list or a data frame, found dict"),
+        (7, "expected rows, as in a list or a data frame, found int"),
+        ([PAIRS[0], PAIRS[1][:2]], r"row 1: expected \(query, response_a, response_b\)"),
+        ([PAIRS[0], None], "row 1: expected .* found NoneType"),
+        ([{"query": "q", "response_a": "a"}], "row 0: .*response_b.*rename the column"),
+        ([("q", "a", 7)], "row 0: expected responses that are texts, found int 7"),
+    ],
+)
+def test_what_holds_no_rows_is_refused_by_the_row(rows: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CountingJudge().compare_all(rows)
+
+
+def test_many_rows_are_judged_under_a_bar_that_shows_only_when_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = CountingJudge()
+    many = [(f"Name number {number}.", "one two", "one") for number in range(150)]
+    assert [prediction.verdict for prediction in judge.compare_all(many)] == ["A"] * 150
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(judged_rows, "SECONDS_BEFORE_PROGRESS", 0.0)
+    assert len(judge.compare_all(many)) == 150
+    assert "counting" in capsys.readouterr().err
+    assert len(judge.compare_all(many, progress=False)) == 150
+    assert not capsys.readouterr().err
+
+
+def test_figures_in_python_are_those_of_metrics() -> None:
+    rows = [{"query": f"q{i}", "response_a": "a " * i, "response_b": "b b b", "label": "AB"[i % 2]} for i in range(9)]
+    figures = evaluate_judge(CountingJudge(), rows, resamples=50)
+    said = ["A" if i > 3 else "B" for i in range(9)]
+    right = [verdict == row["label"] for verdict, row in zip(said, rows, strict=True)]
+    assert figures["n"] == 9 and figures["method"] == "counting"
+    assert figures["agreement"] == pytest.approx(sum(right) / 9, abs=1e-6)
+    assert sum(agreement(said, said, [row["label"] for row in rows])) == sum(right)
+
+
+def test_figures_need_labels_and_each_row_once() -> None:
+    with pytest.raises(DataError, match="none of the 3 rows has a label"):
+        evaluate_judge(CountingJudge(), PAIRS)
+    labelled = [Comparison.of(*PAIRS[0], label="A"), Comparison.of(*PAIRS[0], label="A")]
+    with pytest.raises(DataError, match="rows 0 and 1 are the same comparison"):
+        evaluate_judge(CountingJudge(), labelled)
+
+
+def test_the_page_on_using_a_judge_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(judgetrain.__file__).parents[1] / "docs" / "using.md").read_text(encoding="utf-8")
+    (block,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "compare_all" in text]
+    exec(compile(block, "using.md", "exec"), {})
+    printed = capsys.readouterr().out
+    # Of "7 is one." and "8", and of "A wren." and "A stone.", the longer ones are the first and the second.
+    assert printed.splitlines()[0] == "<LongerJudge longer>"
+    assert printed.splitlines()[-1] == "0.5 1.0"
+
+
+def test_errors_name_the_argument_and_what_may_have_been_meant(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no judge.*did you mean longer\?"):
+        load_judge("longr")
+    with pytest.raises(ConfigError, match="engine='vllm': expected an engine's configuration"):
+        load_judge("external", engine="vllm")  # type: ignore[arg-type]
+    server = OpenAIEngineConfig(model="m", base_url="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"^temperature=-1: must be at least 0"):
+        load_judge("external", engine=server, temperature=-1)
