@@ -242,7 +242,7 @@ def _write(
     for extra, write, section in calls("write", evaluation.settings):
         write(tables.records_of(extra.name), section, out)
     out.log(f"evaluate: report: {out.path('report.html')}")
-    _log_next_command(evaluation)
+    _log_next_command(evaluation, tables.rows)
 
 
 def _measure(evaluation: Evaluation, benchmark: Benchmark, outcomes: _Outcomes, tables: _Tables) -> None:
@@ -350,14 +350,22 @@ def _engine_of(evaluation: Evaluation, name: str) -> EngineConfig | None:
     return None
 
 
-def _log_next_command(evaluation: Evaluation) -> None:
-    """Log the command that asks the last judge that this run trained."""
+def _log_next_command(evaluation: Evaluation, rows: Sequence[MetricRow]) -> None:
+    """Log the command that asks the last judge that this run trained, as it did best in the table.
+
+    Args:
+        evaluation: with the judges.
+        rows: of the table.
+    """
     # In the order of the pipeline, so that the last is the one that all training led to.
     trained = [name for name in JUDGE_STAGES if name in evaluation.inputs]
     if not trained:
         return
     out = evaluation.out
-    model = evaluation.inputs[trained[-1]] / "model"
+    judge = str(evaluation.inputs[trained[-1]] / "model")
+    branches = _best_branches(trained[-1], rows)
+    if branches is not None:
+        judge = f"{judge}@{branches}"
     recipe = ""
     # The command takes the quickstart where it is told no recipe.
     if out.recipe != "quickstart":
@@ -365,7 +373,17 @@ def _log_next_command(evaluation: Evaluation) -> None:
         recipe = " recipe=YOUR_RECIPE.yaml"
         if (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file():
             recipe = f" recipe={out.recipe}"
-    out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
+    out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={judge} verdicts.source.path=FILE")
+
+
+def _best_branches(method: str, rows: Sequence[MetricRow]) -> int | None:
+    """Return with how many branches a judge agreed most on its first benchmark, the fewest of several; None: no row."""
+    of_judge = [row for row in rows if row.method == method and row.agreement is not None]
+    if not of_judge:
+        return None
+    on_first = [row for row in of_judge if row.benchmark == of_judge[0].benchmark]
+    best = max(on_first, key=lambda row: (row.agreement or 0.0, -row.branches))
+    return best.branches or None
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

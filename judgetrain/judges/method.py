@@ -1,5 +1,6 @@
 """Methods: what stands in a table of results, parsed once from the string that names it."""
 
+import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -102,7 +103,7 @@ class Method:
         limit = None
         if most:
             limit = int(most)
-        return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, limit)
+        return cls(BRANCHING, only_match(target), tuple(options.split("+")[1:]), text, limit)
 
     @classmethod
     def _prefixed(cls, name: str, target: str, text: str) -> "Method":
@@ -113,7 +114,7 @@ class Method:
             if pairs_and_model is not None:
                 pairs, model = pairs_and_model.groups()
                 return cls(name, model or "base", (), text, labels=int(pairs))
-        return cls(name, target, (), text)
+        return cls(name, only_match(target), (), text)
 
     @property
     def names_model(self) -> bool:
@@ -144,8 +145,10 @@ class Method:
     @property
     def on_hub(self) -> bool:
         """Return whether the target is an id on the Hub: ``OWNER/NAME`` or ``OWNER/NAME:REVISION``."""
-        # A directory of this name comes first.
-        return self.is_directory and not looks_local(self.target) and not Path(self.target).exists()
+        # A directory of this name comes first, and a pattern is of directories.
+        if not self.is_directory or looks_local(self.target) or glob.has_magic(self.target):
+            return False
+        return not Path(self.target).exists()
 
     @cached_property
     def name(self) -> str:
@@ -239,3 +242,14 @@ def _is_prefix(name: str) -> bool:
 def _is_path(text: str) -> bool:
     """Return whether a text holds a path separator, of Unix or of this system."""
     return "/" in text or os.sep in text
+
+
+def only_match(target: str) -> str:
+    """Return the one path that a pattern matches, as ``outputs/artifacts/dpo/*/model``; else the text as it is."""
+    if not _is_path(target) or not glob.has_magic(target):
+        return target
+    matches = glob.glob(str(Path(target).expanduser()))
+    if len(matches) != 1:
+        # The check before a run says that there is no such directory, or too many.
+        return target
+    return matches[0]

@@ -29,6 +29,7 @@ class RunConfig:
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
     output_dir: str = key("outputs", "artifacts, paid answers, reports and tracking files", in_fingerprint=False)
+    name: str | None = key("judge", "the link in output_dir to this run's judge; null: none", in_fingerprint=False)
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",

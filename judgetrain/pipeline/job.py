@@ -107,11 +107,14 @@ def _run(config: Config) -> Outcome | None:
         return None
 
     from judgetrain.pipeline.cards import check_hub, fill_cards, push_last
+    from judgetrain.pipeline.newest import check_name, link_newest
 
     check_hub(config)
+    check_name(config)
     with answered(pipeline.console):
         directory = pipeline.run(config.stage)
     judges = fill_cards(pipeline)
+    link_newest(pipeline, judges)
     objective = None
     if config.objective is not None:
         from judgetrain.evaluate.objective import described, objective_value

@@ -1,5 +1,6 @@
 """Plans of stages, with their fingerprints and places, and the runs of those that are missing."""
 
+import glob
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -240,6 +241,11 @@ class Pipeline:
         try:
             hashes = self._hashes.of(path)
         except OSError as error:
+            matches = glob.glob(path) if glob.has_magic(path) else []
+            if len(matches) > 1:
+                raise ConfigError(
+                    f"{key}={path!r}: matches {len(matches)} directories, as {matches[0]} and {matches[1]}: name one"
+                ) from error
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         except DataError as error:
             raise ConfigError(f"{key}={error}") from error

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict, fields, make_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparis
 from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, MetricRow, metric_row, read_record
 from judgetrain.evaluate.report import table
 from judgetrain.evaluate.report.report import Report, markdown
+from judgetrain.evaluate.stage import _best_branches
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -154,3 +156,16 @@ def test_the_metric_of_the_page_is_registered_and_computed_as_it_says() -> None:
     )
     for name in [*re.findall(r"`(\w+)`", listed), *interval]:
         assert getattr(sample, name) is not None, name
+
+
+def test_the_judge_is_named_as_it_did_best_in_its_table() -> None:
+    """At 72% with one criterion and 92% with three, the next command asks for three."""
+
+    def row(method: str, branches: int, share: float | None, benchmark: str = "world") -> Any:
+        return SimpleNamespace(method=method, branches=branches, agreement=share, benchmark=benchmark)
+
+    rows = [row("sft", 10, 0.99), row("dpo", 1, 0.72), row("dpo", 3, 0.92), row("dpo", 10, 0.92)]
+    rows.append(row("dpo", 10, 0.95, "another"))
+    assert _best_branches("dpo", rows) == 3
+    assert _best_branches("rl", rows) is None
+    assert _best_branches("dpo", [row("dpo", 1, None)]) is None
