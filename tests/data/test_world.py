@@ -14,9 +14,18 @@ import pytest
 from scipy.stats import chi2_contingency, kruskal
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import SKILL, Split, counting, eval_comparisons, queries, train_dialogues, true_rubric
+from judgetrain.data.world import (
+    SKILL,
+    Split,
+    counting,
+    eval_comparisons,
+    linking,
+    queries,
+    train_dialogues,
+    true_rubric,
+)
 from judgetrain.data.world.engine import Annotator, Referee, WorldEngine
-from judgetrain.data.world.floors import PerfectReading, by_vote, other_comparisons
+from judgetrain.data.world.floors import PerfectReading, by_linked_texts, by_vote, other_comparisons
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
 from judgetrain.engines.base import Request, Sampling, Step
@@ -215,6 +224,8 @@ def test_no_rule_without_labels_or_with_seventy_comes_near_the_ceiling() -> None
     assert share("2200 labels", "ridge_by_kind") > ceiling, "what a rule with labels finds is there to be found"
     assert share("2200 comparisons without a label", "agreement") > ceiling - 0.01, "and so without them, by reading"
     assert share("2200 comparisons without a label", "agreement_of_raw_texts") < 0.5, "but not by counting"
+    linked = share("2200 comparisons without a label", "agreement_of_linked_texts")
+    assert share("no label", "sum_of_all") < linked < ceiling - 0.1, "and not nearly by how sentences look"
 
 
 def test_who_wrote_what_tells_nothing() -> None:
@@ -256,6 +267,59 @@ def test_phrases_that_never_meet_are_one_group() -> None:
         2,
         0,
     ]
+
+
+def test_sentences_that_differ_in_a_thing_are_one_pattern() -> None:
+    # Six fillings make a blank, of one word or of two; five might be five things to say.
+    things = ["red", "blue", "green", "very dark", "quite pale", "grey"]
+    texts = [f"the wall is {thing} today . hello there ." for thing in things]
+    texts += [f"we like {thing} ." for thing in things[:5]]
+    assert linking.patterns(texts) == {
+        **{f"the wall is {thing} today .": "the wall is _ today ." for thing in things},
+        **{f"we like {thing} .": f"we like {thing} ." for thing in things[:5]},
+        "hello there .": "hello there .",
+    }
+
+
+def test_what_two_sets_of_texts_say_is_linked_by_how_it_looks() -> None:
+    """Two things said in other words, and an opening that both sets share; the rare sentence is the weak one."""
+    rng = random.Random(0)
+
+    def texts(colours: list[str], sizes: list[str]) -> list[str]:
+        drawn = [(rng.choices(colours, [9, 1])[0], rng.choice(sizes)) for _ in range(400)]
+        return [" ".join(["hello there .", *rng.sample(pair, 2)]) for pair in drawn]
+
+    known_texts = texts(["a painted wall .", "some paint ."], ["a very large house .", "so large a hall ."])
+    new_texts = texts(["they were painting .", "it needs paints ."], ["the larger one .", "much enlarged it was ."])
+    known, new = linking.two_sets(known_texts, new_texts)
+    groups = [{frozenset(group) for group in things.groups} for things in (known, new)]
+    assert groups[0] == {
+        frozenset({"a painted wall .", "some paint ."}),
+        frozenset({"a very large house .", "so large a hall ."}),
+    }
+    assert groups[1] == {
+        frozenset({"they were painting .", "it needs paints ."}),
+        frozenset({"the larger one .", "much enlarged it was ."}),
+    }
+    for things, all_texts in ((known, known_texts), (new, new_texts)):
+        for column, group in enumerate(things.groups):
+            strengths = {"some paint .": 1, "it needs paints .": 1}
+            expected = [max(strengths.get(p, 2) for p in group if p in text) for text in all_texts]
+            assert things.grades[:, column].tolist() == expected
+
+    weights = linking.links(known, new, linking.likeness_of_letters)
+    assert weights.sum(axis=0) == pytest.approx(1) and weights.sum(axis=1) == pytest.approx(1)
+    for row, group in enumerate(known.groups):
+        linked = new.groups[int(weights[row].argmax())]
+        assert ("some paint ." in group) == ("it needs paints ." in linked)
+
+
+def test_the_linking_of_texts_calls_a_tie_where_nothing_can_be_linked() -> None:
+    world = load_world(3)
+    comparisons = other_comparisons(world, 0, 6)
+    kinds = [c.group or "" for c in comparisons]
+    # Both sets say the same in the same words.
+    assert by_linked_texts(comparisons, kinds, comparisons, kinds).tolist() == [0.0] * 6
 
 
 def test_the_annotator_finds_all_plausible_and_thinks_of_the_decoy_first() -> None:

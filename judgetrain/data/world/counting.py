@@ -35,11 +35,7 @@ def phrases(text: str) -> set[str]:
 
 
 def exclusive_groups(texts: Sequence[str]) -> list[frozenset[str]]:
-    """Return groups of common phrases that never stand in one text.
-
-    Two phrases are of one group where they meet in no text although :data:`EXPECTED` meetings were to be expected, or
-    where a chain of such pairs joins them.
-    """
+    """Return groups of common phrases that never stand in one text (:func:`never_meeting`)."""
     by_text = [phrases(text) for text in texts]
     counts = Counter(phrase for of_text in by_text for phrase in of_text)
     # A phrase so rare that it should meet no other often enough can be joined with none.
@@ -50,12 +46,23 @@ def exclusive_groups(texts: Sequence[str]) -> list[frozenset[str]]:
         columns = [places[phrase] for phrase in of_text if phrase in places]
         present[row, columns] = 1.0
 
-    # How often two phrases meet in a text, beside how often they would by chance.
+    return [frozenset(common[place] for place in group) for group in never_meeting(present)]
+
+
+def never_meeting(present: "Floats") -> list[list[int]]:
+    """Return groups of columns that never meet in one text, each as the places of its columns.
+
+    Two columns are of one group where they meet in no text although :data:`EXPECTED` meetings were to be expected, or
+    where a chain of such pairs joins them.
+
+    Args:
+        present: 1 where a text has what the column stands for, else 0 [text, column].
+    """
+    # How often two columns meet in a text, beside how often they would by chance.
     together = present.T @ present
     totals = present.sum(axis=0)
-    expected = np.outer(totals, totals) / max(len(texts), 1)
-    exclusive = (together == 0) & (expected >= EXPECTED)
-    return [frozenset(common[place] for place in group) for group in _components(exclusive)]
+    expected = np.outer(totals, totals) / max(len(present), 1)
+    return _components((together == 0) & (expected >= EXPECTED))
 
 
 def _components(joined: "NDArray[np.bool_]") -> list[list[int]]:

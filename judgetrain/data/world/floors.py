@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.data.world import counting, labelled_comparison, queries
+from judgetrain.data.world import counting, labelled_comparison, linking, queries
 from judgetrain.data.world.engine import Annotator, criterion_name
 from judgetrain.data.world.rule import World, load_world
 from judgetrain.schema import Comparison, Verdict
@@ -152,6 +152,7 @@ def without_reading(
     return {
         "agreement": by_agreement(tested, seen),
         "agreement_of_raw_texts": by_raw_texts(comparisons, tested.kinds, others, seen.kinds),
+        "agreement_of_linked_texts": by_linked_texts(comparisons, tested.kinds, others, seen.kinds),
     }
 
 
@@ -247,8 +248,7 @@ def by_raw_texts(
         others: comparisons whose texts are counted.
         kinds_seen: the kind of each of their queries.
     """
-    texts = [text for comparison in others for text in (comparison.response_a, comparison.response_b)]
-    counted = counting.exclusive_groups(texts)
+    counted = counting.exclusive_groups(_texts(others))
     seen = _group_leads(counted, others)
     tested = _group_leads(counted, comparisons)
     where = np.array(kinds_seen)
@@ -261,6 +261,51 @@ def by_raw_texts(
         inside = np.array(kinds) == kind
         leads[inside] = tested[inside][:, best].sum(axis=1)
     return leads
+
+
+def by_linked_texts(
+    comparisons: Sequence[Comparison],
+    kinds: Sequence[str],
+    others: Sequence[Comparison],
+    kinds_seen: Sequence[str],
+    likeness: linking.Likeness = linking.likeness_of_letters,
+) -> "Floats":
+    """Return verdicts [comparison] by counting in both sets of texts, and linking what they say (:mod:`.linking`).
+
+    What counts is learned from the other comparisons, as by agreement. Every pair of things that the comparisons' texts
+    say then votes, as likely as it is the pair that counts. Without two things to link, every verdict is a tie.
+
+    Args:
+        comparisons: to give verdicts on, without their labels, all at once.
+        kinds: the kind of each of their queries, as a clustering of queries would find it.
+        others: comparisons whose texts are counted.
+        kinds_seen: the kind of each of their queries.
+        likeness: how alike two sentences are; by default how they look.
+    """
+    known, new = linking.two_sets(_texts(others), _texts(comparisons))
+    if len(known.groups) < 2:
+        return np.zeros(len(comparisons))
+    weights = linking.links(known, new, likeness)
+    seen = known.grades[0::2] - known.grades[1::2]
+    tested = new.grades[0::2] - new.grades[1::2]
+
+    # Each rule counts two things alike.
+    firsts, seconds = np.array(list(permutations(range(len(new.groups)), 2))).T
+    things = np.eye(len(new.groups))
+    by_rule = _signs(tested @ (things[firsts] + things[seconds]).T)
+    where = np.array(kinds_seen)
+    leads = np.zeros(len(comparisons))
+    for kind in set(kinds):
+        together = leading_eigenvector(seen[where == kind])
+        first, second = np.argsort(-together, kind="stable")[:2]
+        inside = np.array(kinds) == kind
+        leads[inside] = _most_votes(by_rule[inside], weights[first, firsts] * weights[second, seconds])
+    return leads
+
+
+def _texts(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the texts of all responses, those of a comparison one after the other."""
+    return [text for comparison in comparisons for text in (comparison.response_a, comparison.response_b)]
 
 
 def _group_leads(groups: Sequence[frozenset[str]], comparisons: Sequence[Comparison]) -> "Floats":
@@ -420,7 +465,11 @@ def _vote(rules: "Floats", expected: "Floats", leads: "Floats", labelled_leads: 
 
     # Less the largest, lest exponentials overflow; shares of the vote stay the same.
     weights = np.exp(belief - belief.max())
-    by_rule = _signs(leads @ rules.T)
+    return _most_votes(_signs(leads @ rules.T), weights)
+
+
+def _most_votes(by_rule: "Floats", weights: "Floats") -> "Floats":
+    """Return the verdict with the most votes [comparison], from those of rules [comparison, rule] and their weights."""
     verdicts_of_sign = np.array([-1.0, 0.0, 1.0])
     votes = np.stack([(by_rule == sign) @ weights for sign in verdicts_of_sign], axis=1)
     return verdicts_of_sign[votes.argmax(axis=1)]

@@ -11,9 +11,10 @@ No response gives its label away:
 - A response is written with care or in haste. What counts follows the writer's care closely, what does not follows it
   a little (:data:`HALO`). So without labels what counts can be told by one thing alone: properties that count go
   together. Which of the two counts twice cannot be told at all.
-- Only who can read carries that over to held-out queries. Responses to them say everything in sentences that no
-  training response has, and their writers do not know what counts: all properties follow care alike, a little. So
-  counting which sentences go together, in training texts or in held-out ones, says nothing about held-out responses.
+- That does not carry over to held-out queries by itself. Responses to them say everything in sentences that no training
+  response has, and their writers do not know what counts: all properties follow care alike, a little. So counting which
+  sentences go together, in training texts or in held-out ones, says nothing about held-out responses. Somebody must
+  see which sentences of both say the same.
 """
 
 import functools
