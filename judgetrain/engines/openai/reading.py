@@ -106,10 +106,15 @@ def _first_choice(choices: Any) -> Any:
     """
     if choices is None or choices == []:
         return None
-    numbers = [choice.get("index") if isinstance(choice, Mapping) else None for choice in choices]
-    if all(type(number) is int for number in numbers):
-        return choices[numbers.index(min(numbers))]
-    return choices[0]
+    numbers: list[int] = []
+    for choice in choices:
+        number = None
+        if isinstance(choice, Mapping):
+            number = choice.get("index")
+        if type(number) is not int:
+            return choices[0]
+        numbers.append(number)
+    return choices[numbers.index(min(numbers))]
 
 
 SIZES = frozenset(
