@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable, needs_values
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
-from judgetrain.engines.prompting import frame_of_chat, render, token_ids
+from judgetrain.engines.prompting import frame_of_chat, render
 from judgetrain.engines.unknown import unknown_pieces
 from judgetrain.errors import ConfigError, EngineError
 
