@@ -238,10 +238,10 @@ def accepted(
         # A template is somebody's program, which may divide by zero as well as refuse.
         refusal = error
     else:
-        dropped = [message["role"] for message in chat if message["content"].strip() not in text]
+        dropped = _dropped(chat, text)
         if not dropped:
             return chat, text
-        refusal = f"the {dropped[0]} message is not in what it writes"
+        refusal = f"the {dropped} message is not in what it writes"
 
     if chat[0]["role"] != "system" or len(chat) < 2:
         raise EngineError(f"the chat template refuses the messages: {refusal}")
@@ -250,6 +250,21 @@ def accepted(
 
     # This ends: the merged messages begin with no system message.
     return accepted([merged, *later_turns], tokenizer)
+
+
+def _dropped(chat: Sequence[Mapping[str, str]], text: str) -> str:
+    """Return the role of a message that a chat template has not written; empty where all stand in its text.
+
+    Each message needs a place of its own: a turn that was left out may be a part of another one, or its repetition. The
+    longest are looked for first, wherever they stand, since a template may put the system message elsewhere.
+    """
+    for message in sorted(chat, key=lambda message: -len(message["content"].strip())):
+        content = message["content"].strip()
+        if content not in text:
+            return message["role"]
+        # What stands in its place joins nothing.
+        text = text.replace(content, PROBE, 1)
+    return ""
 
 
 def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
