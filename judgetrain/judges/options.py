@@ -11,6 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from judgetrain.data.rubric_kinds import RubricByKind
 from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig
 from judgetrain.engines.digests import DIGESTS
 from judgetrain.errors import ConfigError
@@ -106,7 +107,10 @@ class JudgeOptions:
         """Refuse weights that were fitted to none of the given criteria (ConfigError)."""
         if self.fitted is None or self.rubric is None or not self.fitted.weights:
             return
-        given = [criterion.name or criterion.text for criterion in self.rubric.criteria]
+        rubrics = [self.rubric]
+        if isinstance(self.rubric, RubricByKind):
+            rubrics.extend(kind.rubric for kind in self.rubric.kinds)
+        given = [criterion.name or criterion.text for rubric in rubrics for criterion in rubric.criteria]
         if self.fitted.weights.keys().isdisjoint(given):
             raise ConfigError(
                 f"judge.fitted: its weights are of {', '.join(self.fitted.weights)}, and none of these is among the "

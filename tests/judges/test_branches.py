@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.rubric_kinds import RubricByKind, RubricKind
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import ConfigError
@@ -21,6 +22,7 @@ from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, ver
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.config import TreeConfig
+from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Order, mirror
 from tests.builders.judges import failing
 from tests.builders.label import SCORES, tree_of
@@ -210,6 +212,9 @@ def test_weights_of_other_criteria_are_refused_or_leave_rows_to_the_mean(tmp_pat
     fitted.save(tmp_path)
     with pytest.raises(ConfigError, match="judge.fitted: its weights are of #1, #2, and none .* criteria .Facts, Tone"):
         JudgeOptions.of(settings, 3, rubric=RUBRIC)
+    # Of criteria by kinds of query those of one kind suffice.
+    kinds = (RubricKind("talk", ("hello",), Rubric((Criterion(text="x", name="#1"),))),)
+    assert JudgeOptions.of(settings, 3, rubric=RubricByKind(RUBRIC.criteria, kinds)).fitted == fitted
     # A rubric that comes with a row is known when it is judged.
     judges = []
     for options in (JudgeOptions.of(settings, 3), JudgeOptions.of(replace(settings, aggregation="mean"), 3)):
