@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 """The percentiles that 95% of the resamples lie between."""
 FEWEST = 10
-"""Clusters (prompts) below which there is no interval: resamples of so few tell nothing of other prompts."""
+"""Clusters (prompts) below which there is no interval of any kind: so few tell nothing of other prompts."""
 BATCH = 4_000_000
 """Counts drawn at a time, to bound memory on large benchmarks."""
 Z = 1.959963984540054
@@ -37,8 +37,8 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: C
     """Return the 95% percentile bootstrap interval of a mean.
 
     Where the items, or the means of all clusters, are the same, as at 0% and 100%, so is every resample; the interval
-    is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None without
-    items, or with fewer than :data:`FEWEST` clusters of items that differ.
+    is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None with
+    fewer than :data:`FEWEST` clusters, also where all their items are alike.
 
     Args:
         values: from 0 to 1 [n].
@@ -76,8 +76,7 @@ def resampled_means(
     sums = by_cluster(np.column_stack([array, np.ones_like(array)]), clusters)
     cluster_means = sums[:, 0] / sums[:, 1]
     number = len(cluster_means)
-    # Items that are all alike have an exact interval, however few their clusters are.
-    if number == 0 or (number < FEWEST and np.ptp(array) > 0):
+    if number < FEWEST:
         return None
     if np.ptp(cluster_means) == 0:
         # Resamples of equal clusters are all alike, and would give an interval without width.
@@ -143,14 +142,15 @@ def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
 
 
 def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | None:
-    """Return the 95% interval of the share of ``values`` [n] that are true (Wilson 1927); None without items.
+    """Return the 95% interval of the share of ``values`` [n] that are true (Wilson 1927).
 
+    None with fewer than :data:`FEWEST` clusters, as of every other interval.
     In place of n stand as many independent items as tell as much: n over the design effect, the variance of the share
     over clusters by that over items (Kish 1965), never below 1. Where all values are the same the effect is not known,
     and each cluster counts once.
     """
     array = np.asarray(values, dtype=float)
-    if not len(array):
+    if len(set(cluster_index(clusters, len(array)))) < FEWEST:
         return None
     share = float(array.mean())
     trials = _effective(array, clusters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable, needs_values
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
-from judgetrain.engines.prompting import frame_of_chat, render, token_ids
+from judgetrain.engines.prompting import frame_of_chat, render
 from judgetrain.engines.unknown import unknown_pieces
 from judgetrain.errors import ConfigError, EngineError
 
@@ -334,39 +336,93 @@ def without_weights(config: Any, dtype: torch.dtype | None = None) -> Any:
 def _check_cache(config: Any) -> None:
     """Check that a model can be made, and writes into the cache that it is given, tried on one without weights.
 
-    One that needs values (to choose experts, say) cannot be run so. It passes here, and the engine tries it with its
-    weights when it loads them.
+    One that needs values is made with drawn weights, if it is small enough. A larger one (most that choose experts)
+    passes here, and the engine tries it with its weights when it loads them.
 
     Raises:
         EngineError: it cannot be made, fails whatever its weights are, or leaves the cache empty.
     """
     import torch
 
-    from judgetrain.engines.cache_keyword import ForgetfulModelError, cache_keyword
-
     model = without_weights(config)
     if model is None:
         return
+    with torch.device("meta"):
+        needs_weights = not _decodes(model.eval(), config.model_type)
+    if needs_weights and sum(weights.numel() for weights in model.parameters()) <= DRAWN:
+        model = _with_drawn_weights(config)
+        if model is not None:
+            _decodes(model.eval(), config.model_type)
+
+
+DRAWN = 300_000_000
+"""The most weights that are drawn to try a model: 0.6 GB, a few seconds."""
+
+
+def _with_drawn_weights(config: Any) -> Any:
+    """Return a model whose weights are drawn as its makers drew them before training; None where they cannot be."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    random_state = torch.get_rng_state()
     try:
-        with torch.device("meta"):
-            cache_keyword(model.eval())
+        return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None
+    finally:
+        # What is drawn for a trial changes no number of the run.
+        torch.set_rng_state(random_state)
+
+
+def _decodes(model: Any, kind: str) -> bool:
+    """Return whether decoding with a cache could be tried; False where the model needs values that it does not have.
+
+    Args:
+        model: with or without weights.
+        kind: its ``model_type``.
+
+    Raises:
+        EngineError: it fails whatever its weights are, or forgets what it has read.
+    """
+    from judgetrain.engines.cache_keyword import ForgetfulModelError, cache_keyword, decoded_columns
+
+    try:
+        keyword = cache_keyword(model)
+        columns = decoded_columns(model, keyword)
     except ForgetfulModelError as error:
         raise EngineError(
-            f"a model of type {config.model_type!r} leaves the cache empty that it is given: it would forget what it "
-            f"has read after every token; take another base"
+            f"a model of type {kind!r} leaves the cache empty that it is given: it would forget what it has read after "
+            f"every token; take another base"
         ) from error
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # NotImplementedError, as PyTorch raises for what a tensor without values cannot do, is a RuntimeError.
-        if needs_values(error) or is_out_of_memory(error):
-            return
+        if needs_values(error):
+            return False
+        if is_out_of_memory(error):
+            return True
         reason = " ".join(str(error).split())[:200]
         raise EngineError(
-            f"a model of type {config.model_type!r} fails over two tokens with a cache ({type(error).__name__}: "
-            f"{reason}): it cannot be decoded here; take another base"
+            f"a model of type {kind!r} fails over two tokens with a cache ({type(error).__name__}: {reason}): it "
+            f"cannot be decoded here; take another base"
         ) from error
     except Exception:
         # Whatever else a model says that has no values: with its weights it says so again.
-        return
+        return True
+
+    for read, kept in columns:
+        if kept != read:
+            raise EngineError(
+                f"a model of type {kind!r} keeps keys and values of {kept} tokens after {read} were read, so that "
+                f"texts of several lengths cannot be decoded together; take another base"
+            )
+    if columns and "position_ids" not in inspect.signature(model.forward).parameters:
+        raise EngineError(
+            f"a model of type {kind!r} takes no position_ids and counts its tokens itself, with the padding before "
+            f"them: texts of several lengths cannot be decoded together; take another base"
+        )
+    return True
 
 
 def _unmade(kind: str, error: Exception) -> str:

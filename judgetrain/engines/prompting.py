@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from judgetrain.engines.answer_tokens import PROBE, answer_ids
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.confusables import fold
 from judgetrain.engines.unknown import UnknownText
@@ -45,8 +46,6 @@ _KNOWN = re.compile(
     re.MULTILINE,
 )
 """Control tokens and role markers of common model families."""
-_PROBE = "\ue000"
-"""A private-use character that stands for a message's content."""
 
 
 class ControlText:
@@ -168,7 +167,7 @@ def frame_of_chat(tokenizer: PreTrainedTokenizerBase, content: str = "\n") -> st
     if not tokenizer.chat_template:
         return ""
     # All roles, so that the markers of each are seen; a template may take fewer.
-    turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
+    turns = [{"role": role, "content": PROBE} for role in ("system", "user", "assistant", "user")]
     without_system = turns[1:]
     one_question = turns[1:2]
     for chat in (turns, without_system, one_question):
@@ -177,7 +176,7 @@ def frame_of_chat(tokenizer: PreTrainedTokenizerBase, content: str = "\n") -> st
         except Exception:
             # The template has no system role, or takes one question only. It is somebody's program: any error is one.
             continue
-        return str(text).replace(_PROBE, content)
+        return str(text).replace(PROBE, content)
     return ""
 
 
@@ -239,10 +238,10 @@ def accepted(
         # A template is somebody's program, which may divide by zero as well as refuse.
         refusal = error
     else:
-        dropped = [message["role"] for message in chat if message["content"].strip() not in text]
+        dropped = _dropped(chat, text)
         if not dropped:
             return chat, text
-        refusal = f"the {dropped[0]} message is not in what it writes"
+        refusal = f"the {dropped} message is not in what it writes"
 
     if chat[0]["role"] != "system" or len(chat) < 2:
         raise EngineError(f"the chat template refuses the messages: {refusal}")
@@ -251,6 +250,21 @@ def accepted(
 
     # This ends: the merged messages begin with no system message.
     return accepted([merged, *later_turns], tokenizer)
+
+
+def _dropped(chat: Sequence[Mapping[str, str]], text: str) -> str:
+    """Return the role of a message that a chat template has not written; empty where all stand in its text.
+
+    Each message needs a place of its own: a turn that was left out may be a part of another one, or its repetition. The
+    longest are looked for first, wherever they stand, since a template may put the system message elsewhere.
+    """
+    for message in sorted(chat, key=lambda message: -len(message["content"].strip())):
+        content = message["content"].strip()
+        if content not in text:
+            return message["role"]
+        # What stands in its place joins nothing.
+        text = text.replace(content, PROBE, 1)
+    return ""
 
 
 def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
@@ -340,8 +354,8 @@ def _beginning(
     """
     beginnings = set()
     for candidate in candidates:
-        reply = continuation(tokenizer, prompt, prompt_ids, begins + candidate)
-        beginnings.add(reply[:-1])
+        before, reply = answer_ids(tokenizer, prompt, prompt_ids, begins + candidate)
+        beginnings.add((*before[len(prompt_ids) :], *reply[:-1]))
     if len(beginnings) != 1:
         raise EngineError(
             f"the tokenizer does not write each of {' '.join(candidates)} behind {begins!r} as one token: a score "
@@ -373,67 +387,6 @@ def _say_unknown(
     if remark:
         _SAID.add(tokenizer)
         log.warning("%s: %s", tokenizer.name_or_path, remark)
-
-
-def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the text's token ids, without the tokens that the tokenizer puts around every text."""
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def continuation(
-    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], text: str
-) -> tuple[int, ...]:
-    """Return the token ids of ``text`` as a continuation of ``prompt``.
-
-    Both are tokenised as one text. If its first tokens are the prompt's, the others are the continuation's. If a token
-    spans the boundary, the continuation is tokenised apart: a model that has read the prompt's tokens could not have
-    written that token. Apart, SentencePiece puts a blank before every text. Behind a prompt that ends in a blank there
-    would be two, so that the tokens are taken which stand for the text itself (:func:`_apart`).
-
-    Args:
-        tokenizer: the model's.
-        prompt: the text before.
-        prompt_ids: the prompt's token ids, as the model reads them.
-        text: the continuation.
-    """
-    whole = token_ids(tokenizer, prompt + text)
-    length = len(prompt_ids)
-    if whole[:length] == prompt_ids and len(whole) > length:
-        return whole[length:]
-    return _apart(tokenizer, prompt_ids, text)
-
-
-_ANCHORS = ("\n", ".", ":", "a")
-"""Texts that a continuation is put behind, where tokenised alone it gets a blank before it."""
-_TAIL = 8
-"""Tokens of a prompt that its continuation is decoded with."""
-
-
-def _apart(tokenizer: PreTrainedTokenizerBase, prompt_ids: tuple[int, ...], text: str) -> tuple[int, ...]:
-    """Return the token ids of a text that follows a prompt and shares no token with it.
-
-    They are those which, decoded behind the prompt, give back the text as it is. Where no ids do, as with a tokenizer
-    that drops characters, they are the ids of the text alone.
-    """
-    alone = token_ids(tokenizer, text)
-    tail = list(prompt_ids[-_TAIL:])
-    expected = _decoded(tokenizer, tail) + text
-    if _decoded(tokenizer, [*tail, *alone]) == expected:
-        return alone
-    for anchor in _ANCHORS:
-        anchor_ids = token_ids(tokenizer, anchor)
-        behind_anchor = token_ids(tokenizer, anchor + text)
-        ids = behind_anchor[len(anchor_ids) :]
-        # Else a token spans this boundary, too.
-        starts_with_anchor = behind_anchor[: len(anchor_ids)] == anchor_ids
-        if starts_with_anchor and _decoded(tokenizer, [*tail, *ids]) == expected:
-            return ids
-    return alone
-
-
-def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    """Return the text of token ids with its special tokens, as it is."""
-    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 NO_ANSWER = "no_answer"

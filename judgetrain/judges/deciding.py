@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,6 +13,9 @@ from judgetrain.judges.calibrated import load_calibrated
 
 DECIDED = "decided.json"
 """The file of thresholds, which users may put into a trained judge's directory."""
+
+BRANCHES = "branches"
+"""The setting of :attr:`Thresholds.asked` that says of how many branches an answer is made."""
 
 Decision = Literal["decided", "undecided"]
 """``decided``: the answer is certain enough to be taken without a person or a stronger judge."""
@@ -39,6 +43,8 @@ class Thresholds:
         high: of single responses, the lowest score that passes; None: no score does.
         low: of single responses, the highest score that fails; None: no score does.
         passes: of single responses, the lowest level that is a pass.
+        asked: how the judge was asked that the promise was made for, by setting
+            (:attr:`~judgetrain.judges.options.JudgeOptions.way`); empty in files of earlier versions.
     """
 
     units: Units
@@ -52,6 +58,24 @@ class Thresholds:
     high: float | None = None
     low: float | None = None
     passes: str = ""
+    asked: Mapping[str, str] = field(default_factory=dict)
+
+    def differences(self, way: Mapping[str, str]) -> list[str]:
+        """Return in words in what a judge is asked otherwise than the one that the promise was made for.
+
+        Args:
+            way: how the judge is asked; what only one of the two has is not compared.
+        """
+        differences = []
+        for name in self.asked.keys() & way.keys():
+            # How many branches a verdict is made of shows with each verdict (:meth:`holds_for`).
+            if name != BRANCHES and self.asked[name] != way[name]:
+                differences.append(f"{name} was {self.asked[name]}, and is {way[name]}")
+        return sorted(differences)
+
+    def holds_for(self, branches: int) -> bool:
+        """Return whether the promise was made for answers of so many branches."""
+        return self.asked.get(BRANCHES, str(branches)) == str(branches)
 
     @property
     def of_scores(self) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from judgetrain.data.rubric_kinds import RubricByKind
+from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig
+from judgetrain.engines.digests import DIGESTS
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import BESIDES, Aggregation, JudgeConfig
-from judgetrain.judges.deciding import DECIDED, Thresholds
+from judgetrain.judges.deciding import BRANCHES, DECIDED, Thresholds
 from judgetrain.judges.kinds.aggregation import Fitted, Rule
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.panels_config import MemberConfig
@@ -22,6 +28,8 @@ from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
     from judgetrain.scorers.config import ScorerConfig
+
+log = logging.getLogger(__name__)
 
 PLANS = ("shared", "independent")
 
@@ -48,6 +56,7 @@ class JudgeOptions:
         once: prompts and sampling of a judge that is asked once.
         scorer: how a scorer computes its score.
         members: of a cascade or a jury.
+        model: a mark of the model (:func:`model_mark`), to tell it from others; empty: it is not known.
 
     Raises:
         ConfigError: more branches than criteria, or none, an unknown plan or aggregation, fitted weights without
@@ -71,6 +80,7 @@ class JudgeOptions:
     once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
     members: Sequence[MemberConfig] = ()
+    model: str = ""
 
     def __post_init__(self) -> None:
         check_branches(self.branches, self.steps.criteria)
@@ -82,6 +92,7 @@ class JudgeOptions:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+        self._check_fitted()
         self._check_thresholds()
         if self.reasons:
             return
@@ -92,6 +103,20 @@ class JudgeOptions:
             )
         if self.steps.score != "expected":
             raise ConfigError("reasons=false reads scores by their probabilities: leave out score=parsed")
+
+    def _check_fitted(self) -> None:
+        """Refuse weights that were fitted to none of the given criteria (ConfigError)."""
+        if self.fitted is None or self.rubric is None or not self.fitted.weights:
+            return
+        rubrics = [self.rubric]
+        if isinstance(self.rubric, RubricByKind):
+            rubrics.extend(kind.rubric for kind in self.rubric.kinds)
+        given = [criterion.name or criterion.text for rubric in rubrics for criterion in rubric.criteria]
+        if self.fitted.weights.keys().isdisjoint(given):
+            raise ConfigError(
+                f"judge.fitted: its weights are of {', '.join(self.fitted.weights)}, and none of these is among the "
+                f"given criteria ({', '.join(given)}): run stage calibrate with these criteria"
+            )
 
     def _check_thresholds(self) -> None:
         """Refuse thresholds of margins in other units than the judge's (ConfigError)."""
@@ -144,7 +169,22 @@ class JudgeOptions:
             values["thresholds"] = Thresholds.load(directory)
         # Last, as the caller's fields override.
         values.update(more)
-        return cls(**values)
+        options = cls(**values)
+        if options.thresholds is None:
+            return options
+        differences = "; ".join(options.thresholds.differences(options.way))
+        if not differences:
+            return options
+        if judge.decided is not None:
+            raise ConfigError(
+                f"judge.decided={judge.decided}: what it promises was measured on a judge that was asked otherwise "
+                f"({differences}): run stage calibrate with the settings that the judge is now asked with"
+            )
+        # The file lies beside the judge, and nobody asked for it here.
+        log.warning(
+            "%s: %s in it is for another way of asking (%s): it decides nothing", directory, DECIDED, differences
+        )
+        return replace(options, thresholds=None)
 
     @classmethod
     def of_directory(cls, directory: Path | None, changes: Mapping[str, Any], **more: Any) -> Self:
@@ -194,6 +234,32 @@ class JudgeOptions:
         return ORDERS
 
     @property
+    def way(self) -> dict[str, str]:
+        """Return by setting what a judge's margins and scores depend on; records by a hash of what they hold.
+
+        What changes only the cost or the text beside the scores is left out, and so are limits on the length of texts.
+        """
+        way = {
+            "judge.reads": self.reads,
+            "judge.aggregation": self.aggregation,
+            "judge.tie": f"{self.tie:g}",
+            "judge.least_read": f"{self.least_read:g}",
+            "judge.score": self.steps.score,
+            "judge.temperature": f"{self.steps.judgment_sampling.temperature:g}",
+            "judge.constrained": str(self.steps.constrained).lower(),
+            "judge.reference": str(self.steps.reference).lower(),
+            "judge.rubric": self.steps.rubric,
+            "criteria named": str(self.steps.criteria),
+            "criteria": _mark(self.rubric),
+            "plan": self.plan,
+            "judge.fitted": _mark(self.fitted),
+            BRANCHES: str(self.branches),
+        }
+        if self.model:
+            way["model"] = self.model
+        return way
+
+    @property
     def shown(self) -> str:
         """Return how a branching judge is asked, for tables: its sampling, then what differs from the default."""
         parts = [self.steps.shown]
@@ -209,3 +275,25 @@ def check_branches(branches: int, criteria: int) -> None:
     # NumPy's integers count, so that a number of branches may come from a range or a frame.
     if not isinstance(branches, Integral) or not 1 <= branches <= criteria:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
+
+
+def model_mark(directory: Path | None, engine: EngineConfig | None) -> str:
+    """Return a mark of a judge's model: a hash of its weights' digests, or its name at a server; empty for others.
+
+    Args:
+        directory: the model's, if it is one that training wrote.
+        engine: that runs a model which is no directory's.
+    """
+    if directory is not None and (directory / DIGESTS).is_file():
+        return hashlib.sha256((directory / DIGESTS).read_bytes()).hexdigest()[:8]
+    if directory is None and isinstance(engine, OpenAIEngineConfig):
+        return engine.model
+    return ""
+
+
+def _mark(record: Any) -> str:
+    """Return a short hash of a record's content; ``none`` for None."""
+    if record is None:
+        return "none"
+    content = json.dumps(asdict(record), sort_keys=True, default=str)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:8]

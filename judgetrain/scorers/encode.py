@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from judgetrain.engines.prompting import continuation, neutralise, render, token_ids
+from judgetrain.engines.answer_tokens import answer_ids, token_ids
+from judgetrain.engines.prompting import neutralise, render
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.schema import Dialogue
 from judgetrain.yaml_text import load_yaml
@@ -151,8 +152,8 @@ def encode_samples(
 ) -> list[Tokens | Unscored]:
     """Return the token ids of every sample, or the reason why it cannot be scored.
 
-    No token spans the boundary of prompt and response (:func:`~judgetrain.engines.prompting.continuation`), and no
-    end token is added.
+    No token spans the boundary of prompt and response, what the chat template writes between the two is read as it is
+    there (:func:`~judgetrain.engines.answer_tokens.answer_ids`), and no end token is added.
 
     Args:
         samples: prompts and responses.
@@ -176,7 +177,7 @@ def encode_samples(
         else:
             # A response may hold the text of a special token, which must not become that token.
             response = neutralise(sample.response, tokenizer)
-            tokens = Tokens(prompt.ids, continuation(tokenizer, prompt.text, prompt.ids, response))
+            tokens = Tokens(*answer_ids(tokenizer, prompt.text, prompt.ids, response))
             encoded.append(_checked(tokens, vocabulary, max_context))
     return encoded
 

@@ -61,6 +61,11 @@ def check_head(config: ModelConfig, named: str) -> None:
             f"{named}: TRL does not find how many experts a model of type {kind!r} has ({experts}), and could not "
             f"balance them: take another base, or set router_aux_loss_coef to 0 in its config.json"
         )
+    if _says_of_no_experts(model_config):
+        raise ConfigError(
+            f"{named}: its config.json says how experts are balanced, and this model of type {kind!r} has none, which "
+            f"TRL does not find out: take another base, or set router_aux_loss_coef to 0 in its config.json"
+        )
     model = _with_drawn_output(model_config)
     if model is None:
         return
@@ -114,6 +119,35 @@ def _unknown_experts(config: Any) -> str:
         if not hasattr(text_config, name):
             return name
     return ""
+
+
+def _says_of_no_experts(config: Any) -> bool:
+    """Return whether TRL would ask a decoder how it chose experts, and the decoder has none to tell of.
+
+    It is tried on a decoder without weights. One that chooses experts needs values to do so, and has some to tell of.
+    """
+    text_config = config.get_text_config()
+    if not hasattr(text_config, "output_router_logits") or not getattr(text_config, "router_aux_loss_coef", 0.0):
+        return False
+    try:
+        model = without_weights(config)
+    except EngineError:
+        return False
+    if model is None:
+        return False
+    try:
+        with torch.device("meta"), torch.no_grad():
+            # With a mask, as without one positions are looked at for texts that are packed together.
+            ids = torch.zeros((1, 2), dtype=torch.long)
+            output = model.base_model(
+                input_ids=ids, attention_mask=torch.ones_like(ids), output_router_logits=True, use_cache=False
+            )
+    except Exception:
+        # Of one that needs values, and of one that cannot be run, others say so.
+        return False
+    router_logits = getattr(output, "router_logits", None)
+    # Of a model that keeps none at all, TRL takes the loss that balances them for 0.
+    return isinstance(router_logits, tuple) and not router_logits
 
 
 def _with_drawn_output(config: Any) -> Any:

@@ -25,10 +25,10 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.signals import ENDING, error_of
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.engines.memory import is_out_of_memory
-from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.train.complete import COMPLETE, complete_checkpoints, sizes
 from judgetrain.train.distributed import current, own_part

@@ -23,7 +23,8 @@ from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import Rows, read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, token_ids
+from judgetrain.engines.answer_tokens import answer_after, continuation, token_ids
+from judgetrain.engines.prompting import accepted, neutralise_messages
 from judgetrain.engines.unknown import UnknownText, unknown_pieces
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.parsing import read_by_frames
@@ -179,24 +180,10 @@ class Renderer:
             The text; None if the template renders nothing of the answer.
         """
         prompt = self.prompt(messages)
-        whole = self._rendered([*messages, *answer])
-        if prompt.startswith(whole):
-            return None
-        if whole.startswith(prompt):
-            after = whole[len(prompt) :]
-        else:
-            # The template writes a turn that is over otherwise than one that is about to begin.
-            # Templates strip texts. The answer is looked for from the end, since the prompt may quote it.
-            content = answer[-1]["content"].strip()
-            start = whole.rfind(content)
-            if not content or start < 0:
-                return None
-            after = whole[start:]
-        closing = opened_by(prompt)
-        if closing and not after.lstrip().startswith(closing):
+        conversation = self._rendered([*messages, *answer])
+        if opened_by(prompt):
             self.remarks["the chat template opens reasoning; answers are trained after its end"] = None
-            return f"\n{closing}\n\n{after}"
-        return after
+        return answer_after(prompt, conversation, answer[-1]["content"])
 
     def tokens(self, prompt: str, answer: str) -> tuple[array[int], array[int]]:
         """Return the token ids of a prompt, and of the answer that follows it with an end token.

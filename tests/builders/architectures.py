@@ -62,6 +62,13 @@ LLAMA4 = (
     | {"num_experts_per_tok": 1, "intermediate_size_mlp": 64, "interleave_moe_layer_step": 1}
     | {"attention_chunk_size": 64}
 )
+QWEN3_NEXT = (
+    TEXT
+    | EXPERTS
+    | {"num_hidden_layers": 4, "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+    | {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+    | {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+)
 OTHER_LOSS = "it does something with its logits that TRL does not know, so that it would learn by another loss"
 
 
@@ -115,6 +122,7 @@ KINDS = {
     "qwen2": Kind("Qwen2 and Qwen2.5", TEXT),
     "qwen3": Kind("Qwen3", TEXT),
     "qwen3_moe": Kind("Qwen3, with experts", TEXT | EXPERTS | {"num_experts": 4, "moe_intermediate_size": 32}),
+    "qwen3_next": Kind("Qwen3-Next, with experts and layers without attention", QWEN3_NEXT),
     "smollm3": Kind("SmolLM3", TEXT),
 }
 """What passes through the check, two steps, writing, reading and sampling, by ``model_type``."""
@@ -133,6 +141,18 @@ REFUSED = {
         },
         refusal="an encoder and a decoder, which is no causal",
         because="its decoder alone is no causal language model",
+    ),
+    "cpmant": Kind(
+        "CPM-Ant",
+        TEXT | {"num_attention_heads": 4, "dim_head": 8, "dim_ff": 64},
+        refusal="fails over two tokens with a cache",
+        because="it reads tokens of its own before every text, and cannot go on from what it has read",
+    ),
+    "doge": Kind(
+        "Doge, without experts",
+        TEXT,
+        refusal="says how experts are balanced, and this model .* has none",
+        because="TRL asks for experts that it does not have; with `router_aux_loss_coef: 0` in config.json it passes",
     ),
     "gemma3n": Kind(
         "Gemma 3n, with pictures and sound, without the package timm",
@@ -190,6 +210,24 @@ REFUSED = {
         TEXT | {"is_decoder": True},
         refusal="another loss than that of",
         because=OTHER_LOSS,
+    ),
+    "trocr": Kind(
+        "TrOCR's decoder",
+        {
+            "d_model": 32,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 64,
+            "max_position_embeddings": 1024,
+        },
+        refusal="takes no position_ids",
+        because="it counts its tokens itself, with the padding before them",
+    ),
+    "xlm": Kind(
+        "XLM",
+        {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 1024, "causal": True},
+        refusal="fails over two tokens with a cache",
+        because="it cannot go on from what it has read",
     ),
 }
 """What is refused as a base before a teacher is paid, by ``model_type``."""

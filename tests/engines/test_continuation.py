@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.engines.prompting import continuation, token_ids
+from judgetrain.engines.answer_tokens import continuation, token_ids
 from judgetrain.scorers.encode import Sample, encode_samples
 from tests.engines.tokenizers import byte_level
 

@@ -374,7 +374,36 @@ PARTS = [{"type": "text", "text": "caf"}, {"type": "text", "text": "\u00e9"}]
 HALF = json.dumps({"choices": [{"message": {"content": "a\ud83d"}}]})
 NO_UTF8 = 'the answer is not a chat completion, it begins with {"choices": [{"message": {"content": "\ufffd\xe9"}}]}'
 TYPES = {"Content-Type": "application/json"}, {"Content-Type": "text/plain; charset=utf-16"}
+LITELLM = json.dumps({"error": {"message": "litellm.BadRequestError: no such format", "code": "500"}})
+PROXY = json.dumps({"error": {"message": "upstream: Error code: 422 - bad body", "type": "server_error"}})
+SECOND = {"index": 0, "message": {"content": "[[A]]"}, "finish_reason": "stop"}
+OUT_OF_ORDER = {"choices": [{"index": 1, "message": {"content": "[[B]]"}}, SECOND]}
+NUMBERED_HALF = {"choices": [{"message": {"content": "[[B]]"}}, SECOND]}
 ANSWERS = {
+    "choices out of order": (json.dumps(OUT_OF_ORDER), "[[A]]", "stop", None, 1),
+    "choices without all numbers": (json.dumps(NUMBERED_HALF), "[[B]]", "stop", None, 1),
+    "a refusal in a server's error": (
+        (500, {}, LITELLM),
+        "",
+        "error",
+        "HTTP 400: litellm.BadRequestError: no such format",
+        1,
+    ),
+    "a status in a server's error": (
+        (503, {}, PROXY),
+        "",
+        "error",
+        "HTTP 422: upstream: Error code: 422 - bad body",
+        1,
+    ),
+    "a length in a server's error": (
+        (500, {}, json.dumps({"error": {"code": 400, "message": TOO_LONG}})),
+        "",
+        "too_long",
+        f"HTTP 400: {TOO_LONG}",
+        1,
+    ),
+    "a server's own fault": ((500, {}, "ResponseValidationError"), "", "error", "HTTP 500: ResponseValidationError", 4),
     "a bad request": (400, "", "error", "HTTP 400: bad key [key]", 1),
     "a context that is too short": ((400, {}, TOO_LONG), "", "too_long", f"HTTP 400: {TOO_LONG}", 1),
     "a redirect": ((307, {"Location": "/v1/chat/completions"}, "{}"), "", "error", "HTTP 307: {}", 1),
@@ -403,6 +432,31 @@ def test_what_becomes_of_an_answer(server, engine, what):
     server.faults["q"] = [fault] * 9
     done = engine.generate([ask("q", stop=("END",))], seed=1)[0]
     assert (done.text, done.finish_reason, done.error, server.tries["q"]) == (text, finish, error, tries)
+
+
+def test_a_refused_parameter_in_a_server_s_error_is_named_and_left_out(server, config, engine):
+    body = json.dumps(
+        {"error": {"message": "OpenAIException: 'temperature' does not support 0", "type": "BadRequestError"}}
+    )
+    server.faults["q"] = [(500, {}, body)] * 2
+    with pytest.raises(EngineError, match=r"refuses the parameter temperature.*drop_refused=true"):
+        engine.generate([ask("q", temperature=0.0)], seed=1)
+    assert server.tries["q"] == 1
+    config.drop_refused = True
+    assert engine.generate([ask("q", temperature=0.0)], seed=1)[0].text == "you said q"
+
+
+def test_a_limit_on_the_rate_in_a_server_s_error_is_waited_for(server, engine):
+    body = json.dumps({"error": {"message": "litellm.RateLimitError: slow down", "code": "500"}})
+    server.faults["q"] = [(500, {}, body)] * 6
+    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
+    assert server.tries["q"] == 7, "more often than what fails is tried again"
+
+
+def test_words_of_a_refusal_that_stand_in_the_prompt_are_none(server, engine):
+    text = "What does BadRequestError mean? Error code: 400"
+    server.faults[text] = [(500, {}, json.dumps({"error": {"message": f"worker died over: {text}"}}))] * 2
+    assert engine.generate([ask(text)], seed=1)[0].text == f"you said {text}"
 
 
 @pytest.mark.parametrize("what", NO_COMPLETION)

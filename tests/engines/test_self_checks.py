@@ -47,6 +47,17 @@ def test_every_message_is_in_the_prompt():
         render([SYSTEM, USER], byte_level(DROPS.replace("ROLE", "'system'"), ["what"]))
 
 
+@pytest.mark.parametrize("turns", [("hi", "hi", "hi"), ("hi", "oh hi", "say hi"), ("no\n", " no", "is it no?")])
+def test_a_turn_that_is_dropped_is_noticed_where_another_one_holds_its_words(turns):
+    roles = ("user", "assistant", "user")
+    chat = [{"role": role, "content": content} for role, content in zip(roles, turns, strict=True)]
+    last_alone = byte_level("<s>{{ messages[-1].content }}</s>", [*turns])
+    with pytest.raises(EngineError, match="the (user|assistant) message is not in what it writes"):
+        render(chat, last_alone)
+    all_of_them = byte_level("{% for m in messages %}<s>{{ m.content | trim }}</s>{% endfor %}", [*turns])
+    assert render(chat, all_of_them) == "".join(f"<s>{content.strip()}</s>" for content in turns)
+
+
 def test_a_template_that_writes_the_date_writes_one_date(tmp_path):
     shutil.copytree(WORLD_BASE, tmp_path / "m")
     template = (

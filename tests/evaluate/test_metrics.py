@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.intervals import Resampling, bootstrap_interval
+from judgetrain.data.intervals import Resampling, bootstrap_interval, wilson_interval
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import (
     length_balanced,
@@ -19,7 +19,7 @@ from judgetrain.evaluate.metrics.groups import (
     length_correlation,
     length_correlation_interval,
 )
-from judgetrain.evaluate.metrics.intervals import paired_difference, with_intervals
+from judgetrain.evaluate.metrics.intervals import paired_difference, resampled_interval, with_intervals
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
@@ -194,7 +194,7 @@ def unseen(n: int) -> float:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 40), st.integers(1, 5), st.booleans())
+@given(st.integers(10, 40), st.integers(1, 5), st.booleans())
 def test_where_all_or_none_is_right_the_interval_is_the_exact_one_over_prompts(
     n: int, copies: int, right: bool
 ) -> None:
@@ -211,7 +211,41 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     prompts = [i // 2 for i in range(60)]
     assert bootstrap_interval(values, 50, 1, prompts) == pytest.approx((0.5 - unseen(30), 0.5 + unseen(30)))
     assert bootstrap_interval([1.0, 0.0], 50, 1, ["x", "x"]) is None, "one prompt tells nothing of others"
-    assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) == pytest.approx((0.025, 1))
+    assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) is None, "nor does one that is all right"
+
+
+@pytest.mark.parametrize("lowest", [0, 1])
+@pytest.mark.parametrize(("prompts", "has_interval"), [(1, False), (2, False), (9, False), (10, True)])
+def test_below_ten_prompts_that_are_all_alike_have_no_interval_either(
+    prompts: int, has_interval: bool, lowest: int
+) -> None:
+    clusters = [i % prompts for i in range(90)]
+    alike = [float(lowest)] * 90
+    margins = [float(i % prompts) for i in range(90)]
+    difference = paired_difference(alike, [1 - value for value in alike], Resampling(50, 1), clusters)
+    assert difference is not None
+    of_sums = np.column_stack([alike, np.ones(90)])
+    # Among them resamples of a perfect correlation, which are all alike.
+    for interval in (
+        bootstrap_interval(alike, 50, 1, clusters),
+        wilson_interval(alike, clusters),
+        wilson_interval(alike[:prompts]),
+        difference.interval,
+        difference.p,
+        resampled_interval(of_sums, lambda sums: sums[0] / sums[1], clusters, Resampling(50, 1)),
+        with_intervals(margins, margins, Resampling(50, 1), clusters)["kendall_ci"],
+    ):
+        assert (interval is not None) is has_interval
+
+
+def test_a_perfect_correlation_has_an_interval_with_width() -> None:
+    margins = [float(i) for i in range(12)]
+    for sign in (1, -1):
+        figures = with_intervals(margins, [sign * margin for margin in margins], Resampling(200, 1))
+        # From -1 to 1, so that what twelve prompts may have missed counts twice.
+        ends = sorted([sign, sign * (1 - 2 * unseen(12))])
+        for name in ("pearson_ci", "kendall_ci", "spearman_ci"):
+            assert figures[name] == pytest.approx(tuple(ends)), name
 
 
 @pytest.mark.parametrize(("prompts", "has_interval"), [(9, False), (10, True)])
@@ -237,7 +271,7 @@ def test_methods_that_never_differ_or_always_do_have_a_difference_with_an_interv
     # Ten coins fall alike with a chance of 2 in 2^10.
     assert difference.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
     few = paired_difference([gain > 0] * 30, [gain < 0] * 30, Resampling(1000, 1), [i // 10 for i in range(30)])
-    assert few is not None and few.p == (1 if gain == 0 else 0.25)
+    assert few is not None and few.mean == gain and few.p is None
 
 
 def copied(copies: int, together: bool, prompts: int = 30) -> Benchmark:
@@ -283,7 +317,8 @@ def test_comparisons_that_say_the_same_of_a_prompt_change_no_interval(branches: 
     # A prompt is what is drawn, so that more of the same on it tells nothing; as items of their own they would.
     rows = {}
     for name, copies, together in (("one", 1, True), ("together", COPIES, True), ("apart", COPIES, False)):
-        whole = copied(copies, together)
+        # So many prompts that ten and more have another verdict in the other order.
+        whole = copied(copies, together, prompts=90)
         rows[name] = metric_row(whole, judged(whole, copies, "m", branches, 1), 0.1, Resampling(400, 1)).to_row()
     one, together, apart = (dict(intervals(rows[name])) for name in ("one", "together", "apart"))
     assert set(one) == KNOWN | (set() if branches else CORRELATIONS)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scipy.stats import binomtest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.intervals import Resampling
@@ -89,8 +90,8 @@ def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
 
 
 def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> None:
-    """Three of four go to the first: Wilson's interval of 3 in 4, whatever consistent verdicts stand beside them."""
-    verdicts = [*"111", "2", *"ABt" * 20]
+    """Three of four go to the first: Wilson's interval of 9 in 12, whatever consistent verdicts stand beside them."""
+    verdicts = [*"111" * 3, *"2" * 3, *"ABt" * 20]
     both = {"1": ("A", "B"), "2": ("B", "A"), "A": ("A", "A"), "B": ("B", "B"), "t": ("tie", "tie")}
     whole = [
         Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", f"q{i}"),)), "x", "yy", label="A")
@@ -101,8 +102,9 @@ def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> N
         for c, v in zip(whole, verdicts, strict=True)
     ]
     row = metric_row(Benchmark(name="b", split="test", comparisons=whole), predictions, 0.0, Resampling(50, 1))
-    assert (row.n_flips, row.position_bias) == (4, 0.75)
-    assert row.position_bias_ci == pytest.approx((0.3006, 0.9544), abs=1e-4)
+    assert (row.n_flips, row.position_bias) == (12, 0.75)
+    ends = binomtest(9, 12).proportion_ci(method="wilson")
+    assert row.position_bias_ci == pytest.approx((ends.low, ends.high), abs=1e-6)
 
 
 def test_costs_are_means_over_the_comparisons_that_have_them() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.rubric_kinds import RubricByKind, RubricKind
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import ConfigError
@@ -21,6 +22,7 @@ from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, ver
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.config import TreeConfig
+from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Order, mirror
 from tests.builders.judges import failing
 from tests.builders.label import SCORES, tree_of
@@ -201,6 +203,28 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
 def test_a_criterion_that_was_not_fitted_counts_as_the_mean_one() -> None:
     weights = Fitted(weights={"a": 3.0, "b": 1.0}, tie=0.0, n=1, ridge=1.0, before={}, after={})
     assert weights.logit({"a": 0.5, "new": -0.25}) == 1.0
+    assert weights.logit({"new": -0.25}) is None, "of none of these anything was fitted"
+
+
+def test_weights_of_other_criteria_are_refused_or_leave_rows_to_the_mean(tmp_path: Path) -> None:
+    fitted = Fitted(weights={"#1": 3.0, "#2": 1.0}, tie=0.0, n=50, ridge=1.0, before={}, after={})
+    settings = JudgeConfig(reads="one", score="parsed", aggregation="fitted", fitted=str(tmp_path))
+    fitted.save(tmp_path)
+    with pytest.raises(ConfigError, match="judge.fitted: its weights are of #1, #2, and none .* criteria .Facts, Tone"):
+        JudgeOptions.of(settings, 3, rubric=RUBRIC)
+    # Of criteria by kinds of query those of one kind suffice.
+    kinds = (RubricKind("talk", ("hello",), Rubric((Criterion(text="x", name="#1"),))),)
+    assert JudgeOptions.of(settings, 3, rubric=RubricByKind(RUBRIC.criteria, kinds)).fitted == fitted
+    # A rubric that comes with a row is known when it is judged.
+    judges = []
+    for options in (JudgeOptions.of(settings, 3), JudgeOptions.of(replace(settings, aggregation="mean"), 3)):
+        judges.append(BranchingJudge(ScriptedEngine(scored), load_prompt_set("compact"), options))
+    by_weights, by_mean = (judge("q", "good", "bad", criteria=RUBRIC) for judge in judges)
+    assert by_weights.verdict == by_mean.verdict and by_weights.margin is None
+    replace(fitted, single=True, intercept=2.0).save(tmp_path)
+    judges[0] = BranchingJudge(ScriptedEngine(scored), load_prompt_set("compact"), JudgeOptions.of(settings, 3))
+    values = [judge("q", "good", criteria=RUBRIC).value for judge in judges]
+    assert values[0] == values[1] is not None
 
 
 def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import torch
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.prompting import encode, render, token_ids
+from judgetrain.engines.prompting import encode, render
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.extras.judge_reward import JudgeReward, best_of_n
 from judgetrain.extras.server.serve import _settings

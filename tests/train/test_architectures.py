@@ -104,6 +104,29 @@ def test_a_model_whose_loss_trl_cannot_compute_is_not_trained(tmp_path: Path) ->
     assert len([row for row in logged(run_initial(tmp_path, settings, sft_rows(12))) if "loss" in row]) == 2
 
 
+def test_a_model_without_experts_is_trained_once_nothing_balances_them(tmp_path: Path) -> None:
+    tiny("doge", tmp_path / "base")
+    content = json.loads((tmp_path / "base" / "config.json").read_text())
+    (tmp_path / "base" / "config.json").write_text(json.dumps(content | {"router_aux_loss_coef": 0.0}))
+    base = ModelConfig(path=str(tmp_path / "base"))
+    check_base(base)
+    settings = config(max_steps=2)
+    settings.train.base.path = base.path
+    run = run_initial(tmp_path, settings, sft_rows(12))
+    assert len([row for row in logged(run) if "loss" in row]) == 2
+
+
+def test_trying_a_base_draws_none_of_the_runs_random_numbers(tmp_path: Path) -> None:
+    """XLM is tried with weights, since it looks at the lengths of texts."""
+    tiny("xlm", tmp_path)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with pytest.raises(ConfigError, match="fails over two tokens with a cache"):
+        check_loadable(ModelConfig(path=str(tmp_path)), "k")
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_adapters_that_peft_does_not_put_on_a_model_are_refused(tmp_path: Path) -> None:
     sizes = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1, "n_routed_experts": 4}
     model_config = transformers.NemotronHConfig(**TEXT | sizes | {"layers_block_type": ["mamba", "attention"]})

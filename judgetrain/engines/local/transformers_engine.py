@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, config_ends, context_length, flat_ids, load_model, load_tokenizer
@@ -17,7 +18,7 @@ from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder, families
 from judgetrain.engines.memory import is_out_of_memory
-from judgetrain.engines.prompting import encode, render, token_ids
+from judgetrain.engines.prompting import encode, render
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:

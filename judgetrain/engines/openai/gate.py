@@ -19,7 +19,7 @@ from judgetrain.artifacts.console import duration
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, server_address
-from judgetrain.engines.openai.reading import error_of, is_empty_account, words_of
+from judgetrain.engines.openai.reading import error_of, is_empty_account, words_of, wrapped_status
 from judgetrain.errors import EngineError
 
 MAX_WAIT = 1800.0
@@ -192,6 +192,9 @@ class GatedClient(httpx2.AsyncClient):
             if response.status_code == 200:
                 # So that OpenAI's client sees an error, and tries again as it would.
                 response.status_code = error_of(response.content) or 200
+            # So that it does not try again what the service behind a gateway refuses.
+            body = response.content.decode("utf-8", "replace")
+            response.status_code = wrapped_status(response.status_code, body, pending.prompt)
             is_completion = response.status_code == 200
             may_be_charged = False
             return response

@@ -43,11 +43,8 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     Raises:
         ValueError, KeyError, IndexError, TypeError, AttributeError: the answer is no chat completion.
     """
-    choices = answer["choices"]
     # Filters leave the list empty, or a choice or its message out (Gemini, Azure, gateways).
-    choice: Any = {}
-    if choices is not None and choices != []:
-        choice = choices[0]
+    choice: Any = _first_choice(answer["choices"])
     if choice is None:
         choice = {}
     # Some write it in capitals (Gemini, Cohere).
@@ -96,6 +93,28 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
         text = text_before_stop
         reason = "stop"
     return base.Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
+
+
+def _first_choice(choices: Any) -> Any:
+    """Return the choice that is numbered first, wherever it stands in the list; None where there is none.
+
+    One is asked for. A server that sends several numbers them by ``index``, in any order. Where one has no number, the
+    order of the list counts.
+
+    Raises:
+        KeyError, TypeError: ``choices`` is no list.
+    """
+    if choices is None or choices == []:
+        return None
+    numbers: list[int] = []
+    for choice in choices:
+        number = None
+        if isinstance(choice, Mapping):
+            number = choice.get("index")
+        if type(number) is not int:
+            return choices[0]
+        numbers.append(number)
+    return choices[numbers.index(min(numbers))]
 
 
 SIZES = frozenset(
@@ -401,9 +420,59 @@ def _error_in(answer: Any) -> Any:
     choices = answer.get("choices")
     if not choices:
         return answer.get("error")
-    if isinstance(choices, list) and isinstance(choices[0], Mapping):
-        return choices[0].get("error")
+    if not isinstance(choices, list):
+        return None
+    choice = _first_choice(choices)
+    if isinstance(choice, Mapping):
+        return choice.get("error")
     return None
+
+
+_WRAPPED = {
+    r"bad_?request_?error|invalid_?request(?:_?error)?|invalid_argument|validation_?exception": 400,
+    r"unsupported_?params_?error|context_?window_?exceeded|content_?policy_?violation": 400,
+    r"authentication_?error|unauthenticated": 401,
+    r"permission_?denied": 403,
+    r"unprocessable_?entity": 422,
+    r"rate_?limit_?(?:error|exceeded)|too_?many_?requests": 429,
+}
+"""The statuses that services' names for errors stand for."""
+_WRAPPED_CODE = re.compile(r"(?:error code|status code|status_code|http)\W{1,4}(4\d\d)\b", re.IGNORECASE)
+"""Matches a status of the client's fault in the words of an error."""
+
+
+def wrapped_status(status: int, text: str, prompt: str) -> int:
+    """Return the status of the refusal that an error of a gateway is about; else the error's own status.
+
+    Gateways answer 500 where the service behind them refused the request (400) or its rate (429). To send that again
+    helps as little as to send the refused request itself.
+
+    Args:
+        status: the HTTP status.
+        text: the body of the error.
+        prompt: the request's text. A server may repeat it, so that words which stand in it say nothing.
+    """
+    if status < 500:
+        return status
+    try:
+        error = _error_in(json.loads(text))
+    except (ValueError, RecursionError):
+        error = None
+    if isinstance(error, Mapping):
+        for name in ("code", "status_code", "status"):
+            code = str(error.get(name))
+            if re.fullmatch(r"4\d\d", code):
+                return int(code)
+
+    lowered_prompt = prompt.lower()
+    for match in _WRAPPED_CODE.finditer(text):
+        if match[0].lower() not in lowered_prompt:
+            return int(match[1])
+    for pattern, meaning in _WRAPPED.items():
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            if match[0].lower() not in lowered_prompt:
+                return meaning
+    return status
 
 
 def redact(text: str, secret: str) -> str:

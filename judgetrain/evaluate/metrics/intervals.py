@@ -52,29 +52,28 @@ def resampled_interval(
     if len(sums) < FEWEST:
         return None
     values = statistic(drawn(sums, resampling))
-    defined = values[np.isfinite(values)]
-    # Equal resamples differ in their last digits where sums were rounded.
-    if len(defined) and np.ptp(defined) < 1e-12:
-        return around(float(defined[0]), (1 - lowest) * unseen(len(sums)), lowest)
-    return percentiles(defined.tolist())
+    return resamples_interval(values[np.isfinite(values)].tolist(), len(sums), lowest)
 
 
 def with_intervals(x: ArrayLike, y: ArrayLike, resampling: Resampling, clusters: Clusters = None) -> dict[str, Any]:
     """Return the correlations of two float arrays [n] by name, and their 95% intervals as ``..._ci``.
 
     Intervals are percentile bootstrap ones. Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not
-    defined are left out; None without any, and with fewer than :data:`FEWEST` clusters.
+    defined are left out; None without any, and with fewer than :data:`FEWEST` clusters. Where all resamples are alike,
+    as of a perfect correlation, the interval is as in :func:`resampled_interval`.
     """
     first = np.asarray(x, dtype=float)
     second = np.asarray(y, dtype=float)
     # Rank correlations are no function of sums, so that each resample is computed anew.
     in_resamples = []
-    for items in resampled_items(cluster_index(clusters, len(first)), resampling):
+    index = cluster_index(clusters, len(first))
+    for items in resampled_items(index, resampling):
         in_resamples.append(correlations(first[items], second[items]))
 
     values: dict[str, Any] = dict(correlations(x, y))
     for name in list(values):
-        values[f"{name}_ci"] = percentiles([in_resample[name] for in_resample in in_resamples])
+        of_name = [in_resample[name] for in_resample in in_resamples]
+        values[f"{name}_ci"] = resamples_interval(of_name, len(set(index)), lowest=-1.0)
     return values
 
 
@@ -127,11 +126,23 @@ def resampled_items(index: NDArray[np.intp], resampling: Resampling) -> Iterator
         yield np.concatenate([members[cluster] for cluster in rng.integers(number, size=number)])
 
 
-def percentiles(values: Sequence[float | None]) -> Interval | None:
-    """Return the ends of the middle 95% of the values that are defined; None without any."""
+def resamples_interval(values: Sequence[float | None], clusters: int, lowest: float) -> Interval | None:
+    """Return the middle 95% of a statistic's values in resamples; None where it is defined in none.
+
+    Values that are all alike say nothing of clusters that were not seen: the interval then reaches as far as there may
+    be other clusters among as many (:func:`unseen`).
+
+    Args:
+        values: the statistic in each resample, ``lowest`` to 1; None where it is not defined.
+        clusters: how many there are.
+        lowest: the least value of the statistic.
+    """
     defined = [value for value in values if value is not None]
     if not defined:
         return None
+    # Equal resamples differ in their last digits where sums were rounded.
+    if np.ptp(defined) < 1e-12:
+        return around(float(defined[0]), (1 - lowest) * unseen(clusters), lowest)
     low, high = np.percentile(defined, ENDS)
     return float(low), float(high)
 

@@ -14,18 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.intervals import (
-    FEWEST,
-    Floats,
-    Interval,
-    Resampling,
-    around,
-    bootstrap_interval,
-    cluster_index,
-    unseen,
-)
+from judgetrain.data.intervals import FEWEST, Floats, Interval, Resampling, bootstrap_interval, cluster_index
 from judgetrain.data.labelled import Scale, Votes
-from judgetrain.evaluate.metrics.intervals import percentiles, resampled_interval, resampled_items
+from judgetrain.evaluate.metrics.intervals import resampled_interval, resampled_items, resamples_interval
 from judgetrain.evaluate.metrics.verdicts import correlations
 
 Integers = NDArray[np.int64]
@@ -160,12 +151,8 @@ def _with_intervals(
     values: dict[str, Any] = {}
     for name, value in compute(items).items():
         values[name] = value
-        drawn = in_resamples.get(name, [])
-        values[f"{name}_ci"] = percentiles(drawn)
-        if value is not None and drawn and np.ptp(drawn) < 1e-12:
-            # Resamples that are all alike say nothing of prompts that were not seen.
-            lowest = LOWEST.get(name, 0.0)
-            values[f"{name}_ci"] = around(value, (1 - lowest) * unseen(int(index.max()) + 1), lowest)
+        lowest = LOWEST.get(name, 0.0)
+        values[f"{name}_ci"] = resamples_interval(in_resamples.get(name, []), int(index.max()) + 1, lowest)
     return values
 
 

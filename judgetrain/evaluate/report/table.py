@@ -144,7 +144,7 @@ Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
 
 # Parts of the note under the results.
-EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
+EXACT = "; at 0 and 100% Clopper and Pearson's exact one; none below ten prompts"
 EVERY_PAIR = (
     "Every pair: share of prompts of which every pair is right in both orders, the plain mean over groups; groups that "
     "are published by a rule of their own are left out. It is what is published of this benchmark; the agreement over "

@@ -81,6 +81,8 @@ def choose_thresholds(
         if options.fitted is not None and not options.fitted.single:
             units = "log_odds"
         thresholds = of_pairs(rows, units, settings)
+    # A promise holds for the judge that it was measured on, asked as it was.
+    thresholds = replace(thresholds, asked=options.way)
     thresholds.save(out.directory)
     out.tell(threshold_lines(thresholds))
     if thresholds.decided:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.answer_tokens import continuation, opening_of, token_ids
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.memory import is_out_of_memory
-from judgetrain.engines.prompting import continuation, render, token_ids
+from judgetrain.engines.prompting import render
 from judgetrain.errors import EngineError
 from judgetrain.extras.export.stages import ExportSettings
 from judgetrain.judges.factory import Models
@@ -220,7 +221,8 @@ def score_place(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: st
             f"{name}: the prompt set {prompts.name!r} has text before the score ({frame!r}); a classifier writes none: "
             "take a set whose frame begins with the score"
         )
-    label = match[1]
+    # With what the chat template writes before every answer, which the judge was trained behind.
+    label = opening_of(tokenizer) + match[1]
     # Any content will do: only the end of the prompt has a say in how the reply is split into tokens.
     prompt = render(prompts.render("score", {"context": "", **dict.fromkeys(SLOTS, "x")}), tokenizer)
     prompt_ids = token_ids(tokenizer, prompt)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
-from judgetrain.judges.deciding import Decision, Thresholds
+from judgetrain.judges.deciding import BRANCHES, Decision, Thresholds
 from judgetrain.judges.kinds.kind import Parts
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
@@ -44,7 +44,22 @@ class Member:
         """Return the judge."""
         if self._judge is None:
             self._judge = self.load(self.method.text)
+            self._check_thresholds(self._judge)
         return self._judge
+
+    def _check_thresholds(self, judge: Judge) -> None:
+        """Raise ConfigError where the thresholds were chosen for a judge that was asked otherwise."""
+        options = getattr(judge, "options", None)
+        if self.thresholds is None or not isinstance(options, JudgeOptions):
+            return
+        differences = "; ".join(self.thresholds.differences(options.way))
+        if not self.thresholds.holds_for(options.branches):
+            differences = f"it has {options.branches} branches, and had {self.thresholds.asked[BRANCHES]}"
+        if differences:
+            raise ConfigError(
+                f"decided of {self.method.text!r}: what it promises was measured on a judge that was asked otherwise "
+                f"({differences}): run stage calibrate with the settings that the member is now asked with"
+            )
 
     @property
     def name(self) -> str:

@@ -16,10 +16,10 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.prompt_keys import is_held_out
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import LABEL_BRANCHES, PARTS, TEMPERATURE, RlConfig
 from judgetrain.extras.rl.stages import RlSettings

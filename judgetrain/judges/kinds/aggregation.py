@@ -336,8 +336,9 @@ class Fitted:
         return logistic(logit + self.intercept)
 
     def logit(self, margins: Margins) -> float | None:
-        """Return the log-odds of A being better, nats; None where no criterion could be read."""
-        if not margins:
+        """Return the log-odds of A being better, nats; None where no criterion of the fitted ones could be read."""
+        if not margins or (self.weights and self.weights.keys().isdisjoint(margins)):
+            # Weights of other criteria say nothing of these.
             return None
         # A criterion that was not there when weights were fitted counts as much as the mean one.
         mean_weight = 0.0

@@ -19,7 +19,7 @@ from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResult
 from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.kinds.tree_scores import items_of, rubric_of, scores_of
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
-from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.options import JudgeOptions, model_mark
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
 from judgetrain.judges.saved import criteria_of
@@ -313,7 +313,8 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
     criteria = settings.criteria
     if directory is not None:
         criteria = criteria_of(directory)
-    more: dict[str, Any] = {"plan": method.changes.get("plan", "shared")}
+    model = model_mark(directory, models.external(method.target))
+    more: dict[str, Any] = {"plan": method.changes.get("plan", "shared"), "model": model}
     if settings.whole_trees:
         # What reads the trees later may need branches that the verdict did not.
         more["early_stop"] = False
@@ -329,7 +330,8 @@ def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeO
         # What stands behind the name is closer to it than an argument.
         branches = method.most
     changes = {**method.changes, **call.changes}
-    return JudgeOptions.of_directory(directory, changes, branches=branches, rubric=given_rubric(call.criteria))
+    more = {"branches": branches, "rubric": given_rubric(call.criteria), "model": model_mark(directory, call.engine)}
+    return JudgeOptions.of_directory(directory, changes, **more)
 
 
 def prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:

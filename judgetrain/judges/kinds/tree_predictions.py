@@ -79,6 +79,9 @@ def predict(
     # An empty response loses by rule, of which no threshold says how certain it is.
     if tree.comparison.forfeit:
         return prediction
+    if options.thresholds is not None and not tree.given and not options.thresholds.holds_for(branches):
+        # Of so many branches nothing was promised.
+        return prediction
     return replace(prediction, decision=_decision(prediction, options.thresholds))
 
 

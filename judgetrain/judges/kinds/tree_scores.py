@@ -69,6 +69,10 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             score must have read, and by which weights.
     """
     branches = options.branches
+    thresholds = options.thresholds
+    if thresholds is not None and trees and not trees[0].given and not thresholds.holds_for(branches):
+        # Of so many branches nothing was promised.
+        thresholds = None
     plan: Sequence[CriterionNode] = ()
     if trees:
         plan = used(trees[0], branches)
@@ -93,7 +97,7 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
         if tree is None:
             # No criteria came, so that there is nothing to judge this response by.
             unread = Score(value=None, failures=dict(trees[0].failures), cost=plan_share)
-            yield decided_score(unread, options.thresholds)
+            yield decided_score(unread, thresholds)
             continue
 
         criteria = used(tree, branches)
@@ -108,7 +112,10 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
             judgments_cost = first_judgments
         value = score_of(criteria, "A", options.least_read, whole)
         if value is not None and options.fitted and options.fitted.single:
-            value = options.fitted.score(shares_of(criteria))
+            # By criteria that no weight was fitted to, the mean stands.
+            by_weights = options.fitted.score(shares_of(criteria))
+            if by_weights is not None:
+                value = by_weights
         yield decided_score(
             Score(
                 value=value,
@@ -116,7 +123,7 @@ def scores_of(group: Candidates, trees: Sequence[EvaluationTree], options: Judge
                 failures=dict(failures),
                 cost=plan_share + judgments_cost,
             ),
-            options.thresholds,
+            thresholds,
         )
 
 

@@ -1,6 +1,7 @@
 """Thresholds with a promise: exact bounds, how often the promise holds, and what a judge with thresholds says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.base import Prediction, Score
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured
@@ -128,6 +131,35 @@ def test_thresholds_of_another_judge_are_refused(tmp_path: Path) -> None:
         Thresholds.load(tmp_path)
 
 
+def test_a_promise_is_of_one_judge(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of another model, and of one that is asked otherwise, nothing was promised; old files say nothing of either."""
+    thresholds = pair_thresholds([3.0] * 40, [True] * 40, "points", Promise(ERROR, DELTA))
+    asked = JudgeOptions(model="gpt-5.4").way
+    replace(thresholds, asked=asked).save(tmp_path)
+    by_file = replace(JudgeConfig(), decided=str(tmp_path))
+    assert JudgeOptions.of(by_file, 10, model="gpt-5.4").thresholds is not None
+    longer = replace(by_file, judgment_tokens=9, retries=0)
+    assert JudgeOptions.of(longer, 10, model="gpt-5.4").thresholds is not None, "no score depends on these"
+    for changes, model, message in (
+        ({}, "gpt-4.1", "model was gpt-5.4, and is gpt-4.1"),
+        ({"temperature": 1.0}, "gpt-5.4", "judge.temperature was 0, and is 1"),
+        ({"tie": 0.1, "aggregation": "mean"}, "gpt-5.4", "judge.aggregation was vote.*; judge.tie was 0, and is 0.1"),
+    ):
+        with pytest.raises(ConfigError, match=f"judge.decided=.* asked otherwise .{message}"):
+            JudgeOptions.of(replace(by_file, **changes), 10, model=model)
+    # A model that nobody can tell from others is taken at the user's word.
+    assert JudgeOptions.of(by_file, 10).thresholds is not None
+    thresholds.save(tmp_path)
+    assert JudgeOptions.of(replace(by_file, temperature=1.0), 10, model="gpt-4.1").thresholds is not None
+
+    # Beside a judge the file lies for whoever asks it so: nobody asked for it now.
+    replace(thresholds, asked=asked).save(tmp_path)
+    save_settings(JudgeConfig(), tmp_path, criteria=10)
+    assert JudgeOptions.of(JudgeConfig(), 10, tmp_path).thresholds is not None
+    assert JudgeOptions.of(JudgeConfig(temperature=1.0), 10, tmp_path).thresholds is None
+    assert "it decides nothing" in caplog.text
+
+
 def test_a_decision_stands_on_the_first_line() -> None:
     prediction = Prediction(
         comparison_id="c", method="m", verdict_ab="A", verdict_ba="A", margin=2.0, decision="decided"
@@ -174,6 +206,22 @@ def test_the_stage_writes_thresholds_and_the_judge_decides_by_them(
         "decided": len(decided), "undecided": 150 - len(decided), "labelled": len(decided), "wrong": 0,
     }  # fmt: skip
     assert f"decided: {len(decided)} of 150" in " ".join(capsys.readouterr().out.split())
+
+    # What was promised of one judge is promised of no other: another number of branches decides nothing, and what is
+    # asked otherwise is refused.
+    assert thresholds.asked["branches"] == "2" and thresholds.asked["criteria"] == "none"
+    with pytest.raises(ConfigError, match="judge.score was parsed, and is expected.*run stage calibrate with the"):
+        judge_stage(
+            tmp_path / "out", source, f"judge.decided={directory}/decided.json", "judge.score=expected", judge="base@2"
+        )
+    rubric = tmp_path / "r.yaml"
+    rubric.write_text("- {name: Length, text: it is long, guideline: g}\n")
+    with pytest.raises(ConfigError, match="criteria was none, and is "):
+        judge_stage(
+            tmp_path / "out", source, f"judge.decided={directory}/decided.json", f"criteria={rubric}", judge="base@2"
+        )
+    used = judge_stage(tmp_path / "out", source, f"judge.decided={directory}/decided.json", judge="base@1")
+    assert {row["decision"] for row in read_rows(used, "verdicts")} == {None}
 
     few = f"verdicts.source.path={lines(tmp_path / 'few.jsonl', pairs(3))}"
     with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*found"):

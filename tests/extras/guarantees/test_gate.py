@@ -68,6 +68,9 @@ def test_as_good_is_shown_and_never_taken_for_granted() -> None:
         same = benchmark(n)
         [check] = checks(same, [answers("dpo", 3, same, 5), answers("sft", 3, same, 5)], "dpo matches sft")
         least = -100 * (1 - 0.025 ** (1 / n))
+        if n < 10:
+            # There is no interval, so that all may be lost.
+            least = -100.0
         assert (check.passed, f"{least:+.1f} at least" in check.told) == (passed, True), n
     few = benchmark(300)
     [check] = checks(few, [answers("dpo", 3, few, 100), answers("sft", 3, few, 103)], "dpo matches sft")

@@ -30,23 +30,25 @@ from tests.builders.scripted import ScriptedEngine, criteria, judged
 WHOLE = RobustnessConfig(sample=12)
 
 
-@pytest.mark.parametrize(("hits", "n"), [(0, 7), (3, 10), (20, 20), (41, 97)])
+@pytest.mark.parametrize(("hits", "n"), [(0, 11), (3, 10), (20, 20), (41, 97)])
 def test_wilson_s_interval_is_scipy_s(hits: int, n: int) -> None:
     values = [True] * hits + [False] * (n - hits)
     expected = binomtest(hits, n).proportion_ci(method="wilson")
     assert wilson_interval(values) == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert wilson_interval(values, range(n)) == pytest.approx((expected.low, expected.high), abs=0.03)
     assert wilson_interval([]) is None
+    # As of every other interval, below ten prompts.
+    assert wilson_interval([True] * 9) is None
 
 
 def test_items_of_one_cluster_that_say_the_same_count_once() -> None:
-    values = [True] * 10 + [False] * 30
-    clusters = [i // 5 for i in range(40)]
-    few = binomtest(2, 8).proportion_ci(method="wilson")
+    values = [True] * 15 + [False] * 45
+    clusters = [i // 5 for i in range(60)]
+    few = binomtest(3, 12).proportion_ci(method="wilson")
     low, high = wilson_interval(values, clusters)  # type: ignore[misc]
     assert (low, high) == pytest.approx((few.low, few.high), abs=0.03)
-    assert wilson_interval([False] * 40, clusters)[1] == binomtest(0, 8).proportion_ci(method="wilson").high  # type: ignore[index]
-    with pytest.raises(ValueError, match="40 values and 2 clusters"):
+    assert wilson_interval([False] * 60, clusters)[1] == binomtest(0, 12).proportion_ci(method="wilson").high  # type: ignore[index]
+    with pytest.raises(ValueError, match="60 values and 2 clusters"):
         wilson_interval(values, [1, 2])
 
 
@@ -89,7 +91,7 @@ def said(name: str, tried: AttackSuite, seed: int) -> tuple[list[Prediction], li
 
 
 def test_shares_equal_a_recount() -> None:
-    tried = found()
+    tried = found(RobustnessConfig(sample=24), 36)
     plain, attacked = said("m", tried, 1)
     rows = {(r.attack, r.kind): r for r in robustness(tried, plain, attacked)}
     base = {p.comparison_id: p for p in plain}
@@ -115,13 +117,13 @@ def test_shares_equal_a_recount() -> None:
         if attack == "colon":
             loses += p.verdict_ab == p.verdict_ba == "B"
     row = rows["bandwagon", "edit"]
-    assert (row.n, row.unreadable) == (12, unread) and 0 < unread < 12
-    read = 12 - unread
+    assert (row.n, row.unreadable) == (24, unread) and 0 < unread < 14
+    read = 24 - unread
     assert row.robustness == robust / read
     assert row.loses is None
     ends = binomtest(robust, read).proportion_ci(method="wilson")
     assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.03)
-    assert rows["colon", "empty"].loses == loses / 12
+    assert rows["colon", "empty"].loses == loses / 24
     assert rows["colon", "empty"].robustness is None
     names = {case.plain.id for case in tried.cases}
     position = rows["position", "edit"]
