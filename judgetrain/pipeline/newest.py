@@ -28,7 +28,9 @@ def check_name(config: Config) -> None:
 
 
 def link_newest(pipeline: Pipeline, judges: Sequence[str]) -> None:
-    """Let ``output_dir/NAME`` lead to the last judge that the run trained or measured, and say so where it is new.
+    """Let ``output_dir/NAME`` lead to the last judge that the run trained or measured.
+
+    Nothing is said of it: a run's last line is its artifact, which scripts read.
 
     Args:
         pipeline: of the run.
@@ -51,5 +53,3 @@ def link_newest(pipeline: Pipeline, judges: Sequence[str]) -> None:
     except OSError as error:
         # A file system without links: the judge lies where it lies.
         pipeline.console.line(f"{place}: no link to {target} could be made ({error.strerror})")
-        return
-    pipeline.console.line(f"{place} is this judge now: {target}")
