@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
-from judgetrain.data.cells import EMPTY, NumberScale, RowError, list_in, name_text
+from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, list_in, name_text
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale
 from judgetrain.data.rows.columns import Columns
@@ -39,7 +39,8 @@ class RowReader:
     ) -> None:
         self._source = source
         self._key = key
-        self.columns = Columns(source.fields, key)
+        no_labels = {label for label, meaning in source.labels.items() if meaning == NO_LABEL}
+        self.columns = Columns(source.fields, key, no_labels)
         self.labels = LabelReader(source.labels, key, self.columns, numbers)
         self._dialogues = DialogueReader(source, self.columns)
         self._replies = ReplyReader(self.columns)
