@@ -203,7 +203,8 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
     # A newer server may send fields that this version does not know, and verdict and consistent are properties.
     fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     steps = tuple(Step.from_row(step) for step in row.get("steps", ()))
-    fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps}
+    not_judged = tuple(row.get("not_judged", ()))
+    fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps, "not_judged": not_judged}
     return Prediction(comparison_id=row["id"], method=row["judge"], **fields)
 
 
