@@ -16,6 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.data.duplicates import BenchmarkQueries, question_texts
 from judgetrain.data.parts import in_part
 from judgetrain.errors import ConfigError, printable
@@ -171,19 +172,35 @@ def preflight(pipeline: Pipeline) -> None:
     # On a machine that others use all takes longer, and the same limit would end before enough was measured.
     processes_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     most = LONGEST * min(2.0, max(1.0, processes_a_core))
+    with beating(console.line):
+        console.plain(_played(pipeline, target, began + most, most))
+
+
+def _played(pipeline: Pipeline, target: str, until: float, most: float) -> Sequence[Any]:
+    """Return the lines of a preflight.
+
+    Args:
+        pipeline: of the configuration.
+        target: the stage that is played.
+        until: when the model is asked no more than it has to, on the monotonic clock.
+        most: seconds that are left until then, for the line.
+    """
+    console = pipeline.console
+    began = time.monotonic()
     console.line(f"preflight: looking at all that stage={target} reads")
-    # All errors at once, before anything is played: each would else cost a preflight of its own.
-    pipeline.check_all(target)
+    with doing("preflight: looking at settings, files and models"):
+        # All errors at once, before anything is played: each would else cost a preflight of its own.
+        pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
     quiet_libraries()
     # Imported here, since init needs no torch and answers at once.
     from judgetrain.extras.init.preflight import Play
 
     # In a place of its own: nothing that is played may be taken up by a run.
-    with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
-        play = Play(config, target, Path(place), until=began + most)
+    with TemporaryDirectory(prefix="judgetrain-preflight-") as place, doing("preflight: playing the run through"):
+        play = Play(pipeline.config, target, Path(place), until=until)
         play.run()
-    console.plain(play.lines(time.monotonic() - began))
+    return [*play.lines(time.monotonic() - began)]
 
 
 def default_base() -> str:
