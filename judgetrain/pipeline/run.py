@@ -204,8 +204,15 @@ class Pipeline:
         except ConfigError as error:
             missing.append(str(error))
         if missing:
-            raise ConfigError("\n".join(missing))
+            raise ConfigError("\n".join(map(self._with_place, missing)))
         return Plan(stage, settings, mark, self.root / name / mark, content, inputs, self.config.environment)
+
+    def _with_place(self, message: str) -> str:
+        """Return a message on a missing file with where it is published, if the recipe says so (``data_files``)."""
+        for file, place in self.config.data_files.items():
+            if f"{str(Path(self.config.data_dir, file))!r}" in message:
+                return f"{message}; it is published as {place}"
+        return message
 
     def _fingerprint(
         self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content
