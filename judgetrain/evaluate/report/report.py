@@ -17,7 +17,7 @@ from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rating_rows import RatingRow
-from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
+from judgetrain.evaluate.metrics.rows import DEFINITIONS, MetricRow, columns
 from judgetrain.evaluate.report import ratings as rated
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, number, percent
@@ -127,7 +127,7 @@ class Report:
 
         tables.append(shown.declared(DEFINITIONS, rows))
         # In the order in which columns are registered.
-        titles = dict.fromkeys(column.table for column in COLUMNS.values())
+        titles = dict.fromkeys(column.table for column in columns().values())
         for title in titles:
             if title != DEFINITIONS:
                 tables.append(shown.declared(title, rows))
