@@ -96,6 +96,8 @@ class Room:
             returns the text, given the directory of a finished artifact and the judge's name.
         kinds: ``module:NAME`` of every kind of judge (:class:`judgetrain.judges.kinds.kind.Kind`), by name.
         scorers: ``module:Class`` of every estimator (:class:`judgetrain.scorers.estimator.Estimator`), by its group.
+        metrics: ``module:NAME`` of every metric (:class:`judgetrain.evaluate.metrics.rows.Metric`), by its name in
+            ``metrics.json``.
         adapters: the folder of benchmark adapters; each is a YAML file called ``ADAPTER.yaml``.
         executors: ``module:Class`` of every executor of shards, by the value of ``executor.type``.
         trackers: ``module:function`` that begins a stage's run in a tracker, by the value of ``track.tracker``.
@@ -110,6 +112,7 @@ class Room:
     card: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     scorers: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
     adapters: Path | None = None
     executors: Mapping[str, str] = field(default_factory=dict)
     trackers: Mapping[str, str] = field(default_factory=dict)
@@ -161,6 +164,7 @@ def _refuse_equal_names(all_rooms: Iterable[Room]) -> None:
         names += [("section", section.name) for section in room.sections]
         names += [("kind of judge", name) for name in room.kinds]
         names += [("scorer", name) for name in room.scorers]
+        names += [("metric", name) for name in room.metrics]
         names += [("tracker", name) for name in room.trackers]
         names += [("executor", name) for name in room.executors]
         names += [("adapter", name) for name in _adapters_in(room)]
@@ -199,6 +203,7 @@ def _read(name: str, path: Path) -> Room:
         card=content.get("card", ""),
         kinds=content.get("kinds", {}),
         scorers=content.get("scorers", {}),
+        metrics=content.get("metrics", {}),
         adapters=path.parent / content["adapters"] if "adapters" in content else None,
         executors=content.get("executors", {}),
         trackers=content.get("trackers", {}),
@@ -237,6 +242,19 @@ def scorers() -> dict[str, str]:
     codes: dict[str, str] = {}
     for room in rooms():
         codes |= room.scorers
+    return codes
+
+
+@cache
+def metrics() -> dict[str, str]:
+    """Return ``module:NAME`` of every room's metrics by their names; those of stage evaluate itself are not among them.
+
+    Raises:
+        ConfigError: two rooms bring one.
+    """
+    codes: dict[str, str] = {}
+    for room in rooms():
+        codes |= room.metrics
     return codes
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from judgetrain.artifacts.environment import unresolved
+from judgetrain.artifacts.heartbeat import doing, duration, noticed
 from judgetrain.errors import printable
 
 VERBOSE = "JUDGETRAIN_VERBOSE"
@@ -17,13 +18,8 @@ VERBOSE = "JUDGETRAIN_VERBOSE"
 LINE_END = "\n"
 CONTINUED = "\n          "
 """The end of a line within a message, and the place below the message's first word."""
-EVERY = 30.0
-"""Seconds between two lines of progress, where output is no terminal."""
 
-
-def duration(seconds: float) -> str:
-    """Return seconds as text: ``12.3 s``, and minutes from 100 s on."""
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+__all__ = ["VERBOSE", "Console", "LogLines", "duration", "quiet_libraries"]
 
 
 class Console:
@@ -39,6 +35,7 @@ class Console:
             text = printable(unresolved(message))
             # A name may hold ends of lines: what follows one is no line of its own.
             print(f"{time.strftime('%H:%M:%S')}  {text.replace(LINE_END, CONTINUED)}", flush=True)
+            noticed()
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, and return what was printed, without colours.
@@ -71,13 +68,15 @@ class Console:
         console = Shown(width=width, record=True, markup=False, emoji=False)
         for part in parts:
             console.print(part)
+        noticed()
         return console.export_text()
 
     @contextmanager
     def progress(self, title: str, total: int, unit: str, initial: int = 0) -> Iterator[Callable[[int], None]]:
         """Show progress, and yield a function that adds a number of finished units.
 
-        A terminal shows a bar. Elsewhere, as in a SLURM job's log, there is a line now and then, with the time left.
+        A terminal shows a bar. Elsewhere, as in a SLURM job's log, there is a line after ten seconds without one, with
+        the time left (:mod:`~judgetrain.artifacts.heartbeat`).
 
         Args:
             title: stands before the bar.
@@ -85,45 +84,39 @@ class Console:
             unit: the units' name in the plural.
             initial: how many units an earlier run finished.
         """
-        if not self.terminal:
-            yield self._lines(title, total, unit, initial)
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        with doing(title, total, unit, initial, shown=self.terminal) as activity:
+            if not self.terminal:
+                yield activity.advance
+                return
+            with self._bar(title, total, unit, initial) as advance:
+                yield advance
+
+    @contextmanager
+    def _bar(self, title: str, total: int, unit: str, initial: int) -> Iterator[Callable[[int], None]]:
+        """Show a bar on a terminal. Arguments as of :meth:`progress`."""
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}", markup=False),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            # The clock shows that something is done before the first unit is.
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
             transient=True,
             refresh_per_second=2,
         )
         with bar:
             task = bar.add_task(printable(unresolved(title)), total=total, completed=initial, unit=printable(unit))
             yield lambda number: bar.advance(task, number)
-
-    def _lines(self, title: str, total: int, unit: str, initial: int) -> Callable[[int], None]:
-        """Return a function that adds finished units, and prints progress at most every :data:`EVERY` seconds."""
-        done = initial
-        started = time.monotonic()
-        last_line = started
-
-        def advance(number: int) -> None:
-            nonlocal done, last_line
-            done += number
-            now = time.monotonic()
-            # No line at the end either: the stage then prints its own summary.
-            if now - last_line < EVERY or not initial < done < total:
-                return
-
-            last_line = now
-            # Units of an earlier run took none of this run's time.
-            seconds_per_unit = (now - started) / (done - initial)
-            seconds_left = seconds_per_unit * (total - done)
-            self.line(f"{title}: {done} of {total} {unit}, about {duration(seconds_left)} left")
-
-        return advance
 
 
 class LogLines(logging.Handler):

@@ -19,6 +19,8 @@ from judgetrain.schema import Comparison, Verdict
 T = TypeVar("T")
 EMPTY = (None, "")
 """Cells that hold nothing."""
+NO_LABEL = "none"
+"""The meaning that ``labels`` of a source gives to a label that says nothing, as a slip of the pen."""
 SILENCE = "__SILENCE__"
 """The text that ParlAI writes for a speaker who has not said anything yet."""
 

@@ -67,8 +67,8 @@ class SourceConfig:
     )
     labels: dict[Any, str] = key(
         {},
-        "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 0 and 1, "
-        "1 to 5",
+        "label -> A, B or tie, of one response 0 to 1, or none (it says nothing); empty: the adapter's, or A, B, tie, "
+        "the row's model_a or model_b, pass, fail, 0 and 1, 1 to 5",
     )
     rule: int | None = key(
         None,

@@ -17,7 +17,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
-from judgetrain.data.cells import Pairing, majority
+from judgetrain.data.cells import Pairing, RowError, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
 from judgetrain.data.parts import in_part
@@ -464,6 +464,7 @@ def check_labelled(
         )
 
     unknown_labels: Counter[str] = Counter()
+    lacking: list[str] = []
     # Rows of the Hub would have to be downloaded for a check: they count as labelled.
     for index, source in enumerate(sources):
         if source.type == "hub":
@@ -471,7 +472,7 @@ def check_labelled(
         # The world has a good answer to each of its queries.
         if constructs and source.type == "world":
             return
-        if _serves(source, index, unknown_labels, constructs):
+        if _serves(source, index, unknown_labels, lacking, constructs):
             return
 
     if constructs:
@@ -485,6 +486,8 @@ def check_labelled(
             f"{setting}: no comparison of dialogues.sources has a label: the column holds {written}; "
             "say what they mean with 'dialogues.sources[0].labels={...: A, ...: B}'"
         )
+    if lacking:
+        raise ConfigError(f"{setting}: {lacking[0]}; or construct pairs with responses.contrast")
     raise ConfigError(
         f"{setting}: no comparison of dialogues.sources has a label; "
         "name its column with 'dialogues.sources[0].fields={label: COLUMN}', "
@@ -492,13 +495,16 @@ def check_labelled(
     )
 
 
-def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with_reference: bool) -> bool:
+def _serves(
+    source: SourceConfig, index: int, unknown_labels: Counter[str], lacking: list[str], with_reference: bool
+) -> bool:
     """Return whether a row of a source has a label with a meaning.
 
     Args:
         source: the rows.
         index: its place in ``dialogues.sources``.
         unknown_labels: gets the number of labels without a meaning, as they are written.
+        lacking: gets a message with all columns that the first row of a source of comparisons lacks.
         with_reference: a reference answer is enough, too.
     """
     # Rows that cannot be read are reported by the stage itself.
@@ -510,7 +516,15 @@ def _serves(source: SourceConfig, index: int, unknown_labels: Counter[str], with
 
     reader = row_reader(source, key)
 
+    is_of_comparisons = source.type == "comparisons" or source.format == "comparison"
+
     def serves(row: Any, number: int) -> bool:
+        if number == 1 and is_of_comparisons and not with_reference:
+            try:
+                reader.columns.check(row, labelled=True)
+            except RowError as error:
+                # Another row may have what the first one lacks: it is said where none has.
+                lacking.append(f"{source.path}: {error}")
         if reader.columns.is_rated(row):
             return True
         if reader.columns.has_responses(row) and reader.labels.known_verdict(row) is not None:

@@ -24,6 +24,7 @@ from judgetrain.artifacts.files import named
 from judgetrain.data.cells import NumberScale, RowError, number_scale, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
+from judgetrain.engines.hub import is_reachable
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison
 
@@ -769,7 +770,16 @@ def _skip_line(file: IO[bytes], beginning: bytes) -> None:
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     """Yield the rows of a data set of the Hub, as they are downloaded."""
     import datasets
+    from huggingface_hub import constants
 
+    # A folder of this machine, and the name of a reader such as ``parquet``, need no Hub.
+    is_on_hub = "/" in source.path and not Path(source.path).expanduser().exists()
+    # Asked first, as the library tries again for most of a minute. Where it was told to be offline it says so at once.
+    if is_on_hub and not constants.is_offline_mode() and not is_reachable():
+        raise DataError(
+            f"{key}.path={source.path}: cannot read this data set from the Hub, which does not answer (no network); "
+            "or give a local file"
+        )
     try:
         # Streamed: ``limit`` rows of a large data set need no download of the others.
         # What the user says under ``hub`` goes before the default split.

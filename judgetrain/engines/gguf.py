@@ -6,10 +6,12 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import settle
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.digests import digest_of
 from judgetrain.engines.pretrained import from_pretrained
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GROWN = 4.5
+"""How many times as many bytes the weights of a small GGUF file take once they are unpacked, about."""
 KEPT = 1e9
 """The largest GGUF file, in bytes, that is unpacked once and kept.
 
@@ -61,9 +65,7 @@ def unpacked(
         part: ``weights`` or ``tokenizer``.
         load: reads the part from the GGUF file, as ``from_pretrained`` does; the result has ``save_pretrained``.
     """
-    import transformers
     from filelock import FileLock
-    from huggingface_hub import constants
     from safetensors import SafetensorError
 
     if not gguf_file:
@@ -73,9 +75,7 @@ def unpacked(
     if file.stat().st_size > KEPT:
         return path, gguf_file
 
-    # Another file, or another version of what reads it, unpacks to other tensors.
-    name = f"{file.stem}-{digest_of(file)}-{transformers.__version__}"
-    directory = Path(constants.HF_HOME, "judgetrain", name, part)
+    directory = _unpacked_place(file) / part
     unfinished = directory.with_suffix(".new")
     # Processes that train together load at the same time, and one would wait for another past its time limit.
     trains_alone = os.environ.get("WORLD_SIZE", "1") == "1"
@@ -87,9 +87,11 @@ def unpacked(
                 if not directory.is_dir():
                     # A killed process may have left it.
                     shutil.rmtree(unfinished, ignore_errors=True)
-                    from_pretrained(load, config, path, gguf_file).save_pretrained(unfinished)
-                    # On the disk before it has its name: after a power cut a named directory is whole.
-                    settle(unfinished)
+                    announce_unpacking(path, gguf_file)
+                    with doing(f"unpacking the {part} of {file.name}"):
+                        from_pretrained(load, config, path, gguf_file).save_pretrained(unfinished)
+                        # On the disk before it has its name: after a power cut a named directory is whole.
+                        settle(unfinished)
                     unfinished.rename(directory)
     except (OSError, SafetensorError):
         # The disk is full or cannot be written.
@@ -99,3 +101,37 @@ def unpacked(
     if directory.is_dir():
         return str(directory), None
     return path, gguf_file
+
+
+def _unpacked_place(file: Path) -> Path:
+    """Return the directory that holds, or will hold, what a small GGUF file is unpacked to."""
+    from huggingface_hub import constants
+
+    # Another file, or another version of what reads it, unpacks to other tensors.
+    name = f"{file.stem}-{digest_of(file)}-{version('transformers')}"
+    return Path(constants.HF_HOME, "judgetrain", name)
+
+
+_announced: set[Path] = set()
+"""Files of which it was said that they are unpacked."""
+
+
+def announce_unpacking(path: str, gguf_file: str | None) -> None:
+    """Say that the weights of a small GGUF file are about to be unpacked, where to, and that this is done once.
+
+    It needs no PyTorch, so that it can be said before the libraries are loaded, which takes seconds by itself.
+
+    Args:
+        path: the file's directory.
+        gguf_file: its name; None: the model is no such file.
+    """
+    if not gguf_file:
+        return
+    file = Path(path, gguf_file)
+    size = file.stat().st_size
+    if size > KEPT or file in _announced:
+        return
+    _announced.add(file)
+    place = _unpacked_place(file)
+    if not (place / "weights").is_dir():
+        log.info("unpacking the weights of %s, once: about %.1f GB in %s", file.name, size * GROWN / 1e9, place)

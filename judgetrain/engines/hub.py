@@ -23,6 +23,30 @@ def hub_id(path: str) -> tuple[str, str | None]:
     return name, revision or None
 
 
+_reached: set[str] = set()
+"""The endpoints that have answered this process."""
+
+
+def is_reachable() -> bool:
+    """Return whether the Hub answers, whatever it says; it is asked once, and at once where there is no network.
+
+    The Hub's client would try again for the better part of a minute before it says so.
+    """
+    from huggingface_hub import constants, get_session
+
+    if constants.is_offline_mode():
+        return False
+    endpoint = constants.ENDPOINT
+    if endpoint not in _reached:
+        try:
+            get_session().head(endpoint, timeout=SECONDS)
+        except _no_network():
+            # Not remembered: the network may be back in a moment.
+            return False
+        _reached.add(endpoint)
+    return True
+
+
 @cache
 def commit_of(path: str) -> str | None:
     """Return the commit that a Hub id (``OWNER/NAME``, ``OWNER/NAME:REVISION``) stands for during this process.
@@ -33,10 +57,13 @@ def commit_of(path: str) -> str | None:
     from huggingface_hub import errors, hf_hub_download
 
     name, revision = hub_id(path)
+    # Where nothing answers, the cache alone is read.
+    is_local = not is_reachable()
     # The directory of a file in the cache is named by the commit, also without a network.
     for file in MARKS:
         with suppress(*_no_network(errors.HFValidationError)):
-            return Path(hf_hub_download(name, file, revision=revision, etag_timeout=SECONDS)).parent.name
+            downloaded = hf_hub_download(name, file, revision=revision, etag_timeout=SECONDS, local_files_only=is_local)
+            return Path(downloaded).parent.name
     return None
 
 

@@ -10,7 +10,9 @@ from typing import Generic, Protocol, TypeVar, cast
 from judgetrain.artifacts.executor import HELD
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig
+from judgetrain.engines.gguf import announce_unpacking
+from judgetrain.engines.loading import resolve_path
 
 
 def make_engine(
@@ -37,6 +39,9 @@ def make_engine(
     if name is not None:
         config = replace(config, name=name)
 
+    # Before the libraries are imported, which takes seconds in which nothing else would be said.
+    if isinstance(config, LocalEngineConfig) and config.model.path:
+        announce_unpacking(*resolve_path(config.model))
     engine_class = resolve_name(config.makes)
     engine: Engine
     if config.paid:

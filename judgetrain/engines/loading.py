@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.adapters import check_method, merge, settings_of
 from judgetrain.engines.chat_templates import default_template
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
@@ -321,6 +322,12 @@ def load_model(
     Raises:
         EngineError: the model cannot be loaded; names the path and the remedy.
     """
+    with doing(f"loading {config.path}"):
+        return _loaded(config, device, four_bit)
+
+
+def _loaded(config: ModelConfig, device: str | torch.device | None, four_bit: bool) -> PreTrainedModel:
+    """Return a model. Arguments and errors as of :func:`load_model`."""
     import torch
     from transformers.utils.logging import disable_progress_bar
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.fingerprint import ADAPTERS
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines import loading
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig, model_commit
@@ -74,7 +75,8 @@ class VllmEngine:
         prompts, completions = encode(requests, self.tokenizer, self.max_context)
         if prompts:
             place_of = places(requests)
-            outputs = self._outputs(requests, prompts, place_of, seed)
+            with doing(f"asking the model {len(prompts):,} requests"):
+                outputs = self._outputs(requests, prompts, place_of, seed)
             for index, output in zip(prompts, outputs, strict=True):
                 # One sample is asked for.
                 best = output.outputs[0]

@@ -247,6 +247,8 @@ class Prediction:
         decision: whether the verdict is certain enough to be taken, by thresholds of stage calibrate; None: the judge
             has none, or a response is empty and loses.
         steps: the members' answers, of a cascade or a jury.
+        not_judged: criteria that the judge named and did not judge by, since no score by them could change the verdict
+            (``judge.early_stop``).
     """
 
     comparison_id: str
@@ -269,6 +271,7 @@ class Prediction:
     share_read: float | None = None
     decision: Decision | None = None
     steps: tuple[Step, ...] = field(default=(), compare=False)
+    not_judged: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -304,7 +307,7 @@ class Prediction:
             head += f" (margin {self.margin:+.2f})"
         if self.decision is not None:
             head += f", {self.decision}"
-        return "\n".join([head, *_reason_lines(self.reasons, "AB")])
+        return "\n".join([head, *_reason_lines(self.reasons, "AB"), *_not_judged_lines(self)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON has them, the verdict first."""
@@ -314,7 +317,9 @@ class Prediction:
     def from_row(cls, row: Mapping[str, Any]) -> Prediction:
         """Return the prediction that :func:`as_data` wrote; a cost that is not known is NaN."""
         reasons = tuple(Reason(**reason) for reason in row["reasons"])
-        return cls(**{**row, "cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row)})
+        not_judged = tuple(row.get("not_judged", ()))
+        own = {"cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row), "not_judged": not_judged}
+        return cls(**{**row, **own})
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:
@@ -706,6 +711,12 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
             for line in reason.text.splitlines():
                 if line.strip():
                     yield f"    {line}"
+
+
+def _not_judged_lines(prediction: Prediction) -> Iterator[str]:
+    """Yield a line for each criterion that was named and not judged by."""
+    for criterion in prediction.not_judged:
+        yield f"- {criterion} (not judged: the verdict is settled, judge.early_stop)"
 
 
 def _scores_shown(reason: Reason, sides: str) -> str:

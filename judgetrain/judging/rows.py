@@ -69,6 +69,7 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "margin": prediction.margin,
         "share_read": prediction.share_read,
         "reasons": [asdict(reason) for reason in prediction.reasons],
+        "not_judged": list(prediction.not_judged),
         "failures": dict(sorted(prediction.failures.items())),
         "judge": judge,
         "asked": prediction.asked,
@@ -242,7 +243,8 @@ def summary_of(
     (``judge.aggregation=fitted``); None where there is none. ``failures`` counts rows by their ``failure``,
     ``unreadable`` judgments by reason. ``agreement_ci`` is the 95% interval of the agreement over prompts, of which
     ``labelled_prompts`` have labels; None where they are too few. ``partly_read`` are comparisons without a verdict of
-    which some of the given criteria were read (``judge.least_read``). Of the ``labelled`` rows ``agreed`` have the
+    which some of the given criteria were read (``judge.least_read``), ``stopped`` those that were settled before all
+    criteria were judged (``judge.early_stop``). Of the ``labelled`` rows ``agreed`` have the
     label as their verdict; ``labelled_differently`` are rows on pairs of responses that have several labels.
 
     Args:
@@ -268,6 +270,7 @@ def summary_of(
         "spent": cost.spent,
         "failures": dict(counts.failures.most_common()),
         "partly_read": counts.partly_read,
+        "stopped": counts.stopped,
         "unreadable": dict(counts.unreadable.most_common()),
         "decisions": counts.deciding.summary,
     }
@@ -328,6 +331,7 @@ class _VerdictCounts:
         in_both_orders: rows whose verdict comes from both orders.
         consistent: those of them of which both orders say the same.
         partly_read: comparisons without a verdict of which some criteria were read.
+        stopped: comparisons that were settled before all criteria were judged.
         deciding: what was decided.
     """
 
@@ -340,6 +344,7 @@ class _VerdictCounts:
     in_both_orders: int = 0
     consistent: int = 0
     partly_read: int = 0
+    stopped: int = 0
     deciding: DecisionCounts = field(default_factory=DecisionCounts)
 
     def add(self, row: Mapping[str, Any], label: Verdict | None) -> None:
@@ -360,6 +365,8 @@ class _VerdictCounts:
             return
         self.verdicts[row["verdict"]] += 1
         self.partly_read += row["verdict"] == "unreadable" and bool(row.get("share_read"))
+        # Rows of older versions do not tell.
+        self.stopped += bool(row.get("not_judged"))
         # Without a plan no order was shown.
         if row["verdict"] in READABLE and row["plan"] is not None:
             self.in_both_orders += 1
@@ -396,6 +403,8 @@ def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str
     return {"agreement_ci": interval, "labelled_prompts": len(set(by_prompt))}
 
 
+CHANCE = 0.5
+"""The share of labels that a coin agrees with."""
 _LONG_NAMES = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
 
 
@@ -415,6 +424,11 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
     if summary["consistency"] is not None:
         share = 100 * summary["consistency"]
         yield f"consistency: {share:.1f}% of the readable verdicts are the same in both orders"
+    if summary.get("stopped"):
+        yield (
+            f"settled early: {summary['stopped']} of {rows} comparisons before all of their criteria were judged: "
+            "no score could have changed the verdict (judge.early_stop=false judges all)"
+        )
     if summary["labelled"]:
         yield _agreement_line(summary)
     yield from decision_lines(summary["decisions"])
@@ -451,7 +465,11 @@ def _agreement_line(summary: Mapping[str, Any]) -> str:
     if summary["agreement_ci"] is None:
         return f"{line} (no interval: {prompts} prompts, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
-    return f"{line} (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
+    line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
+    # Whoever tosses a coin agrees with half of the labels that name a side.
+    if low <= CHANCE:
+        line += ": at chance, since a coin agrees with 50%"
+    return line
 
 
 def summary_of_scores(

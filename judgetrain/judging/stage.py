@@ -13,6 +13,7 @@ from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import Scale
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
@@ -39,6 +40,7 @@ from judgetrain.judging.rows import (
 )
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.votes import Labels, labels_that_count, response_labels_that_count
+from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"
@@ -74,13 +76,13 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
                 spread = budget is None
                 work = Work(process=process, load=judge, spread=spread)
                 out.sharded(SHARDS, items, config.shard_size, work, "comparisons")
-        except JudgetrainError:
-            # What was judged, and paid for, is there to read although the run failed.
+        except (JudgetrainError, KeyboardInterrupt):
+            # What was judged, and paid for, is there to read although the run failed or was stopped.
             _keep_finished(out, len(items))
             raise
     # All items with labels have the same scales, those of their source.
     scales = next((item.scales for item in items if item.scales), {})
-    _write(method.name, budget, labels, response_labels, scales, out)
+    _write(settings, budget, labels, response_labels, scales, out)
 
 
 def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
@@ -111,10 +113,30 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
             empty += 1
     if empty:
         yield f"{empty} comparisons hold an empty response, which loses without being read"
-    line = f"{len(items)} rows, told and kept every {config.shard_size}"
-    if method.target == "base":
-        line += "; its model never learned to judge: a small one judges at chance"
-    yield line
+    yield from about_judge(settings)
+    kept = f"{config.shard_size} rows"
+    if config.shard_size == 1:
+        kept = "row"
+    yield f"{len(items)} rows, kept after every {kept}"
+
+
+def about_judge(settings: JudgeSettings) -> Iterator[str]:
+    """Yield sentences on who judges and by what: a base that never learned to, and a rubric with its weights."""
+    if settings.method.target == "base" and settings.base is not None:
+        yield f"{settings.base.path} judges, which never learned to: take a small model's verdicts to be at chance"
+    if settings.criteria_file:
+        rubric = read_rubric(settings.criteria_file)
+        # A file may have a rubric for each kind of query.
+        if isinstance(rubric, Rubric):
+            criteria = ", ".join(
+                f"{_name_of(criterion)} (weight {criterion.weight:g})" for criterion in rubric.criteria
+            )
+            yield f"by {settings.criteria_file}: {criteria}"
+
+
+def _name_of(criterion: Criterion) -> str:
+    """Return a criterion's name, or its text where it has none."""
+    return criterion.name or criterion.text
 
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
@@ -241,7 +263,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
 
 
 def _write(
-    judge: str,
+    settings: JudgeSettings,
     budget: Budget | None,
     labels: Labels,
     response_labels: Mapping[str, Mapping[str, float | None]],
@@ -251,13 +273,15 @@ def _write(
     """Write everything that is made of the rows.
 
     Args:
-        judge: the judge's name.
+        settings: of the stage.
         budget: of a paid model.
         labels: those that count instead of rows' own, by id.
         response_labels: of single responses, by id and criterion.
         scales: of single responses' labels; empty where there are none.
         out: the stage's run.
     """
+
+    judge = settings.method.name
 
     # Read again for each file, so that no more than a row is in memory.
     def rows() -> Iterator[Row]:
@@ -274,7 +298,9 @@ def _write(
         return
     file = out.write_rows(VERDICTS, rows())
     page = out.path(PAGE.name)
-    write_text_atomic(page, render(PAGE, title=f"Verdicts of {judge}", rows=list(islice(rows(), SHOWN))))
+    shown = list(islice(rows(), SHOWN))
+    about = [*about_judge(settings)]
+    write_text_atomic(page, render(PAGE, title=f"Verdicts of {judge}", about=about, rows=shown))
     # Of all shards, also those that an earlier run finished.
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
     spent: Mapping[str, int] = {}
@@ -284,5 +310,7 @@ def _write(
     summary = summary_of(rows(), judge, cost, labels)
     out.write_json("summary", summary)
     out.tell(verdict_report(summary))
+    for sentence in about:
+        out.log(f"judge: {sentence}")
     out.log(f"judge: {file}")
     out.log(f"judge: {page}")

@@ -3,21 +3,23 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from judgetrain import rooms
-from judgetrain.artifacts.files import cleaning, in_use
+from judgetrain.artifacts.files import cleaning, in_use, read_json
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.shards import TOLD
 from judgetrain.artifacts.stage_run import NOTES
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.report.naming import flat
 from judgetrain.pipeline.config import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
 from judgetrain.pipeline.sweeps import JOB
@@ -26,6 +28,8 @@ TARGETS = ("dpo", "evaluate")
 """The stages whose runs status foresees."""
 ACTIONS = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}
 """The part of a run in a stage, by the state of its artifact."""
+DIFFERENCES = 4
+"""The most settings that status names of an artifact that lies in the place of another."""
 UNREAD = "unread"
 """The part of a run in a damaged artifact that it needs no more: it goes on, and says so."""
 
@@ -93,6 +97,59 @@ def show(pipeline: Pipeline) -> None:
     pipeline.console.plain([Text(title), table, Text(note)])
     if lacking:
         raise ConfigError("\n".join(dict.fromkeys(lacking)))
+    for line in instead(pipeline):
+        pipeline.console.plain([Text(line)])
+
+
+def instead(pipeline: Pipeline) -> Iterator[str]:
+    """Yield what status looked for and did not find, and what lies there under other settings.
+
+    Nothing where the first stage that is missing was never made under any: then it is simply to be made.
+    """
+    home = Path(pipeline.config.output_dir)
+    if not any(pipeline.root.glob(f"*/*/{MANIFEST}")):
+        yield (
+            f"nothing is there: looked for {pipeline.root.resolve()}/STAGE/FINGERPRINT; a run in another directory is "
+            f"seen from there, or with output_dir=DIR (now {home})"
+        )
+        return
+    for name in dict.fromkeys(stage for target in TARGETS for stage in pipeline.missing(target)):
+        plan = pipeline.plan(name)
+        nearest = _nearest(plan)
+        if nearest is None:
+            continue
+        directory, manifest, differences = nearest
+        settings = ", ".join(differences[:DIFFERENCES]) or "files of other content, or stages before it that differ"
+        if len(differences) > DIFFERENCES:
+            settings += f" and {len(differences) - DIFFERENCES} more settings"
+        yield (
+            f"{name}: looked for {plan.directory}; there is {directory.name} of recipe {manifest.get('recipe')}, seed "
+            f"{manifest.get('seed')}: {settings}"
+        )
+        yield "status with the recipe and the overrides of that run shows it"
+        return
+
+
+def _nearest(plan: Plan) -> tuple[Path, Mapping[str, Any], list[str]] | None:
+    """Return the finished artifact of a stage whose settings differ least from a plan's, and how they differ.
+
+    None where there is no other artifact of the stage. Of several the newest is taken.
+    """
+    own = flat(plan.shown)
+    nearest: tuple[Path, Mapping[str, Any], list[str]] | None = None
+    manifests = sorted(plan.directory.parent.glob(f"*/{MANIFEST}"), key=lambda path: -path.stat().st_mtime)
+    for path in manifests:
+        manifest = read_json(path)
+        if not isinstance(manifest, dict):
+            continue
+        others = flat(manifest.get("config") or {})
+        differences = []
+        for key in sorted(own.keys() | others.keys()):
+            if own.get(key) != others.get(key):
+                differences.append(f"{key}={others.get(key, 'unset')} (here {own.get(key, 'unset')})")
+        if nearest is None or len(differences) < len(nearest[2]):
+            nearest = (path.parent, manifest, differences)
+    return nearest
 
 
 def _row(pipeline: Pipeline, name: str, parts: dict[str, _Part], lacking: list[str]) -> dict[str, str]:

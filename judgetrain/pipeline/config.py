@@ -39,6 +39,11 @@ class RunConfig:
         None, "YAML or JSON file of criteria for rows that bring none; None: the judge's own", content=of_file
     )
     data_dir: str = key("", "root of recipes' source paths; fingerprints hold the content, not the place")
+    data_files: dict[str, str] = key(
+        {},
+        "where files below data_dir are published, by their path there: said of one that is missing",
+        in_fingerprint=False,
+    )
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "how trained judges generate; the model is the stage's")
     dry_run: bool = key(False, "say what the first paid model will take, and ask it nothing", in_fingerprint=False)
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")

@@ -17,6 +17,7 @@ from judgetrain.artifacts.console import VERBOSE, Console, duration, quiet_libra
 from judgetrain.artifacts.executor import executor_type
 from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
 from judgetrain.artifacts.fingerprint import Content, ContentHashes, checks_of, fingerprint, plain, versions
+from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.shards import SECONDS, TOLD, seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import PRINTED, StageRun, earlier_notes
@@ -203,8 +204,15 @@ class Pipeline:
         except ConfigError as error:
             missing.append(str(error))
         if missing:
-            raise ConfigError("\n".join(missing))
+            raise ConfigError("\n".join(map(self._with_place, missing)))
         return Plan(stage, settings, mark, self.root / name / mark, content, inputs, self.config.environment)
+
+    def _with_place(self, message: str) -> str:
+        """Return a message on a missing file with where it is published, if the recipe says so (``data_files``)."""
+        for file, place in self.config.data_files.items():
+            if f"{str(Path(self.config.data_dir, file))!r}" in message:
+                return f"{message}; it is published as {place}"
+        return message
 
     def _fingerprint(
         self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content
@@ -293,9 +301,15 @@ class Pipeline:
             JudgetrainError: settings, files, models or the network are not as a stage needs them. All of this is
                 checked before the first stage runs.
         """
-        if not self._is_made(name):
-            self.console.line(f"{name}: looking at settings, files and models first")
-        self.check_all(name)
+        with beating(self.console.line):
+            return self._run(name)
+
+    def _run(self, name: str) -> Path:
+        """Make a stage's artifact as :meth:`run` does, which says now and then what is done."""
+        with doing(f"{name}: looking at settings, files and models"):
+            if not self._is_made(name):
+                self.console.line(f"{name}: looking at settings, files and models first")
+            self.check_all(name)
         started = time.time()
         made_before = len(self.made)
         plan = self.plan(name)
@@ -525,10 +539,11 @@ class Pipeline:
             self.console.line(announcement)
             # Under torchrun the other processes are there already, and wait to be called.
             is_alone = distributed.current().group is None
-            if plan.stage.trains and is_alone and self.config.train.distributed != "none":
-                launch(self.config, plan.stage.name, _execute)
-            else:
-                self.execute(plan)
+            with doing(f"{plan.stage.name}: at work"):
+                if plan.stage.trains and is_alone and self.config.train.distributed != "none":
+                    launch(self.config, plan.stage.name, _execute)
+                else:
+                    self.execute(plan)
         self.made.append(plan.stage.name)
 
     def execute(self, plan: Plan) -> None:

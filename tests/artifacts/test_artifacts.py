@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import console as track
-from judgetrain.artifacts import files
+from judgetrain.artifacts import files, heartbeat
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_bytes_atomic
@@ -144,13 +143,14 @@ def test_loading_is_no_time_of_a_shard(tmp_path: Path) -> None:
     assert out.sharded("rows", range(2), 1, work) == 0.0 and not loads, "nothing is left to do"
 
 
-def test_off_a_terminal_lines_say_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_off_a_terminal_lines_say_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(track.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(heartbeat, "_activities", [])
+    lines = []
 
     def slow(index: int, items: Sequence[int]) -> ShardResult:
+        lines.append(heartbeat.line(clock[0] + 10))
         clock[0] += 20
         if index == 4:
             raise KeyboardInterrupt
@@ -158,9 +158,15 @@ def test_off_a_terminal_lines_say_how_far_it_is(
 
     with pytest.raises(KeyboardInterrupt):
         stage(tmp_path).sharded("rows", range(40), 5, slow, "rows")
-    # 20 s a shard of 5: a line after 40 and 80 s; four of eight shards are left at 20 s each after 80 s.
-    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
+    # 20 s a shard of 5, looked at in the middle of each: 10 s in, then 30 s for 5 of 40, 50 s for 10 and so on.
+    assert lines == [
+        "tree: rows: 0 of 40 rows, 10.0 s so far",
+        "tree: rows: 5 of 40 rows, about 3.5 min left",
+        "tree: rows: 10 of 40 rows, about 2.5 min left",
+        "tree: rows: 15 of 40 rows, about 1.9 min left",
+        "tree: rows: 20 of 40 rows, about 90.0 s left",
+    ]
+    assert heartbeat.line(clock[0]) is None
 
 
 def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:

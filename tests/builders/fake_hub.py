@@ -65,6 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
+        # Whoever asks for nothing wants to know whether it is there.
+        if self.path == "/":
+            return self._answer({})
         parts = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
         model = "/".join(parts[:2])
         (kind, revision) = parts[2:4] or ("revision", "main")

@@ -10,6 +10,7 @@ import sys
 import venv
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -82,7 +83,7 @@ def test_every_command_of_the_page_runs_with_the_installed_package(environment: 
     (tmp_path / "coffee.jsonl").write_text(FILES["coffee.jsonl"], encoding="utf-8")
     lines = [shlex.split(line) for line in re.findall(r"^\$ python -m judgetrain (.*)$", text, re.MULTILINE)]
     # Each run begins anew, but for the command that shows what the run before it has made.
-    places = ["words", "scorer", "coffee", "csv", "lengths", "lengths", "long", "told"]
+    places = ["words", "scorer", "matthews", "coffee", "csv", "lengths", "lengths", "long", "told"]
     assert len(lines) == len(places)
     commands = []
     for place, line in zip(places, lines, strict=True):
@@ -95,6 +96,10 @@ def test_every_command_of_the_page_runs_with_the_installed_package(environment: 
     assert re.findall(r"^exit (\d+)$", done.stdout, re.MULTILINE) == ["0"] * len(places), printed
 
     assert methods(tmp_path / "words") == ["words:50", "longer"]
+    of_page = metric_rows(tmp_path / "matthews")
+    assert [row["mcc"] for row in of_page] == pytest.approx(coefficients(tmp_path / "matthews"), abs=1e-6)
+    [report] = tmp_path.glob("matthews/artifacts/evaluate/*/report.md")
+    assert "| MCC |" in report.read_text(encoding="utf-8")
     assert agreements(tmp_path / "coffee") == {"longer": 1.0, "first": 0.0}
     numbers = (tmp_path / "csv" / "numbers.csv").read_text(encoding="utf-8")
     assert re.search(r"^evaluate,None,world/longer@0/agreement,0\.\d+$", numbers, re.MULTILINE)
@@ -121,6 +126,30 @@ def metric_rows(output: Path) -> list[dict]:
     [metrics] = output.glob("artifacts/evaluate/*/metrics.json")
     rows: list[dict] = json.loads(metrics.read_text(encoding="utf-8"))
     return rows
+
+
+def coefficients(output: Path) -> list[float]:
+    """Return the correlation of each method's verdicts with the labels, in the order of metrics.json.
+
+    Of three classes it is Gorodkin's, by the counts of pairs that agree in the verdict, in the label, and in both.
+    """
+    [file] = output.glob("artifacts/evaluate/*/predictions.parquet")
+    by_method: dict[str, list[tuple[str, str]]] = {}
+    for row in pq.read_table(file).to_pylist():
+        # Orders that differ have no common verdict: a tie.
+        verdict = row["verdict_ab"] if row["verdict_ab"] == row["verdict_ba"] else "tie"
+        by_method.setdefault(row["method"], []).append((verdict, row["label"]))
+    result = []
+    for pairs in by_method.values():
+        n = len(pairs)
+        classes = {name for pair in pairs for name in pair}
+        said = {name: sum(verdict == name for verdict, _ in pairs) for name in classes}
+        true = {name: sum(label == name for _, label in pairs) for name in classes}
+        right = sum(verdict == label for verdict, label in pairs)
+        above = n * right - sum(said[name] * true[name] for name in classes)
+        below = (n * n - sum(count**2 for count in said.values())) * (n * n - sum(count**2 for count in true.values()))
+        result.append(above / below**0.5 if below else 0.0)
+    return result
 
 
 def methods(output: Path) -> list[str]:

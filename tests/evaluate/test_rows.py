@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from scipy.stats import binomtest
 
+from judgetrain import rooms
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.intervals import Resampling
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics import rows
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
-from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, MetricRow, metric_row, read_record
-from judgetrain.evaluate.report import table
+from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, Metric, MetricRow, metric_row, read_record
+from judgetrain.evaluate.report import report, table
 from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.evaluate.stage import _best_branches
 from judgetrain.judges.base import Cost, Prediction
@@ -122,20 +124,19 @@ def test_costs_are_means_over_the_comparisons_that_have_them() -> None:
 def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
     row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, Resampling(50, 1))))
-    monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
+    monkeypatch.setitem(rows.columns(), "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
 
 
-def test_the_metric_of_the_page_is_registered_and_computed_as_it_says() -> None:
+def test_what_the_page_says_of_metrics_is_so() -> None:
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
-    section = page.partition("## A metric\n")[2]
-    function, registered = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    section = page.partition("## A metric\n")[2].partition("\n## ")[0]
+    module, of_row = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {**vars(rows)}
-    exec(function, names)
-    exec(f"@dataclass(frozen=True, kw_only=True)\nclass Wider(MetricRow):\n{registered}", names)
-    mcc = {field.name: field for field in fields(names["Wider"])}["mcc"].metadata["metric"]
-    interval = re.findall(r"`mine_ci: [^=`]*= metric\(bootstrap_interval, \"([^\"]+)\"\)`", section)[0].split()
+    exec(module, names)
+    exec(f"@dataclass(frozen=True, kw_only=True)\nclass Wider(MetricRow):\n{of_row}", names)
+    of_field = {field.name: field for field in fields(names["Wider"])}["mcc"].metadata["metric"]
 
     # Four of five that could be read are right: Matthews' coefficient of a 2 x 2 table, by hand.
     verdicts = ["A", "A", "B", "B", "A", None]
@@ -150,14 +151,54 @@ def test_the_metric_of_the_page_is_registered_and_computed_as_it_says() -> None:
         for p, verdict in zip(scored(whole), verdicts, strict=True)
     ]
     sample = MethodPredictions(whole, predictions, 0.0, Resampling(50, 1))
-    assert mcc.of(sample) == pytest.approx((2 * 2 - 1 * 0) / (3 * 2 * 2 * 3) ** 0.5)
-    assert mcc.column.header == "MCC"
+    for mcc in (names["MATTHEWS"], of_field):
+        assert mcc.of(sample) == pytest.approx((2 * 2 - 1 * 0) / (3 * 2 * 2 * 3) ** 0.5)
+        assert mcc.column.header == "MCC"
+    interval = eval(re.findall(r"`(Metric\(bootstrap_interval, .*?)`", section)[0], names)
+    # Too few prompts for an interval: it is computed all the same.
+    assert interval.of(sample) is None or len(interval.of(sample)) == 2
     # What the page says can be named is there.
-    [listed] = re.findall(
-        r"attributes of `MethodPredictions` in the same file, such as (.*?)\. Where", section, re.DOTALL
-    )
-    for name in [*re.findall(r"`(\w+)`", listed), *interval]:
+    [listed] = re.findall(r"attributes of `MethodPredictions` .*?, such as (.*?)\. Where", section, re.DOTALL)
+    for name in re.findall(r"`(\w+)`", listed):
         assert getattr(sample, name) is not None, name
+
+
+def test_a_metric_of_a_room_is_written_read_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Metric(len, ("labels",), Column("My table", "labels", "integer"))
+    monkeypatch.setattr(rows, "metrics_of_rooms", lambda: {"counted": counted})
+    monkeypatch.setattr(rooms, "metrics", lambda: {"counted": "somewhere:COUNTED"})
+    monkeypatch.setattr(rows, "columns", rows.columns.__wrapped__)
+    monkeypatch.setattr(table, "declared_columns", rows.columns)
+    monkeypatch.setattr(report, "columns", rows.columns)
+    row = metric_row(voted(), scored(voted()), 0.0, Resampling(50, 1))
+    # Three of four have a label.
+    assert row.counted == 45 and row.to_row()["counted"] == 45
+    back = MetricRow.from_row(json.loads(json.dumps(row.to_row())))
+    assert back.of_rooms == {"counted": 45} and back.counted == 45
+    assert "### My table\n\n| method | branches | labels |" in markdown(Report(recipe="r", seed=1, rows=[back]))
+    with pytest.raises(AttributeError, match="a row of metrics has no other"):
+        _ = row.other
+
+
+def test_a_metric_that_needs_what_there_is_not_is_refused_with_what_there_is() -> None:
+    sample = MethodPredictions(voted(), scored(voted()), 0.0, Resampling(50, 1))
+    with pytest.raises(ConfigError, match=r"needs chosen, which predictions do not have; they have .*labels"):
+        Metric(len, ("chosen",)).of(sample)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("agreement", "judgetrain.evaluate.metrics.rows:COST", "another"),
+        ("mine", "judgetrain.evaluate.metrics.rows:COST", "is a str; expected a Metric"),
+    ],
+)
+def test_a_room_s_metric_that_is_none_is_refused(
+    name: str, code: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "metrics", lambda: {name: code})
+    with pytest.raises(ConfigError, match=message):
+        rows.metrics_of_rooms.__wrapped__()
 
 
 def test_the_judge_is_named_as_it_did_best_in_its_table() -> None:

@@ -191,6 +191,18 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     ]
     kept = [(row.method, row.branches) for row in that_matter(rows)]
     assert kept == [("initial+vote", 3), ("sft", 3), ("dpo", 3), ("rubric:70", 0), ("longer", 0)]
+    # Of several runs every value stands there, and what is the same in all of them as before.
+    betas = [f"beta={value}" for value in (0.05, 0.1, 0.2, 0.3, 0.5, 1)]
+    swept = [row for row in rows if not row.method.startswith("dpo")]
+    for method in ("dpo", "dpo+one"):
+        for beta in betas:
+            swept += [replace(row, method=f"{method} ({beta})", run=beta) for row in rows if row.method == method]
+    shown = [row.method for row in that_matter(swept)]
+    assert shown == [*(f"dpo ({beta})" for beta in betas), "rubric:70"]
+    two = [row for row in swept if row.run in (None, *betas[:2])]
+    assert [row.method for row in that_matter(two)] == [
+        *("initial+vote", "sft", f"dpo ({betas[0]})", f"dpo ({betas[1]})", "rubric:70")
+    ]
     sampled = [replace(row, method="base+sampled", branches=k) for k in (1, 3, 5) for row in rows[:2]]
     assert [row.method for row in that_matter(sampled)] == ["base+sampled"]
     monkeypatch.setenv("JUDGETRAIN_VERBOSE", "1")

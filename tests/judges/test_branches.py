@@ -1,6 +1,7 @@
 """Branches: how they become a verdict, and that the first k of a larger run stand for a run of k."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -198,6 +199,23 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
     assert calls == [1, 5, 10], "a list, five guidelines, five judgments in each order"
     assert (prediction.verdict_ab, prediction.verdict_ba, prediction.judgments) == ("A", "A", 10)
     assert prediction.cost.calls == (1 + 5 + 10) / 2
+    # Of the nine that it names, what it did not need is said.
+    judged = {reason.criterion for reason in prediction.reasons}
+    assert len(judged) == 5 and len(set(prediction.not_judged)) == 4 and not judged & set(prediction.not_judged)
+    lines = [line for line in str(prediction).splitlines() if "not judged" in line]
+    assert len(lines) == 4 and "judge.early_stop" in lines[0]
+    assert Prediction.from_row(prediction_row(prediction)).not_judged == prediction.not_judged
+
+
+def prediction_row(prediction: Prediction) -> dict[str, object]:
+    """Return a prediction as a file has it."""
+    row = json.loads(json.dumps(prediction.to_dict()))
+    return {name: value for name, value in row.items() if name not in ("verdict", "consistent")}
+
+
+def test_a_judge_that_judges_by_all_says_nothing_of_stopping() -> None:
+    prediction = asked(ScriptedEngine(by_length), False).compare(SOME[0])
+    assert prediction.not_judged == () and "not judged" not in str(prediction)
 
 
 def test_a_criterion_that_was_not_fitted_counts_as_the_mean_one() -> None:

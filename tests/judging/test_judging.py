@@ -34,7 +34,8 @@ GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm w
 FIELDS = tuple(
     (
         "id dialogue_id messages response_a response_b model_a model_b verdict verdict_ab verdict_ba decision "
-        "score_a score_b margin share_read reasons failures judge asked plan branches cost group label failure"
+        "score_a score_b margin share_read reasons not_judged failures judge asked plan branches cost group label "
+        "failure"
     ).split()
 )
 

@@ -1,6 +1,7 @@
 """What stage judge reads: files of comparisons, and systems' answers in the shapes that they are published in."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
     with path.open("a") as file:
         file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
     items = of(path)
-    reasons = [(item.failure or "").partition(": expected")[0] for item in items]
+    reasons = [re.split(": (?:expected|no column for response_a)", item.failure or "")[0] for item in items]
     assert reasons[2:] == [*(f"missing_field: a.jsonl:{n}" for n in (3, 4)), "not_json: a.jsonl:5", reasons[5], ""]
     assert reasons[:2] == ["", ""] and reasons[5].startswith("not_an_object: a.jsonl:6")
     assert [item.comparison.forfeit for item in items[:2]] == [None, "A"], "an empty response loses, and is no failure"

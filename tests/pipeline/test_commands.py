@@ -37,6 +37,28 @@ def test_what_is_missing_is_said_before_the_data_is_there(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_where_nothing_was_run_status_says_what_it_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands.show(Pipeline(configured("recipe=debug", f"output_dir={tmp_path / 'out'}")))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"nothing is there: looked for {tmp_path / 'out' / 'artifacts'}/STAGE/FINGERPRINT" in printed
+    assert "or with output_dir=DIR" in printed
+
+
+def test_status_says_which_settings_what_lies_there_was_made_under(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_run = ("recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none")
+    Pipeline(configured(*of_run, "dialogues.world.train_dialogues=24")).run("dialogues")
+    capsys.readouterr()
+    commands.show(Pipeline(configured(*of_run, "dialogues.world.train_dialogues=32")))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "recipe debug, seed 17: dialogues.world.train_dialogues=24 (here 32) status with the recipe" in printed
+    commands.show(Pipeline(configured(*of_run, "dialogues.world.train_dialogues=24")))
+    assert "looked for" not in capsys.readouterr().out
+
+
 def test_what_no_run_reads_is_not_asked_for() -> None:
     commands.show(Pipeline(configured("recipe=debug", "correct.source={type: jsonl, path: nowhere.jsonl}")))
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from huggingface_hub import constants
 from judgetrain.artifacts.shards import counted
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig
+from judgetrain.engines.hub import commit_of
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import write_lines
@@ -173,6 +175,31 @@ def test_a_judge_in_a_directory(tmp_path: Path) -> None:
 hub = pytest.fixture(in_place)
 
 
+@pytest.mark.parametrize("recipe", ["published", "gemma"])
+def test_a_missing_file_of_a_recipe_is_named_with_where_it_is_published(recipe: str, tmp_path: Path) -> None:
+    config = configured(f"recipe={recipe}", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'out'}")
+    with pytest.raises(ConfigError) as refusal:
+        Pipeline(config).plan("evaluate")
+    lines = str(refusal.value).splitlines()
+    for file, place in config.data_files.items():
+        assert any(f"{tmp_path / file}'" in line and f"published as {place}" in line for line in lines), file
+
+
+NO_OTHERS = ("track.tracker=none", "evaluate.benchmarks=[]")
+
+
+def test_all_columns_that_training_data_lack_are_named_at_once(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "mine.jsonl", [{"ask": "q", "left": "x", "right": "y", "winner": "A"}])  # type: ignore[list-item]
+    source = f"dialogues.sources=[{{name: own, path: {path}, type: comparisons, format: comparison}}]"
+    config = configured("recipe=pairs", source, f"output_dir={tmp_path / 'out'}", "teacher=given")
+    needs_labels = "dialogues.sources[0].fields={query: COLUMN, response_a: COLUMN, response_b: COLUMN, label: COLUMN}"
+    with pytest.raises(ConfigError, match=re.escape(needs_labels)):
+        Pipeline(config).check_all("teacher")
+    needs_pairs = "dialogues.sources[0].fields={query: COLUMN, response_a: COLUMN, response_b: COLUMN}"
+    with pytest.raises(JudgetrainError, match=re.escape(needs_pairs)):
+        Pipeline(configured("recipe=pairs", source, f"output_dir={tmp_path / 'out'}", *NO_OTHERS)).run("dialogues")
+
+
 def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     def said() -> str:
         with pytest.raises(ConfigError) as refusal:
@@ -186,6 +213,10 @@ def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> No
     assert "holds no weights" in said(), "the fake one has no files"
     assert hub.looked_up.count("nobody/no-model") == 2, "one request each"
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    commit_of.cache_clear()
+    began = time.monotonic()
     assert "cannot be reached" in said()
+    # The Hub's client alone would try five times, for the better part of a minute.
+    assert time.monotonic() - began < 5
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set, and the cache lacks it" in said()

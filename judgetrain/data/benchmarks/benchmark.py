@@ -18,7 +18,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.benchmarks.prompt_form import with_parts
-from judgetrain.data.cells import RowError, id_text, label_text, majority, name_text
+from judgetrain.data.cells import NO_LABEL, RowError, id_text, label_text, majority, name_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.limits import fitting
@@ -93,6 +93,9 @@ def adapter_of(source: SourceConfig) -> Adapter:
     # A column of labels that the user names takes the place of the adapter's several.
     if columns.get("label"):
         label_columns = []
+    without_meaning = [label for label, meaning in source.labels.items() if meaning == NO_LABEL]
+    if without_meaning:
+        raise ConfigError(f"labels.{without_meaning[0]}={NO_LABEL}: every label that an adapter reads has a meaning")
     labels: dict[str, Any] = source.labels or dict(adapter.labels)
     return replace(adapter, fields={**adapter.fields, **columns}, labels=labels, label_columns=label_columns)
 

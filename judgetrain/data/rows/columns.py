@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from judgetrain.data.cells import EMPTY, RowError
+from judgetrain.data.cells import EMPTY, RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.messages import scalar_text
 
@@ -40,6 +40,8 @@ DEFAULT_FIELDS = {
 """The columns that each field is read from: the first one that holds something. ``fields`` names another column."""
 REFERENCES = ("reference", "reference_answer")
 """The columns of references that hold nothing else; an ``output`` or ``answer`` may be many things."""
+LABEL_FIELDS = ("label", "score")
+"""The fields that hold labels; of a single response a ``score`` is one."""
 _PLACE = re.compile(r"\{([^{}]+)\}")
 """A column's name in braces, as ``fields`` may have it in a text."""
 
@@ -52,14 +54,16 @@ class Columns:
     Args:
         fields: columns by field, where they are not called by a usual name (:data:`DEFAULT_FIELDS`).
         key: the configuration key of the source, for messages; empty for rows that are given in Python.
+        no_labels: labels that say nothing: a cell of labels with one of them counts as empty.
 
     Raises:
         ConfigError: ``fields`` names an unknown field, or gives several columns to a field that has one.
     """
 
-    def __init__(self, fields: Mapping[str, Any], key: str) -> None:
+    def __init__(self, fields: Mapping[str, Any], key: str, no_labels: Collection[str] = ()) -> None:
         self._fields = fields
         self._key = key
+        self._no_labels = no_labels
         self._filled: Counter[str] = Counter()
         self._used: set[str] = set()
 
@@ -122,7 +126,17 @@ class Columns:
         return [item for item in sorted(self._filled.items()) if item[0] not in self._used]
 
     def value(self, row: Mapping[str, Any], field: str) -> Any:
-        """Return the cell of a field, or None; the columns that it is read from count as used."""
+        """Return the cell of a field, or None; the columns that it is read from count as used.
+
+        A label that says nothing is None, too.
+        """
+        cell = self._cell(row, field)
+        if self._no_labels and field in LABEL_FIELDS and label_text(cell) in self._no_labels:
+            return None
+        return cell
+
+    def _cell(self, row: Mapping[str, Any], field: str) -> Any:
+        """Return the cell of a field as it stands in the row, or None."""
         column = self._fields.get(field)
         if column == "":
             # An empty name in ``fields`` says that no column holds this field.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from judgetrain.data.cells import EMPTY, NumberScale, RowError, label_text, number_in, score_of
+from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, label_text, name_text, number_in, score_of
 from judgetrain.data.labelled import Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rows.columns import Columns
 from judgetrain.errors import ConfigError
@@ -45,10 +45,13 @@ class LabelReader:
 
         self._verdicts: dict[str, str] = {}
         self._scores: dict[str, float] = {}
+        self._no_labels: set[str] = set()
         # One setting serves both: A, B and tie are of two responses, numbers of one.
         for label, meaning in meanings.items():
             if meaning in VERDICTS:
                 self._verdicts[label] = meaning
+            elif meaning == NO_LABEL:
+                self._no_labels.add(label)
             else:
                 self._scores[label] = self._score_meant(label, meaning)
 
@@ -67,6 +70,9 @@ class LabelReader:
         for name, labels in cells.items():
             scores: list[float] = []
             for label in labels:
+                # One annotator of several may have written what says nothing.
+                if label_text(label) in self._no_labels:
+                    continue
                 score = without_rounding(score_of(label, self._scores, numbers.get(name)))
                 # The scale of a column is of all labels that rows hold, as they are written.
                 self._seen_labels.setdefault(name, {}).setdefault(score, label_text(label))
@@ -123,7 +129,7 @@ class LabelReader:
             return None
 
     def verdict(self, row: Mapping[str, Any]) -> Verdict:
-        """Return the verdict that a row's label means."""
+        """Return the verdict that a row's label means: as ``labels`` says, by itself, or as the name of a system."""
         written = self._columns.value(row, "label")
         text = label_text(written)
         verdict: str | None = text
@@ -131,11 +137,23 @@ class LabelReader:
             # Where the source says what labels mean, A, B and tie themselves mean nothing more.
             verdict = self._verdicts.get(text)
         if verdict not in VERDICTS:
+            verdict = self._verdict_for_system(row, text)
+        if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
             raise RowError(
                 "unknown_label", f"label {written!r} is not one of {allowed}: set labels to say what it means"
             )
         return cast(Verdict, verdict)
+
+    def _verdict_for_system(self, row: Mapping[str, Any], label: str) -> str | None:
+        """Return the side whose system a label names, or None; a name that both sides have says nothing."""
+        sides = []
+        for side in ("A", "B"):
+            if name_text(self._columns.value(row, f"model_{side.lower()}")) == label.strip():
+                sides.append(side)
+        if len(sides) != 1:
+            return None
+        return sides[0]
 
     def written(self, row: Mapping[str, Any]) -> Any:
         """Return the cell of the label, or None; None also where the row lacks the column."""
@@ -178,7 +196,7 @@ class LabelReader:
         if not 0 <= score <= 1:
             raise ConfigError(
                 f"{self._key}.labels.{label}={meaning!r}: allowed are {', '.join(VERDICTS)}, "
-                "and of one response 0 (worst) to 1"
+                f"of one response 0 (worst) to 1, and {NO_LABEL} for a label that says nothing"
             )
         return score
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
-from judgetrain.data.cells import EMPTY, NumberScale, RowError, list_in, name_text
+from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, list_in, name_text
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale
 from judgetrain.data.rows.columns import Columns
@@ -39,7 +39,8 @@ class RowReader:
     ) -> None:
         self._source = source
         self._key = key
-        self.columns = Columns(source.fields, key)
+        no_labels = {label for label, meaning in source.labels.items() if meaning == NO_LABEL}
+        self.columns = Columns(source.fields, key, no_labels)
         self.labels = LabelReader(source.labels, key, self.columns, numbers)
         self._dialogues = DialogueReader(source, self.columns)
         self._replies = ReplyReader(self.columns)
@@ -60,6 +61,20 @@ class RowReader:
             number: the number of the row in its source, which stands in for an id.
             labelled: True requires a label, None reads one where the row has it, False leaves it unread.
         """
+        try:
+            return self._comparison(row, number, labelled)
+        except RowError as error:
+            if error.reason != "missing_field":
+                raise
+            # The first column that is missing stopped the reader; the others are named with it.
+            try:
+                self.columns.check(row, labelled=bool(labelled))
+            except RowError as every_column:
+                raise RowError(error.reason, str(every_column)) from error
+            raise
+
+    def _comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
+        """Return the comparison of a row. Arguments as of :meth:`comparison`."""
         as_written = row
         if isinstance(row, Mapping):
             # Before anything else is read: the query itself may stand in such a list.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
@@ -140,15 +141,17 @@ class TransformersEngine:
         order = _reading_order(prompts)
         batch_size = self._batch_size
         remaining = order
-        while remaining:
-            # Rows are made anew after a failure, since a row keeps what was drawn for it.
-            rows = [self._row(prompts[i], requests[i].sampling, i, place_of[i]) for i in remaining]
-            try:
-                for row, ids in self._decoder(rows, batch_size, self._is_stopped, seed):
-                    completions[row.index] = self._finish(row, ids)
-            except torch.OutOfMemoryError:
-                batch_size = self._smaller(min(batch_size, len(rows)))
-            remaining = [index for index in order if index not in completions]
+        with doing("asking the model", len(order), "requests") as activity:
+            while remaining:
+                # Rows are made anew after a failure, since a row keeps what was drawn for it.
+                rows = [self._row(prompts[i], requests[i].sampling, i, place_of[i]) for i in remaining]
+                try:
+                    for row, ids in self._decoder(rows, batch_size, self._is_stopped, seed):
+                        completions[row.index] = self._finish(row, ids)
+                        activity.advance()
+                except torch.OutOfMemoryError:
+                    batch_size = self._smaller(min(batch_size, len(rows)))
+                remaining = [index for index in order if index not in completions]
         return [completions[index] for index in range(len(requests))]
 
     def _is_stopped(self, row: Row, ids: Sequence[int]) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places, refuse_beginnings
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
@@ -154,11 +155,14 @@ class OpenAIEngine:
         self._fatal = None
         gate = GatedClient(self._config, self._key, self._clock, self._budget, verify=self._tls)
         async with self._client(gate) as client:
-            tasks = []
-            for request, content in zip(requests, contents, strict=True):
-                pending = Pending(request, content, self._answers)
-                tasks.append(self._complete(gate, client, pending))
-            outcomes = await asyncio.gather(*tasks)
+            with doing(f"waiting for {self.name}", len(requests), "answers") as activity:
+                tasks = []
+                for request, content in zip(requests, contents, strict=True):
+                    pending = Pending(request, content, self._answers)
+                    task = asyncio.ensure_future(self._complete(gate, client, pending))
+                    task.add_done_callback(lambda _: activity.advance())
+                    tasks.append(task)
+                outcomes = await asyncio.gather(*tasks)
         if self._fatal:
             raise self._fatal
         return self._settled([outcome for outcome in outcomes if outcome is not None], contents)

@@ -1,6 +1,6 @@
 """Rows of ``metrics.json``: every metric of a method on a benchmark, and the sample that it is computed from.
 
-A metric is registered by its field in :class:`MetricRow`.
+A metric is registered by its field in :class:`MetricRow`, or by the ``room.yaml`` of a room, also of another package.
 """
 
 import math
@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from operator import attrgetter
+from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from judgetrain import rooms
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.intervals import Interval, Resampling, bootstrap_interval, wilson_interval
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
 from judgetrain.evaluate.metrics import intervals, verdicts
@@ -196,13 +199,20 @@ class Metric:
 
     compute: Callable[..., Any]
     needs: tuple[str, ...]
-    column: Column | None
+    column: Column | None = None
 
     def of(self, sample: MethodPredictions) -> Any:
         """Return the value, which is the mean over items where the function gives an array.
 
         It is None where something that it needs is None.
+
+        Raises:
+            ConfigError: it needs what there is not.
         """
+        unknown = [name for name in self.needs if not hasattr(sample, name)]
+        if unknown:
+            known = ", ".join(name for name in vars(sample) if not name.startswith("_"))
+            raise ConfigError(f"a metric needs {', '.join(unknown)}, which predictions do not have; they have {known}")
         arguments = [getattr(sample, name) for name in self.needs]
         if any(argument is None for argument in arguments):
             return None
@@ -357,6 +367,7 @@ class MetricRow:
         learned: what a method without training learned from.
         money: in the currency of the engine's price; None: it has none.
         extras: the columns of extras by their names (:mod:`judgetrain.evaluate.hooks`).
+        of_rooms: the metrics of rooms by their names (:func:`metrics`); each is an attribute of the row, too.
         run: in a merged report, the row's run.
         data: :attr:`~judgetrain.data.benchmarks.benchmark.Benchmark.content` of the comparisons; None in files of
             versions that did not note it.
@@ -430,8 +441,15 @@ class MetricRow:
     learned: Learned | None = None
     money: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    of_rooms: Mapping[str, Any] = field(default_factory=dict)
     run: str | None = None
     data: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the metric of a room, None where the row has none; asked for what is no field."""
+        if name.startswith("__") or name not in rooms.metrics():
+            raise AttributeError(f"a row of metrics has no {name}")
+        return self.of_rooms.get(name)
 
     @property
     def key(self) -> MethodKey:
@@ -472,7 +490,7 @@ class MetricRow:
         # In the order of the fields, which is that of the file.
         for name, value in asdict(self).items():
             # Their own names are the columns of the file.
-            if name in ("correlations", "extras"):
+            if name in ("correlations", "extras", "of_rooms"):
                 row.update(value or {})
             elif value is not None or name not in _OPTIONAL:
                 row[name] = value
@@ -489,21 +507,49 @@ class MetricRow:
         # Correlations stand among the metrics, all of them or none.
         if "pearson" in row:
             correlated = row
-        result: Self = read_record(cls, {**row, "correlations": correlated, "extras": columns})
+        of_rooms = {name: row[name] for name in rooms.metrics() if name in row}
+        others = {"correlations": correlated, "extras": columns, "of_rooms": of_rooms}
+        result: Self = read_record(cls, {**row, **others})
         return result
 
 
 METRICS: Mapping[str, Metric] = {
     item.name: item.metadata["metric"] for item in fields(MetricRow) if "metric" in item.metadata
 }
-"""Every metric by its name in ``metrics.json``."""
-_COLUMNS = {name: registered.column for name, registered in METRICS.items() if registered.column} | {
-    "labels": Column(COST, "labels used", "integer", sparse=True),
-    "money_of_1000": Column(COST, "money per 1,000", "hundredths", sparse=True),
-}
-# Sorting is stable: equal orders stay as they are registered.
-COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
-"""The columns of the report by the attribute of a row that they show."""
+"""Every metric of a row's own by its name in ``metrics.json``."""
+
+
+@cache
+def metrics_of_rooms() -> Mapping[str, Metric]:
+    """Return the metrics that rooms bring, by their names.
+
+    They are loaded when they are first needed: their modules import this one.
+
+    Raises:
+        ConfigError: a name that a row has for something else, or what is named is no :class:`Metric`.
+    """
+    result = {}
+    for name, code in rooms.metrics().items():
+        if name in {item.name for item in fields(MetricRow)} or hasattr(MetricRow, name):
+            raise ConfigError(
+                f"The metric {name!r} ({code}) has the name of another column: rename it in its room.yaml."
+            )
+        registered = resolve_name(code)
+        if not isinstance(registered, Metric):
+            raise ConfigError(f"The metric {name!r}: {code} is a {type(registered).__name__}; expected a Metric.")
+        result[name] = registered
+    return result
+
+
+@cache
+def columns() -> dict[str, Column]:
+    """Return the columns of the report by the attribute of a row that they show."""
+    all_metrics = {**METRICS, **metrics_of_rooms()}
+    result = {name: registered.column for name, registered in all_metrics.items() if registered.column}
+    result["labels"] = Column(COST, "labels used", "integer", sparse=True)
+    result["money_of_1000"] = Column(COST, "money per 1,000", "hundredths", sparse=True)
+    # Sorting is stable: equal orders stay as they are registered.
+    return dict(sorted(result.items(), key=lambda item: item[1].order))
 
 
 def metric_row(
@@ -524,5 +570,6 @@ def metric_row(
         asked=predictions[0].asked,
         plan=predictions[0].plan,
         data=benchmark.content,
+        of_rooms={name: registered.of(sample) for name, registered in metrics_of_rooms().items()},
         **{name: registered.of(sample) for name, registered in METRICS.items()},
     )

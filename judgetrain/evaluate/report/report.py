@@ -17,7 +17,7 @@ from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rating_rows import RatingRow
-from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
+from judgetrain.evaluate.metrics.rows import DEFINITIONS, MetricRow, columns
 from judgetrain.evaluate.report import ratings as rated
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, number, percent
@@ -127,7 +127,7 @@ class Report:
 
         tables.append(shown.declared(DEFINITIONS, rows))
         # In the order in which columns are registered.
-        titles = dict.fromkeys(column.table for column in COLUMNS.values())
+        titles = dict.fromkeys(column.table for column in columns().values())
         for title in titles:
             if title != DEFINITIONS:
                 tables.append(shown.declared(title, rows))
@@ -281,25 +281,51 @@ def _console_table(title: str, columns: Columns, rows: Iterable[Any], overflow: 
 
 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
-    """Return at most :data:`FEW` rows: the judges that were trained, once each, and the best of what is beside them.
+    """Return the rows to look at first: the judges that were trained, once each, and the best of what is beside them.
 
-    What one could do without training stands before what nobody could, such as a reader who knows the truth.
+    These are :data:`FEW` rows at most; in a report of several runs more, if the last judge is another one in each: then
+    all of its rows are among them. What one could do without training stands before what nobody could, such as a reader
+    who knows the truth.
     """
     if len(rows) <= FEW:
         return [*rows]
     one_row_each = shown.one_each(rows)
-    # Of a judge that is asked in several ways, the way that stands first: reversed, so that it is the last to be set.
-    as_first_asked = {row.method.partition("+")[0]: row for row in reversed(one_row_each)}
+    # Of a judge that is asked in several ways, the way that stands first.
+    rows_of_stage: dict[str, dict[str | None, MetricRow]] = {}
+    for row in one_row_each:
+        stage, run = _trained_in(row)
+        rows_of_stage.setdefault(stage, {}).setdefault(run, row)
+    stages = [stage for stage in JUDGE_STAGES if stage in rows_of_stage]
+    last_rows: list[MetricRow] = []
+    if stages:
+        last_rows = [*rows_of_stage[stages[-1]].values()]
+    # Earlier judges stand beside the last one, unless they are other ones in each run, too: one row would be a choice.
+    earlier = [row for stage in stages[:-1] for row in rows_of_stage[stage].values() if len(rows_of_stage[stage]) == 1]
     # One place at least is kept for what the judges are measured against.
-    trained = [as_first_asked[stage] for stage in JUDGE_STAGES if stage in as_first_asked][-FEW + 1 :]
+    number = max(0, FEW - 1 - len(last_rows))
+    trained = [*earlier[len(earlier) - min(number, len(earlier)) :], *last_rows]
     others = [row for row in one_row_each if row not in trained]
 
     def place(row: MetricRow) -> tuple[bool, bool, float]:
-        is_trained = row.method.partition("+")[0] in JUDGE_STAGES
-        return is_trained, _is_published(row.method), -(row.agreement or 0.0)
+        stage, _ = _trained_in(row)
+        return stage in JUDGE_STAGES, _is_published(row.method), -(row.agreement or 0.0)
 
     others.sort(key=place)
-    return [*trained, *others[: FEW - len(trained)]]
+    return [*trained, *others[: max(1, FEW - len(trained))]]
+
+
+def _trained_in(row: MetricRow) -> tuple[str, str | None]:
+    """Return the stage that a row's judge comes from, and its run where the judge is another one in each.
+
+    Of other methods the stage is their name without options.
+    """
+    name = row.method
+    run = None
+    # A merged report calls a judge by its run, as ``dpo (beta=0.1)``, where runs differ.
+    if row.run and name.endswith(f" ({row.run})"):
+        name = name.removesuffix(f" ({row.run})")
+        run = row.run
+    return name.partition("+")[0], run
 
 
 def _is_published(method: str) -> bool:

@@ -12,7 +12,8 @@ import yaml
 from judgetrain.data.intervals import Interval
 from judgetrain.evaluate.metrics.groups import GroupAgreement
 from judgetrain.evaluate.metrics.paired import PairedComparison
-from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
+from judgetrain.evaluate.metrics.rows import MetricRow, Unit
+from judgetrain.evaluate.metrics.rows import columns as declared_columns
 
 Cells = tuple[str, ...]
 Columns = dict[str, Callable[[Any], Any]]
@@ -232,7 +233,7 @@ def results(rows: Rows) -> Table:
 def declared(title: str, rows: Rows) -> Table:
     """Return a table of the metrics that name it in their column, a row a method and number of branches."""
     columns = dict(NAME)
-    for name, column in COLUMNS.items():
+    for name, column in declared_columns().items():
         if column.table != title:
             continue
         has_value = any(getattr(row, name) is not None for row in rows)

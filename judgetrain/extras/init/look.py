@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from judgetrain.data.cells import EMPTY, NO_LABEL, RowError, label_text, number_in
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import Seen
 from judgetrain.data.prompt_keys import normalised
@@ -15,17 +17,25 @@ from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
+from judgetrain.extras.init.meanings import (
+    LEAST_KNOWN,
+    Labels,
+    labels_of_pairs,
+    labels_of_single_responses,
+    responses_by_system,
+    slips,
+)
 from judgetrain.schema import Dialogue
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 MOST = 20_000
 """Rows of a file that are looked at."""
-MEANINGS = {
-    **dict.fromkeys(("a", "model_a", "response_a", "1", "first", "left"), "A"),
-    **dict.fromkeys(("b", "model_b", "response_b", "2", "second", "right"), "B"),
-    **dict.fromkeys(("tie", "0", "equal", "both", "draw", "same", "tie (bothbad)"), "tie"),
-}
-"""Labels of two responses as people write them, in lower case."""
+PAIRS = "comparison"
+RATED = "rated response"
+DIALOGUES = "dialogue"
+"""The kinds of rows."""
+SLIPS_SHOWN = 4
+"""The most labels without a meaning that are shown."""
 SHOWN = ("query", "messages", "response_a", "response_b", "response", "reference", "label", "criteria")
 """Fields whose columns are shown."""
 
@@ -40,9 +50,9 @@ class FileContents:
         labels: meanings of labels that a recipe has to name, likewise.
         kinds: numbers of rows by what they are.
         roles: the column that each field is read from.
-        verdicts: numbers of rows by label.
-        unknown: numbers of rows by a label that has no meaning.
-        columns: all of them; a set that keeps its order.
+        labels_of_rows: of the rows that could be read; None: a row has no label.
+        unknown: numbers of the rows whose label has no meaning, by that label.
+        unused: columns that nothing is read from.
         dialogues: of the rows.
         references: number of rows with a good answer.
         tokens: an estimate for each row.
@@ -55,9 +65,9 @@ class FileContents:
     labels: dict[str, str] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
     roles: dict[str, str] = field(default_factory=dict)
-    verdicts: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
-    columns: dict[str, None] = field(default_factory=dict)
+    labels_of_rows: list[str | None] = field(default_factory=list)
+    unknown: dict[str, list[int]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
     dialogues: list[Dialogue] = field(default_factory=list)
     references: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -70,9 +80,34 @@ class FileContents:
         return self.kinds.total()
 
     @property
+    def verdicts(self) -> Counter[str]:
+        """Return the numbers of rows by label."""
+        return Counter(label for label in self.labels_of_rows if label is not None)
+
+    @property
     def labelled(self) -> int:
         """Return the number of comparisons and single responses with a label."""
         return self.verdicts.total()
+
+    @property
+    def unknown_counts(self) -> dict[str, int]:
+        """Return the numbers of rows by a label that has no meaning."""
+        return {label: len(numbers) for label, numbers in self.unknown.items()}
+
+    @property
+    def has_slips(self) -> bool:
+        """Return whether the labels without a meaning are a few slips of the pen, beside many that have one."""
+        return bool(slips(self.unknown_counts, self.labelled))
+
+    @property
+    def can_measure(self) -> bool:
+        """Return whether agreement with the file's labels can be measured: they say more than one thing."""
+        if self.unknown and not self.has_slips:
+            return False
+        if self.kinds.keys() == {RATED}:
+            return len(self.verdicts) > 1
+        # Of ties alone no agreement can be measured.
+        return bool(self.kinds[PAIRS] and self.verdicts.keys() & {"A", "B"})
 
     @property
     def is_test(self) -> bool:
@@ -91,112 +126,244 @@ class FileContents:
         facts = []
         if self.labelled:
             facts.append(self._labels())
-        if self.unknown:
-            examples = ", ".join([*self.unknown][:3])
-            facts.append(f"{self.unknown.total():,} labels are none of A, B, tie: {examples}")
+        if self.has_slips:
+            facts.append(self._slips())
+        elif self.unknown:
+            facts.append(self._unknown_labels())
         if self.references and not self.labelled:
             facts.append(f"{self.references:,} good answers")
         if self.rows:
             facts.append(f"about {median(self.tokens):,.0f} tokens a row, the longest {max(self.tokens):,}")
         if self.duplicates:
             facts.append(f"{self.duplicates:,} duplicates")
-        unused = [column for column in self.columns if column not in self.roles.values()]
-        if unused:
-            facts.append(f"nothing is read from column {', '.join(unused)}")
+        if self.unused:
+            facts.append(f"nothing is read from column {', '.join(self.unused)}")
         if self.rejects:
             facts.append(f"{len(self.rejects):,} rows cannot be read: {self.rejects[0]}")
         yield "  " + "; ".join(facts)
 
     def _labels(self) -> str:
         """Return the numbers of labels, and what their values mean if a recipe has to say so."""
-        text = "labels " + ", ".join(f"{label} {count:,}" for label, count in sorted(self.verdicts.items()))
+        text = f"labels {counts_in_order(self.verdicts)}"
         if self.labels:
-            meanings = ", ".join(f"{value} is {label}" for value, label in sorted(self.labels.items()))
-            text += f" ({meanings})"
+            known = {value: label for value, label in sorted(self.labels.items()) if label != NO_LABEL}
+            meanings = ", ".join(f"{value} is {label}" for value, label in known.items())
+            if meanings:
+                text += f" ({meanings})"
         return text
 
+    def _slips(self) -> str:
+        """Return which rows have a label without a meaning, where they are few."""
+        rows = []
+        for label, numbers in self.unknown.items():
+            rows += [f"row {number} says {label!r}" for number in numbers]
+        text = ", ".join(rows[:SLIPS_SHOWN])
+        if len(rows) > SLIPS_SHOWN:
+            text += f" and {len(rows) - SLIPS_SHOWN} more"
+        labels = "1 label has"
+        if len(rows) > 1:
+            labels = f"{len(rows)} labels have"
+        return f"{labels} no meaning and {'is' if len(rows) == 1 else 'are'} not used: {text}"
 
-def look(path: Path, fields: Mapping[str, str]) -> FileContents:
+    def _unknown_labels(self) -> str:
+        """Return which labels have no meaning, where they are many."""
+        counts = Counter(self.unknown_counts).most_common(SLIPS_SHOWN)
+        values = ", ".join(f"{label} ({count:,})" for label, count in counts)
+        if len(self.unknown) > SLIPS_SHOWN:
+            values += f" and {len(self.unknown) - SLIPS_SHOWN} more"
+        return f"labels without a meaning: {values}"
+
+    def override(self) -> str:
+        """Return the override behind ``init DIR`` that says what the labels mean, with meanings to be put right."""
+        meanings: dict[str, str] = {}
+        numbers = [number for number in map(number_in, self.unknown) if number is not None]
+        if self.kinds[RATED] and len(numbers) == len(self.unknown) > 1:
+            # The ends of the scale: numbers between them count by their place.
+            meanings = {f"{min(numbers):g}": "0", f"{max(numbers):g}": "1"}
+        elif self.kinds[RATED]:
+            meanings = dict.fromkeys(self.unknown, "0.5")
+        elif self.verdicts:
+            meanings = {label: label for label in sorted(self.verdicts)} | dict.fromkeys(self.unknown, NO_LABEL)
+        else:
+            meanings = dict(zip(self.unknown, ("A", "B", "tie"), strict=False))
+        labels = ", ".join(f"{label}: {meaning}" for label, meaning in meanings.items())
+        fields = ""
+        if self.fields:
+            columns = ", ".join(f"{name}: '{column}'" for name, column in self.fields.items())
+            fields = f"fields: {{{columns}}}, "
+        return f'"dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
+
+
+def counts_in_order(counts: Mapping[str, int]) -> str:
+    """Return numbers of rows by label as text; labels that are numbers in their order, before words."""
+
+    def place(label: str) -> tuple[bool, float, str]:
+        number = number_in(label)
+        return number is None, number or 0.0, label
+
+    return ", ".join(f"{label} {counts[label]:,}" for label in sorted(counts, key=place))
+
+
+def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None = None) -> FileContents:
     """Return what stands in a file; of a big one in its first :data:`MOST` rows.
 
     Args:
         path: of the file.
         fields: columns by field that the user names.
+        labels: meanings of labels that the user names.
     """
-    contents = FileContents(path, dict(fields))
+    rows = _rows(path)
+    named = dict(fields)
+    meanings = dict(labels or {})
+    by_system = None
+    if not fields:
+        by_system = responses_by_system(rows)
+    if by_system is not None:
+        named |= by_system.fields
+        meanings = {**by_system.meanings, **meanings}
+    contents = _contents(path, named, meanings)
+    # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
+    # not read as such.
+    is_unknown = contents.labelled < LEAST_KNOWN * (contents.labelled + sum(contents.unknown_counts.values()))
+    if meanings or not (is_unknown or not contents.labelled):
+        return _with_slips(contents)
+    found = _labels_in(contents, rows)
+    if found is None:
+        return _with_slips(contents)
+    if found.column not in DEFAULT_FIELDS["label"]:
+        named |= {"label": found.column}
+    return _with_slips(_contents(path, named, dict(found.meanings)))
+
+
+def _labels_in(contents: FileContents, rows: Sequence[Mapping[str, Any]]) -> Labels | None:
+    """Return the column of labels that the reader did not take as such, or None.
+
+    Args:
+        contents: of the file, as the reader reads it.
+        rows: of the file, as they are written.
+    """
+    # A column that is read as something else holds no labels, whatever its values look like.
+    used = [column for name, column in contents.roles.items() if name != "label"]
+    if contents.kinds[PAIRS]:
+        return labels_of_pairs(rows, used)
+    if any("response" in row for row in rows) and not contents.kinds[RATED]:
+        return labels_of_single_responses(rows, used)
+    return None
+
+
+def _with_slips(contents: FileContents) -> FileContents:
+    """Return the contents, whose few labels without a meaning are said to have none."""
+    contents.labels |= slips(contents.unknown_counts, contents.labelled)
+    return contents
+
+
+def _source(path: Path, fields: Mapping[str, str], labels: Mapping[str, str]) -> SourceConfig:
+    """Return a file as a source of rows."""
+    return SourceConfig(name=path.stem, path=str(path), fields=dict(fields), labels=dict(labels), limit=MOST)
+
+
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    """Return the rows of a file as they are written; rows that are none are left out."""
+    rows: list[Mapping[str, Any]] = []
+
+    def take(row: Any, number: int) -> None:
+        if isinstance(row, Mapping):
+            rows.append(row)
+
+    try:
+        for _ in read(_source(path, {}, {}), "data", take, Rejects(strict=False)):
+            pass
+    except DataError:
+        # It is told where the file is read for what its rows hold.
+        pass
+    return rows
+
+
+def _contents(path: Path, fields: dict[str, str], labels: dict[str, str]) -> FileContents:
+    """Return what stands in a file, of which these columns and meanings of labels are named."""
+    contents = FileContents(path, fields, labels)
     # The project's own readers, so that what is shown here is what a run will read.
-    source = SourceConfig(name=path.stem, path=str(path), fields=contents.fields, limit=MOST)
+    source = _source(path, fields, labels)
     reader = row_reader(source, "data")
     seen = Seen()
-    values: dict[str, Counter[str]] = {}
-
-    def read_row(row: Any, number: int) -> None:
-        contents.columns.update(dict.fromkeys(row))
-        dialogue, responses = _read_content(row, number, reader, contents, values)
-        contents.dialogues.append(dialogue)
-        contents.references += bool(dialogue.reference)
-        # All that a judge would be shown of the row.
-        texts = [*(message.content for message in dialogue.messages), *responses]
-        contents.tokens.append(sum(map(estimated_tokens, texts)))
-        contents.duplicates += not seen.add(normalised("\n".join(texts)))
-        for name in SHOWN:
-            # Readers know several usual names of a column, the first of which that has a value counts.
-            column = fields.get(name) or _first_column(row, DEFAULT_FIELDS[name])
-            if column:
-                contents.roles.setdefault(name, column)
 
     def keep_reject(reject: Mapping[str, Any]) -> None:
         contents.rejects.append("{place}: {message}".format(**reject))
 
     try:
         # Not strict: init shows all that is wrong, where a run stops at the first row.
-        for _ in read(source, "data", read_row, Rejects(strict=False, keep=keep_reject)):
+        for _ in read(source, "data", partial(_take, contents, reader, seen), Rejects(strict=False, keep=keep_reject)):
             pass
     except DataError as error:
         # The whole file cannot be read; what was seen of it stays.
         contents.rejects.append(str(error))
-    contents.unknown = reader.labels.unknown
-    # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
-    # not read as such.
-    if contents.unknown or not contents.verdicts:
-        _find_labels(contents, values)
+    contents.unused = [column for column, _ in reader.columns.unused()]
     return contents
 
 
-def _read_content(
-    row: Any, number: int, reader: RowReader, contents: FileContents, values: dict[str, Counter[str]]
-) -> tuple[Dialogue, tuple[str, ...]]:
-    """Read a row by what it is, count its kind and label, and return its dialogue and responses.
+def _take(contents: FileContents, reader: RowReader, seen: Seen, row: Any, number: int) -> None:
+    """Read a row by what it is, and count what it holds.
 
     Args:
-        row: of the file.
-        number: of the row.
+        contents: where it is counted.
         reader: of the file.
-        contents: where kind and label are counted.
-        values: where the values of the columns of comparisons and single responses are counted.
+        seen: the texts of earlier rows.
+        row: of the file.
+        number: of the row, from 1.
+    """
+    kind, dialogue, responses, label = _content(contents, reader, row, number)
+    # A row that cannot be read is none of any kind, so it is counted once it is read.
+    contents.kinds[kind] += 1
+    contents.labels_of_rows.append(label)
+    contents.dialogues.append(dialogue)
+    contents.references += bool(dialogue.reference)
+    # All that a judge would be shown of the row.
+    texts = [*(message.content for message in dialogue.messages), *responses]
+    contents.tokens.append(sum(map(estimated_tokens, texts)))
+    contents.duplicates += not seen.add(normalised("\n".join(texts)))
+    for name in SHOWN:
+        # Readers know several usual names of a column, the first of which that has a value counts.
+        column = contents.fields.get(name) or _first_column(row, DEFAULT_FIELDS[name])
+        if column:
+            contents.roles.setdefault(name, column)
+    if kind == RATED and "label" not in contents.roles:
+        # The score of a single response is its label.
+        score = _first_column(row, DEFAULT_FIELDS["score"])
+        if score:
+            contents.roles["label"] = score
+
+
+def _content(
+    contents: FileContents, reader: RowReader, row: Any, number: int
+) -> tuple[str, Dialogue, tuple[str, ...], str | None]:
+    """Return a row's kind, dialogue, responses and label; a label without a meaning is kept in ``contents``.
+
+    Arguments as of :func:`_take`.
     """
     if reader.columns.has_responses(row):
         comparison = reader.comparison(row, number, labelled=False)
-        label = reader.labels.known_verdict(row)
-        # A row that cannot be read is none of any kind, so it is counted once it is read.
-        contents.kinds["comparison"] += 1
-        if label:
-            contents.verdicts[label] += 1
-    elif reader.columns.is_rated(row):
+        verdict = reader.labels.known_verdict(row)
+        written = reader.labels.written(row)
+        if verdict is None and written not in EMPTY:
+            contents.unknown.setdefault(label_text(written), []).append(number)
+        return PAIRS, comparison.dialogue, (comparison.response_a, comparison.response_b), verdict
+    if not reader.columns.is_rated(row):
+        return DIALOGUES, reader.dialogue(row, number), (), None
+
+    written = reader.columns.rating(row)
+    label: str | None = label_text(written)
+    try:
         comparison = reader.rated(row, number)
-        contents.kinds["rated response"] += 1
-        if comparison.rating_a:
-            contents.verdicts[f"{comparison.rating_a.score:.1g}"] += 1
-    else:
-        dialogue = reader.dialogue(row, number)
-        contents.kinds["dialogue"] += 1
-        return dialogue, ()
-    # Values of all columns are counted, as it is not known yet which of them holds labels.
-    for name, value in row.items():
-        counts = values.setdefault(name, Counter())
-        if value not in (None, ""):
-            counts[str(value)] += 1
-    return comparison.dialogue, (comparison.response_a, comparison.response_b)
+    except RowError as error:
+        if error.reason != "unknown_label":
+            raise
+        contents.unknown.setdefault(label_text(written), []).append(number)
+        response = str(reader.columns.value(row, "response"))
+        return RATED, reader.dialogue(row, number), (response,), None
+    if isinstance(written, (list, Mapping)) and comparison.rating_a is not None:
+        # Several annotators' labels are one, their mean.
+        label = f"{comparison.rating_a.score:g}"
+    return RATED, comparison.dialogue, (comparison.response_a,), label
 
 
 def _first_column(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -205,27 +372,3 @@ def _first_column(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
         if row.get(name) is not None:
             return name
     return None
-
-
-def _find_labels(contents: FileContents, values: Mapping[str, Counter[str]]) -> None:
-    """Take as labels a column that nothing was read from, all of whose values look like labels.
-
-    Args:
-        contents: of the file, to which the labels are added.
-        values: numbers of rows by column and value.
-    """
-    # A column that is read as something else holds no labels, whatever its values look like.
-    used = {column for name, column in contents.roles.items() if name != "label"}
-    for name, counts in values.items():
-        meanings = {value: MEANINGS.get(value.strip().casefold(), "") for value in counts}
-        verdicts = set(meanings.values())
-        # A column of ties alone, or of one side, may hold anything.
-        if name in used or not {"A", "B"} <= verdicts <= {"A", "B", "tie"}:
-            continue
-        contents.fields["label"] = name
-        contents.roles["label"] = name
-        contents.labels = meanings
-        # Labels that had no meaning have one by this column.
-        contents.unknown = Counter()
-        contents.verdicts = Counter(meanings[value] for value in counts.elements())
-        return

@@ -324,14 +324,16 @@ def _by_method(
 
 
 def _differing_methods(runs: Sequence[FinishedEvaluation], titles: Mapping[tuple[str, str | None], str]) -> set[str]:
-    """Return the methods whose figures on the same data are not the same in all runs."""
+    """Return the methods whose figures on the same data, or whose judges, are not the same in all runs."""
     figures: dict[Hashable, set[Hashable]] = {}
     differing = set()
     for run in runs:
         for row in run.every_row:
             criterion = row.criterion if isinstance(row, RatingRow) else None
             seen = figures.setdefault((titles[row.benchmark, row.data], row.key, criterion), set())
-            seen.add(json.dumps(_figures(row.to_row()), sort_keys=True))
+            # Two judges may have the same figures; a sweep shows both all the same.
+            judge = run.manifest["upstream"].get(row.method.partition("+")[0])
+            seen.add(json.dumps([judge, _figures(row.to_row())], sort_keys=True))
             if len(seen) > 1:
                 differing.add(row.method)
     return differing

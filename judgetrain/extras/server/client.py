@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx2
@@ -22,13 +22,23 @@ FIRST_PAUSE = 0.2
 """Seconds before a request is sent again for the first time; each pause is twice the one before."""
 LONGEST_PAUSE = 10.0
 """Seconds of a pause at most."""
+FIRST_CONTACT = 10.0
+"""Seconds for which a server that has never answered may be away: nothing may listen under this address."""
+
+
+@dataclass
+class _Contact:
+    """Whether a server has answered before, be it that it is busy."""
+
+    made: bool = False
 
 
 class RemoteJudge(Judge):
     """Asks a server, as any judge is asked; ``with RemoteJudge(url) as judge`` closes its connections.
 
     A connection that breaks, a full queue (429) and a server that is away or shutting down (503) are waited for and
-    asked again, with pauses that grow: the same row and seed have the same verdict.
+    asked again, with pauses that grow: the same row and seed have the same verdict. Where nothing has answered yet, it
+    waits ten seconds for a connection, and no longer.
 
     Args:
         url: of the server, as ``http://127.0.0.1:8765``.
@@ -51,8 +61,11 @@ class RemoteJudge(Judge):
         headers = {}
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        # Of the copies that :meth:`writing` makes, all know whether the server was there.
+        self._contact = _Contact()
         # No proxy of the environment: the server is this machine or a neighbour, and the token is for it alone.
-        self._client = httpx2.Client(headers=headers, timeout=patience, trust_env=False)
+        timeout = httpx2.Timeout(patience, connect=min(patience, FIRST_CONTACT))
+        self._client = httpx2.Client(headers=headers, timeout=timeout, trust_env=False)
 
     def __enter__(self) -> "RemoteJudge":
         return self
@@ -122,11 +135,12 @@ class RemoteJudge(Judge):
         # Left out where nothing was said of it: older servers do not know it.
         if self._reasons is not None:
             body["reasons"] = self._reasons
-        until = time.monotonic() + self._patience
+        began = time.monotonic()
         pause = FIRST_PAUSE
         while True:
             try:
                 response = self._client.post(f"{self._url}/v1/judge", json=body)
+                self._contact.made = True
                 if response.status_code == 200:
                     return _verdicts(response, [row["id"] for row in rows], self._url)
                 reason = f"status {response.status_code}: {_message(response)}"
@@ -137,8 +151,14 @@ class RemoteJudge(Judge):
                 reason = str(error) or type(error).__name__
             # By chance, so that clients do not all come back at once.
             seconds = pause * random.uniform(0.5, 1.0)
-            if time.monotonic() + seconds > until:
-                raise EngineError(f"{self._url}: no answer within {self._patience:g} s; the last thing said: {reason}")
+            patience = self._patience
+            if not self._contact.made:
+                patience = min(patience, FIRST_CONTACT)
+            if time.monotonic() + seconds > began + patience:
+                message = f"{self._url}: no answer within {patience:g} s; the last thing said: {reason}"
+                if not self._contact.made:
+                    message += "; nothing seems to listen there: start judgetrain serve, or give another url"
+                raise EngineError(message)
             time.sleep(seconds)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
@@ -203,7 +223,8 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
     # A newer server may send fields that this version does not know, and verdict and consistent are properties.
     fields = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     steps = tuple(Step.from_row(step) for step in row.get("steps", ()))
-    fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps}
+    not_judged = tuple(row.get("not_judged", ()))
+    fields |= {"cost": Cost(**cost), "reasons": reasons, "steps": steps, "not_judged": not_judged}
     return Prediction(comparison_id=row["id"], method=row["judge"], **fields)
 
 

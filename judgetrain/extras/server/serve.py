@@ -6,6 +6,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.files import using
 from judgetrain.artifacts.fingerprint import check_package
+from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
@@ -52,7 +53,10 @@ def serve(pipeline: Pipeline) -> None:
     stage_run = StageRun(home / "served", "serve", config.seed, pipeline.console, RunOptions(home=home))
     models = Models(settings, inputs, stage_run)
     with using(home), judge_of(models, settings) as judge:
-        run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)
+        # Once it serves, a server prints what it is asked and nothing else.
+        with beating(pipeline.console.line), doing(f"serve: getting {config.serve.judge} ready"):
+            service = Service(judge(), config.serve, config.seed)
+        run(service, listener, token, pipeline.console)
 
 
 def _settings(config: Config) -> JudgeSettings:

@@ -75,6 +75,7 @@ def predict(
         score_a=score_of(criteria, "A", options.least_read),
         score_b=score_of(criteria, "B", options.least_read),
         share_read=min((share for share in (share_ab, share_ba) if share is not None), default=None),
+        not_judged=_not_judged(criteria, options),
     )
     # An empty response loses by rule, of which no threshold says how certain it is.
     if tree.comparison.forfeit:
@@ -83,6 +84,15 @@ def predict(
         # Of so many branches nothing was promised.
         return prediction
     return replace(prediction, decision=_decision(prediction, options.thresholds))
+
+
+def _not_judged(criteria: Sequence[CriterionNode], options: JudgeOptions) -> tuple[str, ...]:
+    """Return the criteria of a judge that stops early by which nothing was judged, each once."""
+    if not options.stops_early:
+        return ()
+    judged = {criterion.text for criterion in criteria if criterion.guidelines}
+    # Of two orders with plans of their own one may have needed what the other did not.
+    return tuple(dict.fromkeys(criterion.text for criterion in criteria if criterion.text not in judged))
 
 
 def _stopped(trees: Sequence[EvaluationTree], branches: int, rule: Rule, options: JudgeOptions) -> list[EvaluationTree]:

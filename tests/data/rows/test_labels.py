@@ -173,3 +173,33 @@ def test_what_waits_too_long_stands_alone(tmp_path: Path, monkeypatch: pytest.Mo
     rows = [row(f"r{i}", 1, query=f"q{i}") for i in range(4)] + [row("better", 5, query=f"q{i}") for i in (3, 2, 1, 0)]
     waiting = comparisons(read(tmp_path, rows))
     assert len(waiting) == 6 and sum(c.label == "B" for c in waiting) == 2
+
+
+def test_a_label_that_means_none_is_as_an_empty_cell(tmp_path: Path) -> None:
+    texts = {"response_a": "one answer", "response_b": "another answer"}
+    rows = [
+        texts | {"query": "first?", "label": "A"},
+        texts | {"query": "second?", "label": "oops"},
+        row("an answer", "pass", "third?"),
+        row("an answer", ["pass", "oops", "fail"], "fourth?"),
+    ]
+    out = comparisons(read(tmp_path, rows, labels={"oops": "none"}))
+    assert [comparison.label for comparison in out] == ["A", None, None, None]
+    # Of three annotators two said something: 1 and 0.
+    assert [comparison.rating_a.score for comparison in out if comparison.rating_a] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"), [("gpt", "A"), ("llama", "B"), ("tie", "tie"), ("A", "A"), ("other", None)]
+)
+def test_a_label_may_name_the_system_of_a_response(label: str, expected: str | None, tmp_path: Path) -> None:
+    texts = {"query": "q?", "response_a": "one answer", "response_b": "another answer"}
+    systems = {"model_a": "gpt", "model_b": "llama"}
+    (comparison,) = comparisons(read(tmp_path, [texts | systems | {"label": label}]))
+    assert comparison.label == expected
+
+
+def test_a_name_that_both_systems_have_says_nothing(tmp_path: Path) -> None:
+    texts = {"query": "q?", "response_a": "one answer", "response_b": "another answer"}
+    (comparison,) = comparisons(read(tmp_path, [texts | {"model_a": "gpt", "model_b": "gpt", "label": "gpt"}]))
+    assert comparison.label is None

@@ -76,7 +76,8 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     low, high = (f"{100 * end:.1f}" for end in gain.difference_ci or ())
     assert gain.told == (
         f"dpo@10: training gains 25.0 points ({low} to {high}) over the best you could do without it "
-        "(rubric:70:teacher, best of 2 here), for 7.0 s and 25% of its tokens a verdict"
+        "(rubric:70:teacher, best of 2 here), for 7.0 s and 200 tokens a verdict against 800 "
+        "(read and written, in both orders)"
     )
 
 
@@ -87,7 +88,7 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
         (29, r"nothing shows that training pays here: use longer \(dpo@3 is 1\.7 points behind, 0\.0 to"),
         (30, r"nothing shows that training pays here: use longer \(dpo@3 is 0\.0 points ahead, -"),
         (32, r"nothing shows that training pays here: use longer \(dpo@3 is 3\.3 points ahead, 0\.0 to"),
-        (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict$"),
+        (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict against 0 "),
     ],
 )
 def test_where_it_does_not_pay_what_to_use_is_said(right: int, words: str) -> None:

@@ -2,11 +2,14 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.data.benchmarks.responses import load_responses
 from judgetrain.extras.init.command import WEIGHTS
 from judgetrain.extras.init.look import look
 from judgetrain.pipeline.compose import composed_of
@@ -68,14 +71,111 @@ def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> 
     assert (train.base.path, train.initial.lora, train.sft.lora, train.dpo.lora) == (WEIGHTS, True, True, True)
 
 
-def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tmp_path: Path) -> None:
-    place = written(tmp_path / "d", mine=labelled(40))
-    printed = here("init", str(place), "train.base.path=world").stdout
-    assert "the first 10 rows of mine.jsonl; 10 rows to learn from hold a query of it" in printed
-    config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={tmp_path / 'o'}", "track.tracker=none"])
+def kept_ids(place: Path, out: Path) -> list[str]:
+    """Return the ids of the rows that the recipe of a directory learns from."""
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={out}", "track.tracker=none"])
     directory = Pipeline(config).run("dialogues")
-    kept = [json.loads(line)["id"] for line in (directory / "dialogues.jsonl").read_text().splitlines()]
-    assert len(kept) == 30 and "mine:0000010" not in kept and "mine:0000011" in kept
+    return [json.loads(line)["id"] for line in (directory / "dialogues.jsonl").read_text().splitlines()]
+
+
+def test_rows_held_out_of_a_sorted_file_have_both_labels_and_are_not_learned_from(tmp_path: Path) -> None:
+    # Sorted by label, and the wrong label stands among them.
+    rows = [row | {"label": "A" if i < 45 else "B"} for i, row in enumerate(pairs(90))]
+    rows[33]["label"] = "C"
+    place = written(tmp_path / "d", mine=rows)
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "1 label has no meaning and is not used: row 34 says 'C'" in printed
+    assert "measures on 22 rows of mine.jsonl, drawn at random by query (A 11, B 11)" in printed
+    commands = [line for line in printed.splitlines() if line.startswith("  python")]
+    assert "stage=evaluate" in commands[0]
+
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, None)
+    held = {comparison.id.removeprefix("test:") for comparison in benchmark.comparisons}
+    assert Counter(comparison.label for comparison in benchmark.comparisons if comparison.label) == {"A": 11, "B": 11}
+    # Not the first rows, and not the last ones.
+    assert max(map(int, held)) - min(map(int, held)) > 45
+    kept = {name.removeprefix("mine:") for name in kept_ids(place, tmp_path / "out")}
+    assert len(kept) + len(held) == 90 and not kept & held
+
+
+def test_rows_on_one_query_are_held_out_together(tmp_path: Path) -> None:
+    queries = [row["query"] for row in pairs(20)]
+    rows = [
+        PAIR | {"query": query, "response_a": f"Since {i} {j}.", "label": "AB"[j % 2]}
+        for i, query in enumerate(queries)
+        for j in range(4)
+    ]
+    place = written(tmp_path / "d", mine=rows)
+    here("init", str(place), "train.base.path=world")
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, None)
+    held = Counter(comparison.dialogue.query for comparison in benchmark.comparisons)
+    assert len(held) == 5 and set(held.values()) == {4}
+
+
+SINGLE = {"query": "Why is it dark at night?", "response": "The sun is gone."}
+SINGLES = {
+    "pass and fail": ("label", ["pass", "fail"], {"pass": 1.0, "fail": 0.0}),
+    "a truth value": ("passed", [True, False], {"True": 1.0, "False": 0.0}),
+    "1 to 5": ("grade", [1, 2, 3, 4, 5], {"1": 0.0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1.0}),
+}
+
+
+@pytest.mark.parametrize("case", SINGLES)
+def test_labels_of_single_responses_train_and_measure(case: str, tmp_path: Path) -> None:
+    column, labels, scores = SINGLES[case]
+    rows = []
+    for i in range(60):
+        label = labels[i % len(labels)]
+        rows.append({"query": f"Question {i} of {i * i}: why?", "response": f"Since {i}.", column: label})
+    rows[7][column] = "psas"
+    place = written(tmp_path / "d", mine=rows)
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "row 8 says 'psas'" in printed and "stage=evaluate" in printed
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    assert (config.tree.reads, config.judge.reads) == ("one", "one")
+    benchmark = load_responses(config.evaluate.benchmarks[0], 0, config.seed)
+    assert 10 <= len(benchmark.responses) <= 20
+    for response in benchmark.responses:
+        number = int(response.response.split()[1].rstrip("."))
+        expected = (scores[str(labels[number % len(labels)])],)
+        assert response.votes.get("", ()) == (() if number == 7 else expected)
+    Pipeline(config).check("evaluate")
+
+
+@pytest.mark.parametrize(
+    ("rows", "override", "verdicts"),
+    [
+        ([row | {"label": i % 2} for i, row in enumerate(pairs(20))], "labels: {0: A, 1: B}", {"A": 10, "B": 10}),
+        (
+            [row | {"label": ("gpt", "llama")[i % 2]} for i, row in enumerate(pairs(20))],
+            "labels: {gpt: A, llama: B}",
+            {"A": 10, "B": 10},
+        ),
+        (
+            [row | {"label": ("A", "B", "neither")[i % 3]} for i, row in enumerate(pairs(21))],
+            "labels: {A: A, B: B, neither: none}",
+            {"A": 7, "B": 7},
+        ),
+        ([SINGLE | {"query": f"Number {i}?", "score": i % 11} for i in range(22)], "labels: {0: 0, 10: 1}", {}),
+    ],
+)
+def test_labels_that_may_mean_anything_are_asked_for_by_the_words_to_say(
+    rows: Sequence[Mapping[str, object]], override: str, verdicts: dict[str, int], tmp_path: Path
+) -> None:
+    place = written(tmp_path / "d", mine=rows)
+    refused = here("init", str(place), "train.base.path=world")
+    assert refused.returncode == 2 and override in refused.stderr
+    assert not (place / "judgetrain.yaml").exists()
+    # The override as it is printed is taken as it is.
+    override = refused.stderr[refused.stderr.index('"') + 1 : refused.stderr.rindex('"')]
+    done = here("init", str(place), "train.base.path=world", override)
+    assert done.returncode == 0, done.stderr
+    assert "measures on" in done.stdout
+    for verdict, count in verdicts.items():
+        assert f"{verdict} {count}" in done.stdout
+    Pipeline(composed_of([f"recipe={place / 'judgetrain.yaml'}"])).check("evaluate")
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -107,6 +207,42 @@ def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) 
     }
 
 
+def test_the_name_of_a_rows_system_is_a_label(tmp_path: Path) -> None:
+    systems = [("gpt", "llama"), ("llama", "gpt")]
+    rows = []
+    for i, row in enumerate(pairs(12)):
+        model_a, model_b = systems[i % 2]
+        rows.append(row | {"model_a": model_a, "model_b": model_b, "winner": ("gpt", "llama", "Draw")[i % 3]})
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    # gpt wins rows 0, 3, 6, 9, and stands first in 0 and 6; llama wins 1, 4, 7, 10, and stands first in 1 and 7.
+    assert findings.verdicts == {"A": 4, "B": 4, "tie": 4}
+    assert findings.labels_of_rows[:4] == ["A", "A", "tie", "B"]
+    assert findings.unused == []
+
+
+def test_responses_under_the_names_of_their_systems_are_found(tmp_path: Path) -> None:
+    with (tmp_path / "votes.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["prompt", "gpt-4", "llama", "best"])
+        writer.writerows([f"Why {i}?", f"So {i}.", f"Thus {i}.", ("gpt-4", "llama", "tie")[i % 3]] for i in range(9))
+    findings = look(tmp_path / "votes.csv", {})
+    assert findings.fields == {"response_a": "gpt-4", "response_b": "llama", "label": "best"}
+    assert findings.labels_of_rows == ["A", "B", "tie"] * 3
+
+
+def test_numbers_in_a_column_of_another_name_are_no_labels(tmp_path: Path) -> None:
+    rows = [row | {"turn": 1 + i % 2} for i, row in enumerate(pairs(12))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert not findings.labelled and findings.unused == ["turn"]
+
+
+@pytest.mark.parametrize(("numbers", "expected"), [((0, 1, 2), {"A": 4, "B": 4, "tie": 4}), ((1, 2), {"A": 6, "B": 6})])
+def test_numbers_up_to_2_are_labels(numbers: Sequence[int], expected: dict[str, int], tmp_path: Path) -> None:
+    rows = [row | {"label": numbers[i % len(numbers)]} for i, row in enumerate(pairs(12))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert findings.verdicts == expected
+
+
 def test_labels_of_which_some_are_written_as_here_are_read_alike(tmp_path: Path) -> None:
     rows = [row | {"label": ("a", "b", "tie")[i % 3]} for i, row in enumerate(pairs(9))]
     findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
@@ -119,9 +255,7 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     train[3] |= {"label": "C", "note": "x"}
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
     printed = here("init", str(place), "train.base.path=world").stdout
-    assert (
-        "1 duplicates" in printed and "1 labels are none of A, B, tie: C" in printed and "from column note" in printed
-    )
+    assert "1 duplicates" in printed and "row 4 says 'C'" in printed and "from column note" in printed
     assert "; 3 rows to learn from hold a query of it, or nearly, and are left out" in printed
     assert "1 rows cannot be read" in printed and "train.jsonl:14: expected text in field query" in printed
 

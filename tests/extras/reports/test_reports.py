@@ -71,6 +71,17 @@ def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Pat
     assert "dpo (seed=1, beta=0.5)" in page and "<summary>Runs (4 rows)</summary>" in page
 
 
+def test_judges_of_other_settings_stand_apart_though_their_figures_are_the_same(tmp_path: Path) -> None:
+    whole = benchmark(12)
+    root = tmp_path / "artifacts"
+    for mark, beta in (("a", 0.05), ("b", 0.1), ("c", 0.5)):
+        evaluation(root, mark, beta, 1, 6, whole)
+    merge(reporting(tmp_path))
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    names = [row["method"] for row in rows]
+    assert names == ["dpo (beta=0.05)", "dpo (beta=0.1)", "dpo (beta=0.5)", "first"]
+
+
 def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
     merge(reporting(tmp_path, name="seeds"))
     summary = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]

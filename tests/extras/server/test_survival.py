@@ -177,6 +177,14 @@ def test_a_client_gives_up_on_a_server_that_stays_away() -> None:
     assert "a-token" not in str(given_up.value)
 
 
+def test_where_nothing_listens_a_client_says_so_in_ten_seconds() -> None:
+    began = time.monotonic()
+    with RemoteJudge(f"http://127.0.0.1:{free_port()}") as judge, pytest.raises(EngineError) as given_up:
+        judge("p", "a", "b")
+    assert time.monotonic() - began < 11
+    assert "nothing seems to listen there: start judgetrain serve" in str(given_up.value)
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     server = Served(slow(tmp_path, 0, 60.0), tmp_path / "log").wait()
     body = {"prompt": "p", "response_a": "a", "response_b": "bb"}

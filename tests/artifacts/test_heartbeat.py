@@ -1,0 +1,126 @@
+"""A line every ten seconds of silence: what it says, when it comes, and where it does not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts import heartbeat
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.heartbeat import Activity, beating, doing
+
+
+@pytest.fixture(autouse=True)
+def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have left a training that failed."""
+    monkeypatch.setattr(heartbeat, "_activities", [])
+
+
+def test_what_was_begun_and_not_ended_goes_with_what_it_belongs_to() -> None:
+    with doing("stage"):
+        left_open = doing("training", 40, "steps")
+        left_open.__enter__()
+    assert heartbeat.line(0.0) is None
+    left_open.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("total", "before", "done", "seconds", "expected"),
+    [
+        (0, 0, 0, 12.0, "loading, 12.0 s so far"),
+        (10, 0, 0, 12.0, "loading: 0 of 10 rows, 12.0 s so far"),
+        # Four rows in 12 s, so that the other six take 18.
+        (10, 0, 4, 12.0, "loading: 4 of 10 rows, about 18.0 s left"),
+        # Of six rows four are from before: two in 12 s, so that the last four take 24.
+        (10, 4, 2, 12.0, "loading: 6 of 10 rows, about 24.0 s left"),
+        (10, 0, 10, 12.0, "loading: 10 of 10 rows, 12.0 s so far"),
+        (2000, 0, 1, 0.5, "loading: 1 of 2,000 rows, about 16.7 min left"),
+    ],
+)
+def test_an_activity_tells_how_far_it_is(total: int, before: int, done: int, seconds: float, expected: str) -> None:
+    activity = Activity("loading", total, "rows", before, started=100.0)
+    activity.advance(done)
+    assert activity.text(100.0 + seconds) == expected
+
+
+def test_the_innermost_activity_is_said_with_the_rows_around_it() -> None:
+    assert heartbeat.line(0.0) is None
+    with doing("judge: at work"), doing("judge: judged", 21, "comparisons") as rows:
+        rows.advance(3)
+        with doing("unpacking the weights") as inner:
+            assert heartbeat.line(inner.started + 20) == (
+                "judge: judged: 3 of 21 comparisons; unpacking the weights, 20.0 s so far"
+            )
+    with doing("stage"), doing("a bar shows it", 3, "rows", shown=True):
+        assert heartbeat.line(0.0) is None
+    assert heartbeat.line(0.0) is None
+
+
+def test_lines_come_by_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "SILENCE", 0.2)
+    monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
+    lines: list[str] = []
+    with beating(lines.append), beating(lines.append), doing("counting", 4, "rows"):
+        time.sleep(1.0)
+    # About four in a second, from one thread although two were asked for.
+    assert 2 <= len(lines) <= 5 and lines[0].startswith("counting: 0 of 4 rows, 0.")
+    time.sleep(0.4)
+    assert len(lines) <= 5
+
+
+def test_where_lines_are_printed_anyway_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENCE", 0.3)
+    monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
+    console = Console()
+    with beating(console.line), doing("counting"):
+        for _ in range(8):
+            console.line("a row")
+            time.sleep(0.1)
+    assert "counting" not in capsys.readouterr().out
+
+
+def test_a_command_is_never_silent_for_more_than_ten_seconds(tmp_path: Path) -> None:
+    """The weights of the model behind the server never come: the command says what it waits for."""
+    (tmp_path / "mine.csv").write_text("query,response_a,response_b\nq,a,b\n")
+    port = tmp_path / "port"
+    server = subprocess.Popen([sys.executable, "-c", SILENT, str(port)])
+    try:
+        while not port.exists() or not port.read_text():
+            time.sleep(0.05)
+        command = [sys.executable, "-m", "judgetrain", "judge", "recipe=pairs", "verdicts.judge=external"]
+        command += [
+            "external=openai",
+            "evaluate.external.model=slow",
+            f"evaluate.external.base_url=http://127.0.0.1:{port.read_text()}/v1",
+        ]
+        command += ["verdicts.source.path=mine.csv", f"output_dir={tmp_path / 'out'}"]
+        overrides = {"OPENAI_API_KEY": "none", "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=os.environ | overrides, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        told = False
+        for text in process.stdout:
+            told = told or b"waiting for" in text
+            if told:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert told
+    finally:
+        server.kill()
+        server.wait()
+
+
+SILENT = """
+import pathlib, socket, sys, time
+listener = socket.create_server(("127.0.0.1", 0))
+pathlib.Path(sys.argv[1]).write_text(str(listener.getsockname()[1]))
+time.sleep(600)
+"""
