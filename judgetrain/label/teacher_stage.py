@@ -65,7 +65,7 @@ def read_evaluations(path: str) -> Iterator[EvaluationTree]:
     seen: set[str] = set()
 
     def take(row: Any, number: int) -> EvaluationTree:
-        tree = _tree(row, number, reader)
+        tree = evaluation_of(row, number, reader)
         if tree.comparison.id in seen:
             raise RowError("repeated_id", f"the comparison {tree.comparison.id!r} stands twice; ids must differ")
         seen.add(tree.comparison.id)
@@ -87,16 +87,23 @@ def text_of(comparison: Comparison) -> ComparedTexts:
     return dialogue.context, dialogue.query, comparison.response_a, comparison.response_b
 
 
-def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
-    """Return the tree of a row of either form (RowError: it is malformed)."""
+def evaluation_of(row: Any, number: int, reader: RowReader, labelled: bool = False) -> EvaluationTree:
+    """Return the tree of a row of either form (RowError: it is malformed).
+
+    Args:
+        row: as stage teacher writes it, or a plain one.
+        number: of the row in its source.
+        reader: of the source, whose ``criteria`` are no rubric.
+        labelled: True: a plain row's label is read, where it has one. Teaching needs none, as evaluations say
+            themselves which response is better.
+    """
     # Only trees as stage teacher writes them have this column.
     if isinstance(row, Mapping) and "criteria_text" in row:
         try:
             return EvaluationTree.from_row(dict(row))
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
-    # Evaluations say themselves which response is better, so that no column of labels is read.
-    comparison = reader.comparison(row, number, labelled=False)
+    comparison = reader.comparison(row, number, labelled=labelled)
     criteria = []
     for rank, value in enumerate(_list(row, "criteria", f"comparison {comparison.id!r}")):
         criteria.append(_criterion_node(value, rank, f"{comparison.id}/c{rank}"))
