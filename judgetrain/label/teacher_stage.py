@@ -17,6 +17,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
 from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.data.rows.reader import RowReader
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.data.sources import read
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Engine, Request, Sampling
@@ -241,7 +242,9 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 
 def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> list[Comparison]:
-    """Return the comparisons that trees can be about; responses that stand alone are counted where trees read two.
+    """Return the comparisons that trees can be about, with the criteria of ``criteria=`` where they bring none.
+
+    Responses that stand alone are counted where trees read two.
 
     Raises:
         DataError: there is none.
@@ -260,7 +263,21 @@ def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> l
         out.log(f"teacher: {message}")
         if not comparisons:
             raise DataError(f"there is nothing to compare: {message}")
-    return comparisons
+    if settings.criteria_file:
+        with_own = sum(comparison.rubric is not None for comparison in comparisons)
+        out.log(
+            f"teacher: {len(comparisons) - with_own} comparisons are taught by {settings.criteria_file}, {with_own} by "
+            "criteria of their own"
+        )
+    return _with_criteria(comparisons, settings)
+
+
+def _with_criteria(comparisons: list[Comparison], settings: TeacherSettings) -> list[Comparison]:
+    """Return comparisons with the criteria of ``criteria=`` for their query; those that bring their own keep them."""
+    if not settings.criteria_file:
+        return comparisons
+    rubric = read_rubric(settings.criteria_file)
+    return [comparison.with_rubric(rubric) for comparison in comparisons]
 
 
 def _shared_out(
@@ -527,6 +544,7 @@ def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]
     """Yield the lines of a dry run of stage teacher."""
     config = settings.teacher
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
+    comparisons = _with_criteria(comparisons, settings)
 
     # A run derives the stage's seed in the same way, so that the dry run divides as it will.
     taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))

@@ -18,6 +18,7 @@ trees of other queries alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from judgetrain.judges.base import verdict_of
-from judgetrain.judges.kinds.aggregation import margin_of
+from judgetrain.judges.kinds.aggregation import margin_of, margins_of
 from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree
 from judgetrain.label.labels import Label
 from judgetrain.rubrics import HIGHEST, LOWEST
@@ -78,11 +79,13 @@ class Worth:
         sides: by a comparison's id, how far its criteria speak for A and for B (0 to 1). As in a verdict, each counts a
             third of the one that is worth more.
         explained: share of the judgments' variance that is foreseen from the trees of other queries (R²).
+        labelled: how many trees with a label it was learned from.
     """
 
     criteria: Mapping[str, float]
     sides: Mapping[str, tuple[float, float]]
     explained: float
+    labelled: int = 0
 
     def ranked(self, tree: EvaluationTree) -> list[CriterionNode]:
         """Return the tree's criteria, what is worth most first."""
@@ -98,15 +101,32 @@ class Worth:
     def label(self, tree: EvaluationTree, ensemble: Label) -> Label:
         """Return the side for which the weighed criteria speak, in place of a vote in which all count alike."""
         for_a, for_b = self.sides[tree.comparison.id]
-        total = for_a + for_b
-        # Where no criterion that is worth something speaks for a side, the vote is all there is.
-        if ensemble.verdict is None or not total:
-            return ensemble
-        verdict = verdict_of(for_a - for_b, TIE)
-        share = 0.5
-        if verdict != "tie":
-            share = max(for_a, for_b) / total
-        return replace(ensemble, verdict=verdict, share=share)
+        return _label_of(for_a, for_b, ensemble)
+
+    @property
+    def by_labels(self) -> bool:
+        """Return whether labels enough are behind it to go before the weights that people gave their criteria."""
+        return self.labelled >= FEWEST
+
+
+def label_by_weights(tree: EvaluationTree, ensemble: Label) -> Label:
+    """Return the side for which the criteria of a rubric speak by their weights, as in a verdict by it."""
+    margins = margins_of(tree.criteria).values()
+    for_a = math.fsum(max(margin, 0.0) for margin in margins)
+    for_b = math.fsum(max(-margin, 0.0) for margin in margins)
+    return _label_of(for_a, for_b, ensemble)
+
+
+def _label_of(for_a: float, for_b: float, ensemble: Label) -> Label:
+    """Return the label for which criteria speak so far for A and for B; that of the vote where they say nothing."""
+    total = for_a + for_b
+    if ensemble.verdict is None or not total:
+        return ensemble
+    verdict = verdict_of(for_a - for_b, TIE)
+    share = 0.5
+    if verdict != "tie":
+        share = max(for_a, for_b) / total
+    return replace(ensemble, verdict=verdict, share=share)
 
 
 @dataclass(frozen=True)
@@ -386,7 +406,8 @@ def _as_worth(judgments: Judgments, types: Integers, by_type: Floats, explained:
         worth = np.where(first_of_type, worth, np.minimum(worth, 0.0))
         criteria.update(zip((judgments.ids[row] for row in rows), worth.tolist(), strict=True))
         sides[name] = _sides(judgments.margin[rows], worth)
-    return Worth(criteria, sides, explained)
+    labelled = int((~np.isnan(judgments.labels)).sum())
+    return Worth(criteria, sides, explained, labelled)
 
 
 def _sides(margin: Floats, worth: Floats) -> tuple[float, float]:
