@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WORDS = 3
 """Words in the name of a kind."""
 SHRUNK = 5.0
-"""Judgments without a leaning that a guideline's count with, so that a rare one is not the best by chance."""
+"""Judgments that do not agree, which a guideline's count with, so that a rare one is not the best by chance."""
 
 
 def typical_queries(evidence: Evidence, kinds: Kinds, number: int) -> list[list[str]]:
@@ -75,38 +75,31 @@ def kind_names(evidence: Evidence, kinds: Kinds) -> list[str]:
     return names
 
 
-def guideline_for(evidence: Evidence, kinds: Kinds, kind: int | None, type_: int) -> str | None:
-    """Return the guideline of a criterion by which judgments go furthest with the better side, or None without any.
+def guideline_for(evidence: Evidence, type_: int) -> str | None:
+    """Return the guideline of a criterion by which repeated judgments agree most, or None without any.
 
     Where none stands often enough to know, it is the one that shares most words with the others.
-
-    Args:
-        evidence: the judgments.
-        kinds: of query.
-        kind: whose trees count; None: all.
-        type_: of the criterion.
     """
-    rows = np.flatnonzero(evidence.types == type_)
-    if kind is not None:
-        rows = rows[kinds.of_tree[evidence.judgments.tree[rows]] == kind]
-    sides = _sides(evidence, kinds)
     products: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for text, margin in evidence.guidelines[row]:
-            products[text].append(margin * sides[evidence.judgments.tree[row]])
-    if not products:
+    squares: dict[str, list[float]] = defaultdict(list)
+    texts = []
+    for row in np.flatnonzero(evidence.types == type_):
+        for text, first, second in evidence.guidelines[row]:
+            texts.append(text)
+            if not np.isnan(first):
+                products[text].append(first * second)
+                squares[text].append((first**2 + second**2) / 2)
+    if not texts:
         return None
-    repeated = {text: values for text, values in products.items() if len(values) >= REPEATED}
-    if repeated:
-        return max(repeated, key=lambda text: sum(repeated[text]) / (len(repeated[text]) + SHRUNK))
-    return _middle(list(products))
+    known = [text for text, values in products.items() if len(values) >= REPEATED]
+    if not known:
+        return _middle(list(dict.fromkeys(texts)))
+    usual = float(np.mean([value for values in squares.values() for value in values]))
 
+    def agreement(text: str) -> float:
+        return sum(products[text]) / max(sum(squares[text]) + SHRUNK * usual, 1e-9)
 
-def _sides(evidence: Evidence, kinds: Kinds) -> NDArray[np.float64]:
-    """Return the label of each tree, else the sign of what its criteria say by their worth [tree]."""
-    worth = np.maximum(kinds.worth, 0.0)[kinds.of_tree]
-    spoken = np.sign(np.sum(worth * evidence.margins, axis=1))
-    return np.where(evidence.labelled, evidence.labels, spoken)
+    return max(known, key=agreement)
 
 
 def _middle(texts: Sequence[str]) -> str:
@@ -118,12 +111,12 @@ def _middle(texts: Sequence[str]) -> str:
     return texts[int(np.argmax(likeness))]
 
 
-def rubric_for(evidence: Evidence, kinds: Kinds, kind: int | None, figures: KindFigures) -> Rubric:
-    """Return a kind's rubric, or with None as kind that for every query."""
+def rubric_for(evidence: Evidence, figures: KindFigures) -> Rubric:
+    """Return the rubric of figures."""
     criteria = []
     for one in figures.criteria:
         name = one.name if one.name != one.text else ""
-        guideline = guideline_for(evidence, kinds, kind, one.type)
+        guideline = guideline_for(evidence, one.type)
         # Three digits: more would look like knowledge.
         weight = max(round(one.weight, 3), 0.001)
         criteria.append(Criterion(text=one.text, name=name, weight=weight, guideline=guideline))

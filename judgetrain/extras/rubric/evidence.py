@@ -32,7 +32,7 @@ SHARED = 50
 SELDOM = 0.05
 """The share of its judgments that a type decides, below which it separates nothing."""
 REPEATED = 3
-"""Times that a guideline must stand, to be known by how its judgments go with the better side."""
+"""Times that a guideline must have been judged by twice, to be known by how far its judgments agree."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Evidence:
         agreement: how far two types agree, as a share of how far repeated judgments of them do; nan where unknown
             [type, type].
         merged: pairs of names that say the same, of which the second stands for both.
-        guidelines: the text and the mean margin of each criterion's guidelines [criterion].
+        guidelines: the text of each criterion's guidelines, and the margins of two halves of its judgments
+            [criterion].
     """
 
     judgments: Judgments
@@ -65,7 +66,7 @@ class Evidence:
     decides: Floats
     agreement: Floats
     merged: list[tuple[str, str]]
-    guidelines: list[list[tuple[str, float]]]
+    guidelines: list[list[tuple[str, float, float]]]
 
     @property
     def margins(self) -> Floats:
@@ -97,7 +98,7 @@ class _Recorder:
     prompts: list[tuple[str, ...]] = field(default_factory=list)
     halves: list[tuple[float, float]] = field(default_factory=list)
     decided: list[float] = field(default_factory=list)
-    guidelines: list[list[tuple[str, float]]] = field(default_factory=list)
+    guidelines: list[list[tuple[str, float, float]]] = field(default_factory=list)
 
     def passing(self, trees: Iterable[EvaluationTree]) -> Iterator[EvaluationTree]:
         """Yield the trees, each noted."""
@@ -119,20 +120,21 @@ class _Recorder:
                     of_guideline.append(margin / (HIGHEST - LOWEST))
             margins.extend(of_guideline)
             if of_guideline and not guideline.failure:
-                of_guidelines.append((guideline.text.strip(), fmean(of_guideline)))
-        # Orders alternate least within a guideline: its first half is one order, its second half the other.
-        half = len(margins) // 2
-        first = np.nan
-        second = np.nan
-        if half:
-            first = fmean(margins[:half])
-            second = fmean(margins[half:])
+                of_guidelines.append((guideline.text.strip(), *_halves(of_guideline)))
         decided = np.nan
         if margins:
             decided = float(np.mean([margin != 0 for margin in margins]))
-        self.halves.append((first, second))
+        self.halves.append(_halves(margins))
         self.decided.append(decided)
         self.guidelines.append(of_guidelines)
+
+
+def _halves(margins: list[float]) -> tuple[float, float]:
+    """Return the means of the first and the second half of margins, mostly one order each; nan of fewer than two."""
+    half = len(margins) // 2
+    if not half:
+        return np.nan, np.nan
+    return fmean(margins[:half]), fmean(margins[half:])
 
 
 def evidence_of(trees: Iterable[EvaluationTree]) -> Evidence:

@@ -48,8 +48,7 @@ class Weighed:
         weight: as a share of the heaviest one's.
         interval: of the weight, 95%, over prompts; None with fewer than ten of them.
         worth: how far it goes with the better side.
-        loss: what the rubric loses without it, on prompts that nothing was learned from: the share of labels that are
-            met, or without labels the share of other criteria's judgments that is foreseen.
+        loss: what the rubric loses without it, on prompts that nothing was learned from (:attr:`KindFigures.loss_of`).
         loss_interval: of the loss, 95%, over prompts, paired.
     """
 
@@ -72,14 +71,15 @@ class KindFigures:
         labelled: those with a label.
         criteria: what is worth most first. Weights are held to each other, so that equal ones say little of the order.
         fitted: the fit to labels; None where there are too few, and weights are what criteria are worth.
-        loss_of: what a loss is a share of.
+        loss_of: what a loss is a share of: ``labels`` that are met; where a kind has too few for a fit, the ``variance
+            of labels`` that is foreseen; without labels the ``variance of judgments``, each foreseen by others.
     """
 
     trees: int
     labelled: int
     criteria: list[Weighed]
     fitted: Fitted | None
-    loss_of: Literal["labels", "judgments"]
+    loss_of: Literal["labels", "variance of labels", "variance of judgments"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ def weigh(evidence: Evidence, kinds: Kinds, seed: int) -> list[KindFigures]:
             weighed = _by_worth(evidence, kinds, kind, resampled, seed)
         else:
             weighed = _by_labels(evidence, kinds, kind, rows, fitted, seed)
+        loss_of: Literal["labels", "variance of labels", "variance of judgments"] = "variance of judgments"
+        if fitted is not None:
+            loss_of = "labels"
+        elif kinds.by_labels:
+            loss_of = "variance of labels"
         heaviest = max(one.weight for one in weighed)
         kept = [one for one in weighed if one.weight >= NOTHING * heaviest]
         figures.append(
@@ -114,7 +119,7 @@ def weigh(evidence: Evidence, kinds: Kinds, seed: int) -> list[KindFigures]:
                 labelled=int((inside & evidence.labelled).sum()),
                 criteria=kept,
                 fitted=fitted,
-                loss_of="judgments" if fitted is None else "labels",
+                loss_of=loss_of,
             )
         )
     return figures
@@ -201,15 +206,13 @@ def _by_worth(evidence: Evidence, kinds: Kinds, kind: int, resampled: Floats, se
     criteria = kinds.criteria[kind]
     worth = np.maximum(kinds.worth[kind, criteria], 0.0)
     heaviest = max(float(worth.max()), 1e-9)
-    inside = np.flatnonzero(kinds.of_tree == kind)
-    prompts = [evidence.prompts[row] for row in inside]
+    prompts = [evidence.prompts[row] for row in np.flatnonzero(kinds.of_tree == kind)]
     ends = _ends(np.maximum(resampled[:, kind, criteria], 0.0) / heaviest, len(set(prompts)))
-    errors = _errors_without(evidence, kinds, kind)
-    to_foresee = float(np.mean(np.sum(standardised(evidence)[inside] ** 2, axis=1)))
+    rows, errors, to_foresee = _errors_without(evidence, kinds, kind)
     weighed = []
     for place, number in enumerate(criteria):
         gain = (errors[place + 1] - errors[0]) / max(to_foresee, 1e-9)
-        loss, loss_interval = _paired(gain, prompts, seed)
+        loss, loss_interval = _paired(gain, [evidence.prompts[row] for row in rows], seed)
         weighed.append(
             Weighed(
                 type=number,
@@ -225,12 +228,19 @@ def _by_worth(evidence: Evidence, kinds: Kinds, kind: int, resampled: Floats, se
     return weighed
 
 
-def _errors_without(evidence: Evidence, kinds: Kinds, kind: int) -> list[Floats]:
-    """Return the squared error on each tree of a kind by all of its criteria, and then without each [tree]."""
+def _errors_without(evidence: Evidence, kinds: Kinds, kind: int) -> tuple[Integers, list[Floats], float]:
+    """Return trees of a kind, the squared error on each by all criteria and then without each, and its mean by none.
+
+    What is foreseen are labels, and without them the judgments of each criterion by the others.
+    """
     criteria = kinds.criteria[kind]
-    inside = np.flatnonzero(kinds.of_tree == kind)
+    counted = kinds.of_tree == kind
+    if kinds.by_labels:
+        counted = counted & evidence.labelled
+    inside = np.flatnonzero(counted)
     folds = query_folds(evidence.judgments.queries)
     margins = standardised(evidence)
+    there = evidence.labels[:, None] if kinds.by_labels else margins
     errors = [np.zeros(len(inside)) for _ in range(len(criteria) + 1)]
     for fold in range(FOLDS):
         rest = folds != fold
@@ -243,14 +253,18 @@ def _errors_without(evidence: Evidence, kinds: Kinds, kind: int) -> list[Floats]
             if left_out is not None:
                 weights[left_out] = 0.0
             spoken = weights * margins
+            total = spoken.sum(axis=1, keepdims=True)
             # A criterion never vouches for itself.
-            expected = loadings * (spoken.sum(axis=1, keepdims=True) - spoken)
-            learned = rest & (kinds.of_tree == kind)
-            product = float(np.sum(expected[learned] * margins[learned]))
+            expected = total if kinds.by_labels else loadings * (total - spoken)
+            learned = rest & counted
+            product = float(np.sum(expected[learned] * there[learned]))
             scale = max(product, 0.0) / max(float(np.sum(expected[learned] ** 2)), 1e-12)
             rows = inside[here]
-            errors[place][here] = np.sum((margins[rows] - scale * expected[rows]) ** 2, axis=1)
-    return errors
+            errors[place][here] = np.sum((there[rows] - scale * expected[rows]) ** 2, axis=1)
+    to_foresee = 0.0
+    if len(inside):
+        to_foresee = float(np.mean(np.sum(there[inside] ** 2, axis=1)))
+    return inside, errors, to_foresee
 
 
 def _resampled_worth(evidence: Evidence, kinds: Kinds, seed: int) -> Floats:
@@ -289,7 +303,9 @@ def _ends(resampled: Floats, prompts: int) -> list[Interval | None]:
 
 
 def _paired(differences: Floats, prompts: Sequence[object], seed: int) -> tuple[float, Interval | None]:
-    """Return the mean of differences on the same rows, and its interval over prompts."""
+    """Return the mean of differences on the same rows, and its interval over prompts; 0 and None of no row."""
+    if not len(differences):
+        return 0.0, None
     rng = np.random.default_rng(seed)
     means = np.array([[differences[sample].mean()] for sample in _resamples(prompts, rng)])
     return float(differences.mean()), _ends(means, len(set(prompts)))[0]

@@ -96,8 +96,8 @@ def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
         whole = find_kinds(evidence, 1, config.most)
         (overall_figures,) = weigh(evidence, whole, seed)
     rubrics = []
-    for kind, of_kind in enumerate(figures):
-        rubrics.append(rubric_for(evidence, kinds, kind, of_kind))
+    for of_kind in figures:
+        rubrics.append(rubric_for(evidence, of_kind))
     return Found(
         evidence=evidence,
         kinds=kinds,
@@ -105,7 +105,7 @@ def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
         queries=typical_queries(evidence, kinds, config.queries),
         rubrics=rubrics,
         figures=figures,
-        overall=rubric_for(evidence, whole, None, overall_figures),
+        overall=rubric_for(evidence, overall_figures),
         overall_figures=overall_figures,
         left_out=left_out,
     )

@@ -13,9 +13,12 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from judgetrain.data.world import queries
+from judgetrain.data.world.engine import Annotator
+from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import RubricConfig
+from judgetrain.extras.rubric.described import guideline_for
 from judgetrain.extras.rubric.evidence import evidence_of
 from judgetrain.extras.rubric.kinds import find_kinds
 from judgetrain.extras.rubric.measure import why_left_out
@@ -137,3 +140,23 @@ def test_judgments_that_say_nothing_make_no_rubric() -> None:
 def test_too_few_comparisons_are_refused() -> None:
     with pytest.raises(DataError, match="50 judged comparisons or more, and there are 20"):
         find_kinds(evidence_of(annotated(RULE, 20)), None, 6)
+
+
+def test_of_guidelines_the_one_is_taken_by_which_judgments_agree() -> None:
+    """The annotator errs twice as often by a sloppy guideline; 200 trees tell it from the sound one."""
+    evidence = evidence_of(annotated(RULE, 200, labelled=0))
+    annotator = Annotator(load_language(), error_rate=0.0)
+    for number, name in enumerate(evidence.names):
+        assert guideline_for(evidence, number) == annotator.sound_guideline(f"{name}: x")
+
+
+def test_a_kind_with_few_labels_loses_variance_of_labels_without_a_criterion_that_counts() -> None:
+    """Over 200 labelled trees of up to a dozen kinds hardly any kind has 20 labels for a fit."""
+    found = found_in(annotated(RULE, 200))
+    small = [of_kind for of_kind in found.figures if of_kind.labelled < 20]
+    assert small
+    for of_kind in small:
+        assert of_kind.fitted is None
+        assert of_kind.loss_of == "variance of labels"
+        assert of_kind.criteria[0].weight == 1.0
+    assert np.mean([of_kind.criteria[0].loss for of_kind in small]) > 0.05
