@@ -329,7 +329,11 @@ def _mean_products(
         for number in range(len(finer)):
             inside = np.flatnonzero((kind == number) & rest)
             # A kind's trees may lie in several coarser kinds, each of which counts by how many lie in it.
-            expected = coarser[coarser_kind[kind == number]].mean(axis=0)
+            of_coarser = coarser_kind[kind == number]
+            expected = np.zeros(coarser.shape[1:])
+            # A resample of trees may have none of a kind, of which nothing is then known.
+            if len(of_coarser):
+                expected = coarser[of_coarser].mean(axis=0)
             total = columns[inside].T @ columns[inside]
             count = seen[inside].T.astype(float) @ seen[inside]
             # As if so many more trees had said what the coarser kind says.
