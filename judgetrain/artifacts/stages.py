@@ -21,6 +21,7 @@ def at(
     active_if: Callable[[Any], Any] | None = None,
     content: Callable[[Any, Any], Any] | None = None,
     only: Sequence[str] = (),
+    counted_if: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Return a field of :class:`StageSettings` that is taken from a key of the configuration.
 
@@ -32,8 +33,18 @@ def at(
         content: returns what stands in fingerprints in place of the value (:func:`judgetrain.keys.key`). Keys inside
             configuration objects are marked where they are defined.
         only: the keys of the object that the stage reads. The other keys have their defaults in the settings.
+        counted_if: returns whether the value stands in fingerprints, given the settings; None: always. So a field that
+            a stage gets later leaves the artifacts of those who do not use it as they are.
     """
-    marks = {"key": key, "in_fingerprint": in_fingerprint, "use_if": active_if, "content": content, "only": tuple(only)}
+    marks: dict[str, Any] = {
+        "key": key,
+        "in_fingerprint": in_fingerprint,
+        "use_if": active_if,
+        "content": content,
+        "only": tuple(only),
+    }
+    if counted_if:
+        marks["active_if"] = counted_if
     return dataclasses.field(metadata=marks)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, by_name, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import (
@@ -17,7 +18,7 @@ from judgetrain.judges.prompting.prompts import (
 )
 from judgetrain.judges.settings import check_asking
 from judgetrain.judges.trees.config import TREE_READS, TreeConfig
-from judgetrain.keys import in_place
+from judgetrain.keys import in_place, of_file
 from judgetrain.label.config import ExternalConfig, GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.encode import revision_prompt
@@ -51,6 +52,8 @@ class TeacherSettings(StageSettings):
     reads: str = at("tree.reads")
     reference: bool = at("tree.reference")
     rubric: str = at("tree.rubric")
+    # What the teacher writes by and, as it hands on what remains with its criteria, what the trees grow by.
+    criteria_file: str | None = at("criteria", content=of_file, counted_if=lambda settings: settings.criteria_file)
     write_guidelines: bool = at("tree.write_guidelines")
     shard_size: int = at("tree.shard_size")
     prompts: str = at("prompts", content=in_place(prompt_path))
@@ -144,6 +147,9 @@ def check_teacher(settings: TeacherSettings) -> None:
     """
     teacher = settings.teacher
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
+    if settings.criteria_file:
+        # Read for its errors alone.
+        read_rubric(settings.criteria_file)
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
     # Nobody is asked then, so that no engine has to be there.

@@ -17,6 +17,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
 from judgetrain.data.prompt_keys import is_held_out
 from judgetrain.data.rows.reader import RowReader
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.data.sources import read
 from judgetrain.engines.answers import CostEstimator, CostProbe, Costs, answers_of, described, spending
 from judgetrain.engines.base import Engine, Request, Sampling
@@ -65,7 +66,7 @@ def read_evaluations(path: str) -> Iterator[EvaluationTree]:
     seen: set[str] = set()
 
     def take(row: Any, number: int) -> EvaluationTree:
-        tree = _tree(row, number, reader)
+        tree = evaluation_of(row, number, reader)
         if tree.comparison.id in seen:
             raise RowError("repeated_id", f"the comparison {tree.comparison.id!r} stands twice; ids must differ")
         seen.add(tree.comparison.id)
@@ -87,16 +88,23 @@ def text_of(comparison: Comparison) -> ComparedTexts:
     return dialogue.context, dialogue.query, comparison.response_a, comparison.response_b
 
 
-def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
-    """Return the tree of a row of either form (RowError: it is malformed)."""
+def evaluation_of(row: Any, number: int, reader: RowReader, labelled: bool = False) -> EvaluationTree:
+    """Return the tree of a row of either form (RowError: it is malformed).
+
+    Args:
+        row: as stage teacher writes it, or a plain one.
+        number: of the row in its source.
+        reader: of the source, whose ``criteria`` are no rubric.
+        labelled: True: a plain row's label is read, where it has one. Teaching needs none, as evaluations say
+            themselves which response is better.
+    """
     # Only trees as stage teacher writes them have this column.
     if isinstance(row, Mapping) and "criteria_text" in row:
         try:
             return EvaluationTree.from_row(dict(row))
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
-    # Evaluations say themselves which response is better, so that no column of labels is read.
-    comparison = reader.comparison(row, number, labelled=False)
+    comparison = reader.comparison(row, number, labelled=labelled)
     criteria = []
     for rank, value in enumerate(_list(row, "criteria", f"comparison {comparison.id!r}")):
         criteria.append(_criterion_node(value, rank, f"{comparison.id}/c{rank}"))
@@ -234,7 +242,9 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 
 def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> list[Comparison]:
-    """Return the comparisons that trees can be about; responses that stand alone are counted where trees read two.
+    """Return the comparisons that trees can be about, with the criteria of ``criteria=`` where they bring none.
+
+    Responses that stand alone are counted where trees read two.
 
     Raises:
         DataError: there is none.
@@ -253,7 +263,21 @@ def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> l
         out.log(f"teacher: {message}")
         if not comparisons:
             raise DataError(f"there is nothing to compare: {message}")
-    return comparisons
+    if settings.criteria_file:
+        with_own = sum(comparison.rubric is not None for comparison in comparisons)
+        out.log(
+            f"teacher: {len(comparisons) - with_own} comparisons are taught by {settings.criteria_file}, {with_own} by "
+            "criteria of their own"
+        )
+    return _with_criteria(comparisons, settings)
+
+
+def _with_criteria(comparisons: list[Comparison], settings: TeacherSettings) -> list[Comparison]:
+    """Return comparisons with the criteria of ``criteria=`` for their query; those that bring their own keep them."""
+    if not settings.criteria_file:
+        return comparisons
+    rubric = read_rubric(settings.criteria_file)
+    return [comparison.with_rubric(rubric) for comparison in comparisons]
 
 
 def _shared_out(
@@ -520,6 +544,7 @@ def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]
     """Yield the lines of a dry run of stage teacher."""
     config = settings.teacher
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
+    comparisons = _with_criteria(comparisons, settings)
 
     # A run derives the stage's seed in the same way, so that the dry run divides as it will.
     taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))

@@ -24,6 +24,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter, leanings
 from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
 from judgetrain.label.pairs import Evidence, pair_builder
+from judgetrain.label.worth import label_by_weights
 
 Row = dict[str, Any]
 BranchPath = tuple[CriterionNode, GuidelineNode, JudgmentNode]
@@ -108,10 +109,17 @@ class TrainingData:
         return label
 
     def _own_label(self, tree: EvaluationTree, ensemble: Label) -> Label:
-        """Return the label that the tree's branches give: by worth, where that was learned, else by their vote."""
+        """Return the label that the tree's branches give: by worth, where that was learned, else by their vote.
+
+        Criteria of a rubric count as people weigh them, until labels have said what they are worth.
+        """
         label = ensemble
-        if self.evidence.worth:
-            label = self.evidence.worth.label(tree, ensemble)
+        worth = self.evidence.worth
+        by_rubric = bool(tree.criteria) and all(criterion.given for criterion in tree.criteria)
+        if worth and (worth.by_labels or not by_rubric):
+            label = worth.label(tree, ensemble)
+        elif by_rubric and self.config.rule == "evidence":
+            label = label_by_weights(tree, ensemble)
         return self.evidence.rewards.break_tie(tree, label)
 
     def _label_row(self, tree: EvaluationTree, label: Label, ensemble: Label) -> Row:

@@ -18,6 +18,7 @@ trees of other queries alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from judgetrain.judges.base import verdict_of
-from judgetrain.judges.kinds.aggregation import margin_of
+from judgetrain.judges.kinds.aggregation import margin_of, margins_of
 from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree
 from judgetrain.label.labels import Label
 from judgetrain.rubrics import HIGHEST, LOWEST
@@ -78,11 +79,13 @@ class Worth:
         sides: by a comparison's id, how far its criteria speak for A and for B (0 to 1). As in a verdict, each counts a
             third of the one that is worth more.
         explained: share of the judgments' variance that is foreseen from the trees of other queries (R²).
+        labelled: how many trees with a label it was learned from.
     """
 
     criteria: Mapping[str, float]
     sides: Mapping[str, tuple[float, float]]
     explained: float
+    labelled: int = 0
 
     def ranked(self, tree: EvaluationTree) -> list[CriterionNode]:
         """Return the tree's criteria, what is worth most first."""
@@ -98,19 +101,36 @@ class Worth:
     def label(self, tree: EvaluationTree, ensemble: Label) -> Label:
         """Return the side for which the weighed criteria speak, in place of a vote in which all count alike."""
         for_a, for_b = self.sides[tree.comparison.id]
-        total = for_a + for_b
-        # Where no criterion that is worth something speaks for a side, the vote is all there is.
-        if ensemble.verdict is None or not total:
-            return ensemble
-        verdict = verdict_of(for_a - for_b, TIE)
-        share = 0.5
-        if verdict != "tie":
-            share = max(for_a, for_b) / total
-        return replace(ensemble, verdict=verdict, share=share)
+        return _label_of(for_a, for_b, ensemble)
+
+    @property
+    def by_labels(self) -> bool:
+        """Return whether labels enough are behind it to go before the weights that people gave their criteria."""
+        return self.labelled >= FEWEST
+
+
+def label_by_weights(tree: EvaluationTree, ensemble: Label) -> Label:
+    """Return the side for which the criteria of a rubric speak by their weights, as in a verdict by it."""
+    margins = margins_of(tree.criteria).values()
+    for_a = math.fsum(max(margin, 0.0) for margin in margins)
+    for_b = math.fsum(max(-margin, 0.0) for margin in margins)
+    return _label_of(for_a, for_b, ensemble)
+
+
+def _label_of(for_a: float, for_b: float, ensemble: Label) -> Label:
+    """Return the label for which criteria speak so far for A and for B; that of the vote where they say nothing."""
+    total = for_a + for_b
+    if ensemble.verdict is None or not total:
+        return ensemble
+    verdict = verdict_of(for_a - for_b, TIE)
+    share = 0.5
+    if verdict != "tie":
+        share = max(for_a, for_b) / total
+    return replace(ensemble, verdict=verdict, share=share)
 
 
 @dataclass(frozen=True)
-class _Judgments:
+class Judgments:
     """The judgments of all trees, a row a criterion.
 
     Args:
@@ -141,25 +161,25 @@ def learn(
         trees: with their judgments.
         label_of: the label of a tree that is known from elsewhere than its own judgments, or None.
     """
-    judgments = _collect(trees, label_of)
+    judgments = collect(trees, label_of)
     if len(judgments.trees) < FEWEST:
         return None
 
     # From here on, a tree is a row, and a type of criteria is a column.
-    types = _types(judgments.texts)
-    margins = _by_type(judgments, types)
+    types = types_of(judgments.texts)
+    margins = margins_by_type(judgments, types)
     seen = ~np.isnan(margins)
-    # The label is one more column, so that its products with margins are computed as those of margins are.
-    columns = np.column_stack([np.nan_to_num(margins), np.nan_to_num(judgments.labels)])
+    columns = np.nan_to_num(np.column_stack([margins, judgments.labels]))
     seen_columns = np.column_stack([seen, ~np.isnan(judgments.labels)])
-    kinds = _kinds(judgments.queries, _lists(judgments))
-    folds = _folds(judgments.queries)
+    kinds = kinds_of(judgments.queries, lists_of(judgments))
+    folds = folds_of(judgments.queries)
     worth = np.zeros(margins.shape)
     # Each tree's worth comes from other queries: its own judgments would vouch for themselves.
     for fold in range(FOLDS):
         held_out = folds == fold
         if held_out.any():
-            worth[held_out] = _worth(columns, seen_columns, kinds, held_out)
+            of_kinds = worth_by_kind(columns, seen_columns, kinds, ~held_out)
+            worth[held_out] = of_kinds[kinds[-1][held_out]]
 
     # Worth that foresees nothing of other queries is noise, by which labels would be worse than by a vote.
     explained = _explained(columns[:, :-1], seen, judgments.labels, worth)
@@ -168,7 +188,7 @@ def learn(
     return _as_worth(judgments, types, worth, explained)
 
 
-def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None]) -> _Judgments:
+def collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None]) -> Judgments:
     """Return the judgments of trees as arrays; trees are read one by one and not kept."""
     signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
     names: list[str] = []
@@ -199,10 +219,10 @@ def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree
             texts.append(criterion.text)
             places.append(place)
             margins.append(mean_margin)
-    return _Judgments(names, queries, np.array(labels), ids, texts, np.array(places), np.array(margins))
+    return Judgments(names, queries, np.array(labels), ids, texts, np.array(places), np.array(margins))
 
 
-def _types(texts: Texts) -> Integers:
+def types_of(texts: Texts) -> Integers:
     """Return the type of each criterion: those whose names have nearly the same words are one type.
 
     A criterion's name is what stands before its colon, where there is one.
@@ -228,7 +248,7 @@ def _types(texts: Texts) -> Integers:
     return np.array([type_of[name] for name in names])
 
 
-def _by_type(judgments: _Judgments, types: Integers) -> Floats:
+def margins_by_type(judgments: Judgments, types: Integers) -> Floats:
     """Return the mean margin of each tree by each type [tree, type]; nan where it has none that could be read."""
     shape = (len(judgments.trees), int(types.max()) + 1)
     total = np.zeros(shape)
@@ -242,7 +262,7 @@ def _by_type(judgments: _Judgments, types: Integers) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
 
 
-def _lists(judgments: _Judgments) -> list[str]:
+def lists_of(judgments: Judgments) -> list[str]:
     """Return the words of each tree's criteria."""
     lists: list[list[str]] = [[] for _ in judgments.trees]
     for text, tree in zip(judgments.texts, judgments.tree, strict=True):
@@ -251,23 +271,25 @@ def _lists(judgments: _Judgments) -> list[str]:
     return [" ".join(sorted(criteria)) for criteria in lists]
 
 
-def _folds(queries: Texts) -> Integers:
+def folds_of(queries: Texts) -> Integers:
     """Return the part that each query is in; equal queries are in one."""
     # A query that is in two parts would be learned from where it is held out.
     numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
     return np.array([numbers[query] % FOLDS for query in queries])
 
 
-def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], held_out: NDArray[np.bool_]) -> Floats:
-    """Return what each type is worth for the trees that are held out [tree held out, type], learned from the others.
+def worth_by_kind(
+    columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], rest: NDArray[np.bool_]
+) -> Floats:
+    """Return what each type is worth for each of the finest kinds [kind, type]; below 0 it goes against the side.
 
     Args:
-        columns: a tree's margins by type and last its label; 0 where there is none [tree, type + 1].
+        columns: a tree's margins by type and last its label, so that products with the label are computed as those of
+            margins are; 0 where there is none [tree, type + 1].
         seen: where there is one.
         kinds: the kind of each tree at each grain, the coarsest first.
-        held_out: the trees that nothing is learned from.
+        rest: the trees that it is learned from [tree].
     """
-    rest = ~held_out
     # A type whose margins are large on the whole is not worth more for it.
     spread = np.sqrt(np.sum(columns[rest] ** 2, axis=0) / np.maximum(seen[rest].sum(axis=0), 1.0))
 
@@ -283,13 +305,12 @@ def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], 
     share = labelled / max(labelled + unlabelled, 1.0)
 
     # The last column is the label's: its products with a type's margins say how far the type goes with labels.
-    worth_by_kind = []
+    worth = []
     for of_kind in products:
         agreement = of_kind[:-1, :-1]
         by_labels = of_kind[:-1, -1]
-        worth_by_kind.append(_settle(agreement, by_labels, share))
-    finest_kind = kinds[-1]
-    return np.stack(worth_by_kind)[finest_kind[held_out]]
+        worth.append(_settle(agreement, by_labels, share))
+    return np.stack(worth)
 
 
 def _mean_products(
@@ -308,7 +329,11 @@ def _mean_products(
         for number in range(len(finer)):
             inside = np.flatnonzero((kind == number) & rest)
             # A kind's trees may lie in several coarser kinds, each of which counts by how many lie in it.
-            expected = coarser[coarser_kind[kind == number]].mean(axis=0)
+            of_coarser = coarser_kind[kind == number]
+            expected = np.zeros(coarser.shape[1:])
+            # A resample of trees may have none of a kind, of which nothing is then known.
+            if len(of_coarser):
+                expected = coarser[of_coarser].mean(axis=0)
             total = columns[inside].T @ columns[inside]
             count = seen[inside].T.astype(float) @ seen[inside]
             # As if so many more trees had said what the coarser kind says.
@@ -367,7 +392,7 @@ def _explained(margins: Floats, seen: NDArray[np.bool_], labels: Floats, worth: 
     return 1 - unexplained / max(float(np.sum(margins[seen] ** 2)), 1e-12)
 
 
-def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained: float) -> Worth:
+def _as_worth(judgments: Judgments, types: Integers, by_type: Floats, explained: float) -> Worth:
     """Return the worth of each criterion of each tree, and for which side the criteria of each tree speak."""
     criteria: dict[str, float] = {}
     sides: dict[str, tuple[float, float]] = {}
@@ -385,7 +410,8 @@ def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained
         worth = np.where(first_of_type, worth, np.minimum(worth, 0.0))
         criteria.update(zip((judgments.ids[row] for row in rows), worth.tolist(), strict=True))
         sides[name] = _sides(judgments.margin[rows], worth)
-    return Worth(criteria, sides, explained)
+    labelled = int((~np.isnan(judgments.labels)).sum())
+    return Worth(criteria, sides, explained, labelled)
 
 
 def _sides(margin: Floats, worth: Floats) -> tuple[float, float]:
@@ -412,7 +438,7 @@ def _words(texts: Texts, size: int) -> Floats:
     return np.asarray(normalize(TruncatedSVD(size, random_state=0).fit_transform(words)))
 
 
-def _kinds(queries: Texts, lists: Texts) -> list[Integers]:
+def kinds_of(queries: Texts, lists: Texts) -> list[Integers]:
     """Return the kind of each query at each grain, by its words and, where they differ, those of its criteria."""
     from sklearn.cluster import KMeans
 

@@ -36,7 +36,10 @@ class RunConfig:
         content=in_place(lambda *values: resolve_name("judgetrain.judges.prompting.prompts:prompt_path")(*values)),
     )
     criteria: str | None = key(
-        None, "YAML or JSON file of criteria for rows that bring none; None: the judge's own", content=of_file
+        None,
+        "YAML or JSON file of criteria for rows that bring none: judges are taught by it, and judge by it; None: the "
+        "judge's own",
+        content=of_file,
     )
     data_dir: str = key("", "root of recipes' source paths; fingerprints hold the content, not the place")
     data_files: dict[str, str] = key(

@@ -37,7 +37,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
 from judgetrain.evaluate.metrics.intervals import resampled_interval
-from judgetrain.extras.calibrate.fit import FEWEST, fit
+from judgetrain.judges.fitting import FEWEST, fit
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.label.examples import sft_row
 from judgetrain.pipeline.config import Config

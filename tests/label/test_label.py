@@ -24,10 +24,13 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, against_label, consensus
 from judgetrain.label.labels import KnownLabels, ensemble_label
+from judgetrain.label.pairs import Evidence
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
 from judgetrain.label.training_data import Drawing, TrainingData
+from judgetrain.label.worth import Worth
 from judgetrain.pipeline.config import Config
+from judgetrain.rubrics import Criterion
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Message
 from tests.builders.data import write_lines
 from tests.builders.judges import noisy_trees
@@ -321,3 +324,24 @@ def test_a_response_of_several_pairs_is_scored_by_all_of_them() -> None:
     trees = grow(pairs, TreeModel(KnownLabels(pairs), PROMPTS, StepsConfig(criteria=1)), shape, 0)
     scores = [{j.order: (j.score_a, j.score_b) for _, _, j in tree.judgments()} for tree in trees]
     assert scores == [dict.fromkeys("AB", stated_scores) for stated_scores in ((3, 2), (4, 3), (4, 2))]
+
+
+def test_criteria_of_a_rubric_count_as_people_weigh_them_until_labels_say_what_they_are_worth() -> None:
+    """One of weight 3 says A, two of weight 1 say B: a vote gives B. Learned from labels, worth says what it says."""
+    tree = tree_of(("AAAA",), ("BBBB",), ("BBBB",))
+    given = []
+    for node, weight in zip(tree.criteria, (3.0, 1.0, 1.0), strict=True):
+        given.append(replace(node, given=Criterion(text=node.text, name=node.text, weight=weight)))
+    weighted = replace(tree, criteria=tuple(given))
+    nothing_for_a = {node.id: 0.0 for node in tree.criteria}
+    sides = {tree.comparison.id: (0.1, 0.9)}
+    unlabelled = Evidence(worth=Worth(nothing_for_a, sides, 0.5, labelled=0))
+    labelled = Evidence(worth=Worth(nothing_for_a, sides, 0.5, labelled=200))
+    assert TrainingData(PROMPTER).add(tree).verdict == "B"
+    assert TrainingData(PROMPTER).add(weighted).verdict == "A"
+    assert TrainingData(PROMPTER, evidence=unlabelled).add(weighted).verdict == "A"
+    assert TrainingData(PROMPTER, evidence=labelled).add(weighted).verdict == "B"
+    assert TrainingData(PROMPTER, evidence=unlabelled).add(tree).verdict == "B"
+    assert TrainingData(PROMPTER, LabelConfig(rule="paper")).add(weighted).verdict == "B"
+    # 3 of 5 parts for A against 2: by how far A is ahead of B among what decides.
+    assert TrainingData(PROMPTER).add(weighted).share == pytest.approx(0.6)

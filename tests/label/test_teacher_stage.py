@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
 from judgetrain.data.prompt_keys import is_held_out
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
+from judgetrain.data.world.language import load_language
 from judgetrain.engines import config as engines
 from judgetrain.engines.answers import described
 from judgetrain.engines.loading import load_tokenizer
@@ -35,7 +38,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.examples import Prompter
-from judgetrain.label.stages import TeacherSettings
+from judgetrain.label.stages import TeacherSettings, check_teacher
 from judgetrain.label.teacher_stage import estimate, read_evaluations
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
@@ -488,3 +491,58 @@ def written(tree: EvaluationTree) -> list[str]:
     """Return all that the teacher wrote for a comparison."""
     texts = [g.text for _, g in tree.guidelines()] + [j.text for _, _, j in tree.judgments()]
     return [text.strip() for text in (tree.criteria_text, *texts)]
+
+
+KINDS = """
+criteria:
+  - {name: time, text: plans the time}
+kinds:
+  - name: cooking
+    queries: ["cook tomato soup", "recipe apple cake", "bake corn pie"]
+    criteria:
+      - {name: steps, text: goes step by step, weight: 2}
+      - {name: numbers, text: states the amounts, guideline: 5 if exact}
+"""
+
+
+def test_a_file_of_criteria_is_what_the_teacher_writes_by_and_trees_grow_by(tmp_path: Path) -> None:
+    """By kind of query; a list that was given teaches no list, and a guideline that was given no guideline."""
+    file = tmp_path / "rubric.yaml"
+    file.write_text(KINDS, encoding="utf-8")
+    config = teacher_config()
+    config.criteria = str(file)
+    out = run_teacher(tmp_path / "teacher", config)
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    remaining = [Comparison.from_row(row) for row in read_rows(out.directory, "remaining")]
+    rubric = read_rubric(file)
+    written = set()
+    for one in [*(tree.comparison for tree in trees), *remaining]:
+        assert one.rubric is not None
+        assert one.rubric.criteria == rubric.for_query(one.dialogue.query).criteria
+        written.add(tuple(criterion.name for criterion in one.rubric.criteria))
+        if load_language().kind_of(one.dialogue.query) == "recipe":
+            assert [criterion.name for criterion in one.rubric.criteria] == ["steps", "numbers"]
+    assert written == {("steps", "numbers"), ("time",)}
+    for tree in trees:
+        assert tree.comparison.rubric is not None
+        assert [node.given for node in tree.criteria] == list(tree.comparison.rubric.criteria)
+        assert all(judgment.failure is None for node in tree.criteria for judgment in node.judgments)
+    examples = list(read_rows(out.directory, "examples"))
+    assert {example["level"] for example in examples} == {"guideline", "judgment"}
+    taught_guidelines = [e["completion"][0]["content"] for e in examples if e["level"] == "guideline"]
+    assert "5 if exact" not in taught_guidelines
+
+
+def test_a_file_of_criteria_that_cannot_be_read_stops_the_run_before_it_begins(tmp_path: Path) -> None:
+    config = teacher_config()
+    config.criteria = str(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="no such file of criteria"):
+        check_teacher(TeacherSettings.of(config))
+
+
+def test_without_a_file_of_criteria_the_teachers_fingerprint_has_no_such_key() -> None:
+    settings = TeacherSettings.of(teacher_config())
+    assert "criteria_file" not in plain(settings)
+    config = teacher_config()
+    config.criteria = "rubric.yaml"
+    assert plain(TeacherSettings.of(config))["criteria_file"]

@@ -14,10 +14,10 @@ from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_card
-from judgetrain.extras.calibrate.fit import fit, fit_scores
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.factory import Models
+from judgetrain.judges.fitting import fit, fit_scores
 from judgetrain.judges.kinds.aggregation import FITTED, Fitted, margins_of, shares_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.tree_predictions import predict

@@ -12,10 +12,10 @@ from judgetrain.artifacts.console import Console
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.calibrate import fit as fitting
-from judgetrain.extras.calibrate.fit import calibration_error, fit
 from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges import fitting
 from judgetrain.judges.base import verdict_of
+from judgetrain.judges.fitting import calibration_error, fit
 from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Verdict

@@ -14,8 +14,8 @@ from judgetrain.data.labelled import Scale
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.calibrate.fit import fit_scores
 from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges.fitting import fit_scores
 from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines

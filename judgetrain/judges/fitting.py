@@ -66,11 +66,11 @@ def fit(
     names = _names([margins[place] for place in judged])
     features = np.array([[margins[place].get(name, 0.0) for name in names] for place in judged])
     targets = np.array([SHARES[labels[place]] for place in judged])
-    folds = _folds([prompts[place] for place in judged])
+    folds = folds_of([prompts[place] for place in judged])
 
     # What is kept is fitted to all folds. How good it is, folds say that had no part in choosing it.
     ridge, tie = _chosen(features, targets, folds)
-    weights = _weights(features, targets, ridge)
+    weights = weights_of(features, targets, ridge)
     held_out, widths = _held_out(features, targets, folds)
 
     # The plain mean's own probabilities, which the fitted ones are to improve on: features add up to the mean margin
@@ -81,7 +81,7 @@ def fit(
 
     # Where nothing was read, fitted weights decide nothing: the plain verdict stands.
     right_after = right_before.copy()
-    right_after[judged] = _right(held_out, targets, widths) & readable
+    right_after[judged] = right_verdicts(held_out, targets, widths) & readable
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
@@ -106,7 +106,7 @@ def _held_out(features: Array, targets: Array, folds: Array) -> tuple[Array, Arr
         here = folds == fold
         ridge, width = _chosen(features[~here], targets[~here], folds[~here])
         widths[here] = width
-        probabilities[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
+        probabilities[here] = expit(features[here] @ weights_of(features[~here], targets[~here], ridge))
     return probabilities, widths
 
 
@@ -139,11 +139,11 @@ def fit_scores(
     names = _names([shares[place] for place in read])
     features = np.array([[shares[place].get(name, 0.0) for name in names] for place in read])
     targets = np.array([labels[place] for place in read])
-    folds = _folds([prompts[place] for place in read])
+    folds = folds_of([prompts[place] for place in read])
 
     # As for pairs: all folds for the weights, and for their figures folds that had no part in them.
-    ridge, _ = _best_ridge(features, targets, folds, has_intercept=True)
-    *weights, intercept = _weights(features, targets, ridge, has_intercept=True)
+    ridge, _ = best_ridge(features, targets, folds, has_intercept=True)
+    *weights, intercept = weights_of(features, targets, ridge, has_intercept=True)
     by_weights: list[float | None] = list(scores)
     for place, score in zip(read, _held_out_scores(features, targets, folds).tolist(), strict=True):
         by_weights[place] = score
@@ -185,8 +185,8 @@ def _held_out_scores(features: Array, targets: Array, folds: Array) -> Array:
     scores = np.full(len(targets), 0.5)
     for fold in np.unique(folds):
         here = folds == fold
-        ridge, _ = _best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
-        *weights, intercept = _weights(features[~here], targets[~here], ridge, has_intercept=True)
+        ridge, _ = best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
+        *weights, intercept = weights_of(features[~here], targets[~here], ridge, has_intercept=True)
         scores[here] = expit(features[here] @ np.array(weights) + intercept)
     return scores
 
@@ -245,7 +245,7 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
     return round(float(error), 6)
 
 
-def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool = False) -> Array:
+def weights_of(features: Array, targets: Array, ridge: float, has_intercept: bool = False) -> Array:
     """Return weights above 0, and behind them an intercept, if there is to be one.
 
     The ridge is on how far the weights are from their mean, and hardly on the mean; there is none on the intercept.
@@ -284,11 +284,11 @@ def _weights(features: Array, targets: Array, ridge: float, has_intercept: bool 
 
 def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
     """Return the ridge that does best on folds that weights were not fitted to, and the width of a tie there."""
-    best, held_out = _best_ridge(features, targets, folds)
-    return best, _tie(held_out, targets)
+    best, held_out = best_ridge(features, targets, folds)
+    return best, tie_width(held_out, targets)
 
 
-def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bool = False) -> tuple[float, Array]:
+def best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bool = False) -> tuple[float, Array]:
     """Return the ridge that does best on folds that weights were not fitted to, and the probabilities there."""
     import numpy as np
     from scipy.special import expit
@@ -307,7 +307,7 @@ def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bo
             here = folds == fold
             # Of one fold alone there is nothing to fit.
             if not here.all():
-                parameters = _weights(features[~here], targets[~here], ridge, has_intercept)
+                parameters = weights_of(features[~here], targets[~here], ridge, has_intercept)
                 probabilities[here] = expit(measured[here] @ parameters)
         held_out[ridge] = probabilities
 
@@ -316,7 +316,7 @@ def _best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bo
     return best, held_out[best]
 
 
-def _folds(prompts: Sequence[PromptKey]) -> Array:
+def folds_of(prompts: Sequence[PromptKey]) -> Array:
     """Return the fold of each comparison; those of one prompt stand in one."""
     import numpy as np
 
@@ -336,7 +336,7 @@ def _loss(probabilities: Array, targets: Array) -> float:
     return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())
 
 
-def _right(probabilities: Array, targets: Array, tie: Array | float) -> Array:
+def right_verdicts(probabilities: Array, targets: Array, tie: Array | float) -> Array:
     """Return which verdicts are the label, where a probability no further than ``tie`` from a half is a tie."""
     import numpy as np
 
@@ -353,7 +353,7 @@ def _share(right: Array) -> float:
     return round(float(right.mean()), 6)
 
 
-def _tie(probabilities: Array, targets: Array) -> float:
+def tie_width(probabilities: Array, targets: Array) -> float:
     """Return how far from a half a tie may be, so that most labels are met; 0 where no label is a tie."""
     import numpy as np
 
@@ -364,4 +364,4 @@ def _tie(probabilities: Array, targets: Array) -> float:
     candidates = np.concatenate([[0.0], np.quantile(np.abs(probabilities - 0.5), np.linspace(0.02, 0.98, 49))])
 
     # Of equally good widths the first, which is the narrowest.
-    return round(float(max(candidates, key=lambda tie: _right(probabilities, targets, tie).mean())), 6)
+    return round(float(max(candidates, key=lambda tie: right_verdicts(probabilities, targets, tie).mean())), 6)

@@ -1,0 +1,112 @@
+"""Examples of a criterion at work: an answer that gains by it, one that loses, one that the label speaks against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from judgetrain.extras.rubric.evidence import Evidence
+from judgetrain.extras.rubric.kinds import Kinds
+from judgetrain.extras.rubric.measure import KindFigures
+from judgetrain.judges.trees.schema import EvaluationTree
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Sort = Literal["gains", "loses", "against"]
+"""The answer is the better one by the criterion and by the label; the worse one by both; or better by it alone."""
+Wanted = Mapping[tuple[int, int, Sort], int]
+"""The tree of an example, by its number, of a kind, a type of criteria and a sort."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An answer, and what the judgment says of it.
+
+    Args:
+        query: what was asked.
+        answer: the response.
+        other: the response that it was compared with.
+        judgment: by the criterion, as it was written.
+    """
+
+    query: str
+    answer: str
+    other: str
+    judgment: str
+
+
+def wanted_examples(evidence: Evidence, kinds: Kinds, figures: list[KindFigures]) -> Wanted:
+    """Return which trees show each criterion of each kind at work; nothing where none does.
+
+    The better side is the label's. Where no tree of the kind has one, it is what the other criteria say by their worth.
+    """
+    wanted: dict[tuple[int, int, Sort], int] = {}
+    for kind, of_kind in enumerate(figures):
+        inside = np.flatnonzero(kinds.of_tree == kind)
+        for criterion in of_kind.criteria:
+            lead = evidence.margins[inside, criterion.type] * _sides(evidence, kinds, kind, criterion.type)[inside]
+            order = np.argsort(-lead, kind="stable")
+            ahead = [int(place) for place in order if lead[place] > 0]
+            if ahead:
+                wanted[kind, criterion.type, "gains"] = int(inside[ahead[0]])
+                # Another answer than the one that gained, where there is another.
+                wanted[kind, criterion.type, "loses"] = int(inside[ahead[min(1, len(ahead) - 1)]])
+            if len(order) and lead[order[-1]] < 0:
+                wanted[kind, criterion.type, "against"] = int(inside[order[-1]])
+    return wanted
+
+
+def _sides(evidence: Evidence, kinds: Kinds, kind: int, without: int) -> NDArray[np.float64]:
+    """Return the side that is better [tree]: the label, or where the kind has none the other criteria's."""
+    if (evidence.labelled & (kinds.of_tree == kind)).any():
+        return evidence.labels
+    worth = np.maximum(kinds.worth[kind], 0.0)
+    worth[without] = 0.0
+    return np.asarray(np.sign(evidence.margins @ worth))
+
+
+def find_examples(
+    trees: Iterable[EvaluationTree], evidence: Evidence, wanted: Wanted
+) -> dict[tuple[int, int, Sort], Example]:
+    """Return the examples in a second pass over the trees, which are read one by one."""
+    types_of_tree: dict[int, dict[str, int]] = {tree: {} for tree in wanted.values()}
+    for identifier, tree, type_ in zip(
+        evidence.judgments.ids, evidence.judgments.tree.tolist(), evidence.types.tolist(), strict=True
+    ):
+        if tree in types_of_tree:
+            types_of_tree[tree][identifier] = type_
+    by_tree: dict[int, list[tuple[int, int, Sort]]] = {}
+    for key, number in wanted.items():
+        by_tree.setdefault(number, []).append(key)
+    examples = {}
+    for number, tree in enumerate(trees):
+        for key in by_tree.get(number, ()):
+            examples[key] = _example(tree, types_of_tree[number], key, float(evidence.margins[number, key[1]]))
+    return examples
+
+
+def _example(tree: EvaluationTree, types: Mapping[str, int], key: tuple[int, int, Sort], margin: float) -> Example:
+    """Return the example of a tree.
+
+    Args:
+        tree: the tree.
+        types: of its criteria, by their ids.
+        key: the kind, the type and the sort.
+        margin: how far A is ahead by the criterion.
+    """
+    _, type_, sort = key
+    comparison = tree.comparison
+    pair = (comparison.response_a, comparison.response_b)
+    # The criterion's winner is shown as what gains, and as what the label speaks against; its loser as what loses.
+    shows_a = (margin > 0) != (sort == "loses")
+    answer, other = pair if shows_a else pair[::-1]
+    judgment = ""
+    for criterion in tree.criteria:
+        if types[criterion.id] == type_ and criterion.judgments:
+            judgment = criterion.judgments[0].text
+            break
+    return Example(comparison.dialogue.query, answer, other, judgment)

@@ -1,0 +1,161 @@
+"""The page of a rubric, in Markdown: kinds with typical queries, criteria with their figures, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from judgetrain.data.intervals import Interval
+from judgetrain.extras.rubric.evidence import Evidence
+from judgetrain.extras.rubric.examples import Example, Sort
+from judgetrain.extras.rubric.kinds import Kinds
+from judgetrain.extras.rubric.measure import KindFigures, LeftOut, Weighed
+from judgetrain.rubrics import Rubric
+
+SHOWN_QUERIES = 5
+"""Typical queries of a kind on the page; rubric.yaml has all."""
+SHOWN_TEXT = 400
+"""Characters of an answer on the page."""
+SORTS: dict[Sort, str] = {
+    "gains": "An answer that gains by it",
+    "loses": "An answer that loses by it",
+    "against": "It speaks for this answer, and the better one is the other",
+}
+
+
+def rubric_page(
+    evidence: Evidence,
+    kinds: Kinds,
+    names: Sequence[str],
+    queries: Sequence[Sequence[str]],
+    rubrics: Sequence[Rubric],
+    figures: Sequence[KindFigures],
+    left_out: Sequence[LeftOut],
+    examples: Mapping[tuple[int, int, Sort], Example],
+) -> str:
+    """Return the page."""
+    lines = list(_head(evidence, kinds))
+    for kind in range(kinds.number):
+        lines += _kind(kind, names[kind], queries[kind], rubrics[kind], figures[kind], examples)
+    lines += _left_out(left_out, evidence)
+    return "\n".join(lines) + "\n"
+
+
+def _head(evidence: Evidence, kinds: Kinds) -> Iterator[str]:
+    """Yield the lines above the kinds."""
+    trees = len(evidence.prompts)
+    labelled = int(evidence.labelled.sum())
+    yield "# What decides, by kind of query"
+    yield ""
+    yield (
+        f"Found in {trees:,} judged comparisons, {labelled:,} of them with a label. Kinds: {kinds.number}. Criteria "
+        f"named: {len(evidence.names)}."
+    )
+    yield ""
+    if kinds.by_labels:
+        yield "What a criterion is worth says how far its judgments go with the labels."
+    else:
+        yield (
+            "There are too few labels to learn from alone. What a criterion is worth says how far its judgments go "
+            "with those of the other criteria. Which of two that go together counts more cannot be told without labels."
+        )
+    yield (
+        "Intervals are 95%, over prompts. The loss is what the rubric loses without the criterion, on prompts that "
+        "nothing was learned from."
+    )
+    yield ""
+
+
+def _kind(
+    kind: int,
+    name: str,
+    queries: Sequence[str],
+    rubric: Rubric,
+    figures: KindFigures,
+    examples: Mapping[tuple[int, int, Sort], Example],
+) -> Iterator[str]:
+    """Yield the lines of a kind."""
+    yield f"## {_plain(name)}"
+    yield ""
+    yield f"{figures.trees:,} comparisons, {figures.labelled:,} with a label. Typical queries:"
+    yield ""
+    for query in queries[:SHOWN_QUERIES]:
+        yield f"- {_short(query)}"
+    yield ""
+    if figures.fitted is not None:
+        before = 100 * figures.fitted.before["agreement"]
+        after = 100 * figures.fitted.after["agreement"]
+        yield f"It meets {after:.0f}% of held-out labels with these weights, {before:.0f}% with equal ones and no ties."
+        yield ""
+    yield f"| criterion | weight | 95% | loss without it, % of {figures.loss_of} | 95% |"
+    yield "| --- | --- | --- | --- | --- |"
+    for one in figures.criteria:
+        yield (
+            f"| **{_plain(one.name)}** | {one.weight:.2f} | {_ends(one.interval, 1, 2)} | {100 * one.loss:.1f} | "
+            f"{_ends(one.loss_interval, 100, 1)} |"
+        )
+    yield ""
+    for one, criterion in zip(figures.criteria, rubric.criteria, strict=True):
+        yield from _criterion(kind, one, criterion.guideline, examples)
+
+
+def _criterion(
+    kind: int, one: Weighed, guideline: str | None, examples: Mapping[tuple[int, int, Sort], Example]
+) -> Iterator[str]:
+    """Yield the lines of a criterion: what it asks, its levels, and examples."""
+    yield f"### {_plain(one.name)}"
+    yield ""
+    if one.text != one.name:
+        yield f"{_plain(one.text)}."
+        yield ""
+    if guideline:
+        yield f"Levels: {_short(guideline)}"
+        yield ""
+    for sort, title in SORTS.items():
+        example = examples.get((kind, one.type, sort))
+        if example is not None:
+            yield f"- **{title}.** To: {_short(example.query)}"
+            yield f"    - this one: {_short(example.answer)}"
+            yield f"    - the other: {_short(example.other)}"
+            if example.judgment:
+                yield f"    - the judgment: {_short(example.judgment)}"
+    yield ""
+
+
+def _left_out(left_out: Sequence[LeftOut], evidence: Evidence) -> Iterator[str]:
+    """Yield the lines on all criteria that were named."""
+    yield "## All criteria that were named"
+    yield ""
+    yield "| criterion | | kinds | judgments that decide |"
+    yield "| --- | --- | --- | --- |"
+    for row in left_out:
+        yield f"| {_plain(row.name)} | {row.reason} | {row.kinds} | {100 * row.decides:.0f}% |"
+    yield ""
+    for name, other in evidence.merged:
+        yield f"- {_plain(name)} says the same as {_plain(other)}: it is counted there."
+    for first, second, agreement in evidence.near():
+        yield f"- {_plain(first)} and {_plain(second)} say nearly the same (agreement {agreement:.2f}; 1: the same)."
+    yield ""
+
+
+def _ends(interval: Interval | None, factor: float, digits: int) -> str:
+    """Return the ends of an interval, or a dash."""
+    if interval is None:
+        return "–"
+    low, high = (f"{factor * end:.{digits}f}" for end in interval)
+    return f"{low} to {high}"
+
+
+def _short(text: str) -> str:
+    """Return a text in one line, cut where it is long."""
+    line = _plain(text)
+    if len(line) > SHOWN_TEXT:
+        line = f"{line[: SHOWN_TEXT - 1]}…"
+    return line
+
+
+def _plain(text: str) -> str:
+    """Return a text in one line that Markdown shows as it is."""
+    line = " ".join(text.split())
+    for mark in "\\`*_[]<>|#":
+        line = line.replace(mark, f"\\{mark}")
+    return line

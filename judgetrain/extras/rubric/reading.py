@@ -1,0 +1,162 @@
+"""Judgments by criteria, as trees: this run's trees, verdicts of stage judge, and evaluations in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.cells import RowError
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows.reader import RowReader
+from judgetrain.data.sources import read
+from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judging.rows import VERDICTS
+from judgetrain.label.teacher_stage import evaluation_of
+from judgetrain.rubrics import SCALE, Criterion, Level
+from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+
+KEY = "rubric.files"
+KNOWN = ("given", "external")
+"""Sources of a label of stage label that are not the tree's own judgments."""
+Row = Mapping[str, Any]
+
+
+def trees_in(inputs: Mapping[str, Path], files: Sequence[str]) -> Iterator[EvaluationTree]:
+    """Yield what was judged by criteria; ``label`` of a comparison is a known label, or None.
+
+    Args:
+        inputs: the directories of stages tree and label, or of stage judge; none with files.
+        files: files or globs that are read in place of stages.
+    """
+    if files:
+        yield from read_judged(files)
+    elif "judge" in inputs:
+        yield from read_judged([str(inputs["judge"])])
+    else:
+        labels = _known_labels(inputs["label"])
+        for row in read_rows(inputs["tree"], "trees"):
+            tree = EvaluationTree.from_row(row)
+            # The comparison's own label may be there to measure with, and is not to be learned from.
+            comparison = replace(tree.comparison, label=labels.get(tree.comparison.id))
+            yield replace(tree, comparison=comparison)
+
+
+def _known_labels(directory: Path) -> dict[str, Verdict]:
+    """Return the labels of a finished stage label that come from people, from data or from an external judge."""
+    labels: dict[str, Verdict] = {}
+    for row in read_rows(directory, "labels"):
+        if row["source"] in KNOWN and row["verdict"] is not None:
+            labels[row["comparison_id"]] = row["verdict"]
+    return labels
+
+
+def read_judged(files: Sequence[str]) -> Iterator[EvaluationTree]:
+    """Yield the trees of files: verdicts of stage judge with their reasons, or evaluations.
+
+    Verdicts without a reason that names a criterion are left out: their row failed, or the judge names none.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: a row is neither, or holds a single response; names file and line.
+    """
+    for place, name in enumerate(files):
+        path = Path(name).expanduser()
+        if path.is_dir():
+            path = path / f"{VERDICTS}.jsonl"
+        source = SourceConfig(name=VERDICTS, path=str(path), fields={"criteria": ""})
+        reader = RowReader(source, key=f"{KEY}[{place}]")
+        take = partial(_tree_of_row, reader=reader)
+        for tree in read(source, f"{KEY}[{place}]", take):
+            if tree.criteria:
+                yield tree
+
+
+def _tree_of_row(row: Any, number: int, reader: RowReader) -> EvaluationTree:
+    """Return the tree of a row (RowError: it is neither a verdict nor an evaluation)."""
+    if not isinstance(row, Mapping) or "reasons" not in row:
+        return evaluation_of(row, number, reader, labelled=True)
+    if "response" in row:
+        raise RowError(
+            "wrong_type",
+            "it holds the score of one response: a rubric is found in comparisons; give rows with response_a and "
+            "response_b",
+        )
+    try:
+        return tree_of_verdict(row)
+    except (KeyError, TypeError) as error:
+        raise RowError("malformed", f"not a row of {VERDICTS}.jsonl as stage judge writes it ({error})") from error
+
+
+def tree_of_verdict(row: Row) -> EvaluationTree:
+    """Return the tree whose branches are the reasons of a verdict."""
+    messages = tuple(Message(message["role"], message["content"]) for message in row["messages"])
+    comparison = Comparison(
+        id=row["id"],
+        dialogue=Dialogue(row["dialogue_id"], VERDICTS, messages),
+        response_a=row["response_a"],
+        response_b=row["response_b"],
+        model_a=row["model_a"],
+        model_b=row["model_b"],
+        label=row["label"],
+    )
+    # By criterion and by guideline, in the order in which they first stand.
+    by_criterion: dict[str, dict[str, list[Row]]] = {}
+    for reason in row["reasons"]:
+        # A judge that is asked once, without criteria, has none to name.
+        if reason["criterion"]:
+            by_guideline = by_criterion.setdefault(reason["criterion"], {})
+            by_guideline.setdefault(reason["guideline"], []).append(reason)
+    criteria = []
+    for rank, (text, by_guideline) in enumerate(by_criterion.items()):
+        criteria.append(_criterion_node(f"{comparison.id}/c{rank}", rank, text, by_guideline))
+    return EvaluationTree(
+        comparison=comparison,
+        criteria_text="",
+        criteria_prompt_tokens=0,
+        criteria_generated_tokens=0,
+        criteria=tuple(criteria),
+        seed=0,
+        failures={},
+    )
+
+
+def _criterion_node(identifier: str, rank: int, text: str, by_guideline: Mapping[str, Sequence[Row]]) -> CriterionNode:
+    """Return a criterion with the judgments that its reasons are."""
+    guidelines = []
+    for number, (guideline, reasons) in enumerate(by_guideline.items()):
+        judgments = []
+        for place, reason in enumerate(reasons):
+            judgments.append(
+                JudgmentNode(
+                    id=f"{identifier}/g{number}/{place}",
+                    order=reason["order"],
+                    text=reason["text"],
+                    score_a=reason["score_a"],
+                    score_b=reason["score_b"],
+                    failure=reason["failure"],
+                    inverted=reason["weight"] < 0,
+                    **NOT_SAMPLED,
+                )
+            )
+        guidelines.append(
+            GuidelineNode(id=f"{identifier}/g{number}", text=guideline, judgments=tuple(judgments), **NOT_SAMPLED)
+        )
+    first = next(iter(by_guideline.values()))[0]
+    given = None
+    if first["source"] == "given":
+        given = _given(text, first)
+    return CriterionNode(
+        id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines), given=given
+    )
+
+
+def _given(text: str, reason: Row) -> Criterion:
+    """Return the criterion of a rubric that a reason is by."""
+    scale = SCALE
+    if reason["scale"]:
+        scale = tuple(map(Level, reason["scale"]))
+    return Criterion(text=text, name=reason["name"], weight=reason["weight"], scale=scale)

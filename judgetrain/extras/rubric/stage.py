@@ -1,0 +1,170 @@
+"""Run stage ``rubric``: find which criteria decide for which kind of query, and write them down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from threadpoolctl import threadpool_limits
+
+from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.extras.rubric.described import kind_names, rightly_chosen, rubric_by_kind, rubric_for, typical_queries
+from judgetrain.extras.rubric.evidence import Evidence, evidence_of
+from judgetrain.extras.rubric.examples import find_examples, wanted_examples
+from judgetrain.extras.rubric.forms import autorubric_form, file_names, own_form, prompt_text, verifiers_form
+from judgetrain.extras.rubric.kinds import Kinds, find_kinds
+from judgetrain.extras.rubric.measure import KindFigures, LeftOut, weigh, why_left_out
+from judgetrain.extras.rubric.page import rubric_page
+from judgetrain.extras.rubric.reading import trees_in
+from judgetrain.extras.rubric.stages import RubricSettings
+from judgetrain.judging.rows import table
+from judgetrain.rubrics import Rubric
+
+FILE = "rubric.yaml"
+"""The rubric, as ``criteria=`` reads it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was found: kinds of query with their rubrics and figures.
+
+    Args:
+        evidence: the judgments.
+        kinds: of query.
+        names: of the kinds.
+        queries: typical ones of each kind.
+        rubrics: of the kinds.
+        figures: of the kinds.
+        overall: the rubric for a query of no kind.
+        overall_figures: of that.
+        left_out: all criteria that were named.
+    """
+
+    evidence: Evidence
+    kinds: Kinds
+    names: list[str]
+    queries: list[list[str]]
+    rubrics: list[Rubric]
+    figures: list[KindFigures]
+    overall: Rubric
+    overall_figures: KindFigures
+    left_out: list[LeftOut]
+
+    @cached_property
+    def rubric(self) -> Rubric:
+        """Return the rubric of all kinds."""
+        return rubric_by_kind(self.overall, self.names, self.queries, self.rubrics)
+
+
+def run(settings: RubricSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``rubric.yaml``, ``.json`` and ``.md``, ``prompt.txt``, and files by kind in ``kinds`` and ``forms``."""
+    trees = partial(trees_in, inputs, settings.rubric.files)
+    evidence = evidence_of(trees())
+    labelled = int(evidence.labelled.sum())
+    out.log(
+        f"rubric: {len(evidence.prompts):,} judged comparisons, {labelled:,} with a label; "
+        f"{len(evidence.names)} different criteria"
+    )
+    found = find(evidence, settings, out.seed)
+    wanted = wanted_examples(evidence, found.kinds, found.figures)
+    examples = find_examples(trees(), evidence, wanted)
+    page = rubric_page(
+        evidence, found.kinds, found.names, found.queries, found.rubrics, found.figures, found.left_out, examples
+    )
+    write_text_atomic(out.path("rubric.md"), page)
+    _write(found, out)
+    out.count(in_=len(evidence.prompts), out=len(evidence.prompts))
+    out.tell(_summary(found))
+    out.log(f"rubric: criteria={out.path(FILE)}")
+    out.log(f"rubric: page: {out.path('rubric.md')}")
+
+
+def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
+    """Return the rubrics that evidence speaks for (DataError: nothing is foreseen by any criterion)."""
+    config = settings.rubric
+    # On matrices of this size two threads take three times the time of one.
+    with threadpool_limits(1):
+        kinds = find_kinds(evidence, config.kinds, config.most)
+        figures = weigh(evidence, kinds, seed)
+        left_out = why_left_out(evidence, kinds, seed)
+        # For every query: as if all were of one kind.
+        whole = find_kinds(evidence, 1, config.most)
+        (overall_figures,) = weigh(evidence, whole, seed)
+    rubrics = []
+    for of_kind in figures:
+        rubrics.append(rubric_for(evidence, of_kind))
+    return Found(
+        evidence=evidence,
+        kinds=kinds,
+        names=kind_names(evidence, kinds),
+        queries=typical_queries(evidence, kinds, config.queries),
+        rubrics=rubrics,
+        figures=figures,
+        overall=rubric_for(evidence, overall_figures),
+        overall_figures=overall_figures,
+        left_out=left_out,
+    )
+
+
+def _write(found: Found, out: StageRun) -> None:
+    """Write the rubric's files."""
+    rubric = found.rubric
+    write_text_atomic(out.path(FILE), _yaml(own_form(rubric)))
+    write_text_atomic(out.path("prompt.txt"), prompt_text(rubric))
+    files = {"all": found.overall}
+    if found.kinds.number > 1:
+        files |= zip(file_names(found.names), found.rubrics, strict=True)
+    for folder in ("kinds", "forms"):
+        out.path(folder).mkdir(exist_ok=True)
+    for name, of_kind in files.items():
+        write_text_atomic(out.path(f"kinds/{name}.yaml"), _yaml(own_form(of_kind)))
+        write_text_atomic(out.path(f"forms/{name}.autorubric.yaml"), _yaml(autorubric_form(of_kind)))
+        write_json_atomic(out.path(f"forms/{name}.verifiers.json"), verifiers_form(of_kind))
+    write_json_atomic(out.path("rubric.json"), _figures(found))
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML, in the order in which it was written down."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _figures(found: Found) -> dict[str, Any]:
+    """Return all figures, for JSON."""
+    evidence = found.evidence
+    right, asked = rightly_chosen(found.rubric, evidence, found.kinds, found.names)
+    by_kind = []
+    for name, queries, of_kind in zip(found.names, found.queries, found.figures, strict=True):
+        by_kind.append({"name": name, "queries": queries[:3], **asdict(of_kind)})
+    return {
+        "comparisons": len(evidence.prompts),
+        "labelled": int(evidence.labelled.sum()),
+        "criteria": len(evidence.names),
+        "learned_from": "labels" if found.kinds.by_labels else "agreement",
+        # By number of kinds, and by number of criteria from one on: 1 is what expecting nothing has.
+        "held_out_error": found.kinds.error,
+        "kind_rightly_chosen": {"queries": asked, "right": right},
+        "kinds": by_kind,
+        "all": asdict(found.overall_figures),
+        "named": [asdict(row) for row in found.left_out],
+        "same": [{"name": name, "as": other} for name, other in evidence.merged],
+        "nearly_same": [
+            {"names": [first, second], "agreement": round(agreement, 3)} for first, second, agreement in evidence.near()
+        ],
+    }
+
+
+def _summary(found: Found) -> Iterator[Any]:
+    """Yield the table at the stage's end."""
+    rows: list[Sequence[str]] = []
+    for name, of_kind in zip(found.names, found.figures, strict=True):
+        criteria = ", ".join(f"{one.name} {one.weight:.2f}" for one in of_kind.criteria)
+        rows.append((name, f"{of_kind.trees:,}", f"{of_kind.labelled:,}", criteria))
+    yield table("What decides, by kind of query", ("kind", "comparisons", "labels", "criteria and weights"), rows)
+    others = [row.name for row in found.left_out if not row.kinds]
+    if others:
+        yield f"In no kind's rubric: {', '.join(others)} (why: rubric.md)"
