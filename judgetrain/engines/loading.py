@@ -25,7 +25,7 @@ from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.digests import check_weights
 from judgetrain.engines.gguf import dequantized, unpacked
 from judgetrain.engines.hub import looks_local
-from judgetrain.engines.pretrained import explained, from_pretrained, revision_of
+from judgetrain.engines.pretrained import ODD_VALUE, explained, from_pretrained, revision_of
 from judgetrain.engines.template_check import check_template
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
@@ -262,6 +262,9 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
 
     They are the tokenizer's end token, and those that the model's configuration for generation names, else its own
     configuration.
+
+    Raises:
+        EngineError: one of them is no whole number.
     """
     from transformers import GenerationConfig
 
@@ -274,13 +277,13 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
     ids = [tokenizer.eos_token_id]
     if not gguf_file:
         # Files that cannot be read are reported when the model is loaded.
-        with suppress(OSError, ValueError, KeyError, EngineError):
+        with suppress(OSError, ValueError, EngineError, *ODD_VALUE):
             try:
                 # It lists ends of turns, which the tokenizer's one end token often is not.
                 ids.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
                 ids += config_ends(load_config(config, path))
-    return flat_ids(ids)
+    return flat_ids(ids, config.path)
 
 
 def config_ends(model_config: PretrainedConfig) -> list[Any]:
@@ -292,15 +295,34 @@ def config_ends(model_config: PretrainedConfig) -> list[Any]:
     return [getattr(part, "eos_token_id", None) for part in parts]
 
 
-def flat_ids(settings: Iterable[Any]) -> frozenset[int]:
-    """Return the token ids in some settings, each of which is an id, a list of ids or None."""
-    ids: set[int | None] = set()
+def flat_ids(settings: Iterable[Any], path: str) -> frozenset[int]:
+    """Return the token ids in some settings of end tokens, each of which is an id, a list of ids or None.
+
+    Args:
+        settings: of a model.
+        path: the model's, for the message.
+
+    Raises:
+        EngineError: one of them is no whole number: no text would ever end on it.
+    """
+    values: list[Any] = []
     for setting in settings:
         if isinstance(setting, (list, tuple)):
-            ids.update(setting)
+            values.extend(setting)
         else:
-            ids.add(setting)
-    return frozenset(token for token in ids if token is not None)
+            values.append(setting)
+
+    ids = []
+    for value in values:
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise EngineError(
+                f"eos_token_id of {path} holds {value!r}, and a token's number is expected: look into "
+                "generation_config.json and config.json"
+            )
+        ids.append(value)
+    return frozenset(ids)
 
 
 def load_model(

@@ -15,7 +15,7 @@ from judgetrain.engines.adapters import check_mergeable, needs_values
 from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.hub import check_on_hub
-from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
+from judgetrain.engines.loading import adapted, end_token_ids, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
 from judgetrain.engines.prompting import frame_of_chat, render
@@ -76,6 +76,7 @@ def _check(config: ModelConfig) -> None:
         if names is not None:
             _check_weights(names, "repository on the Hugging Face Hub")
     tokenizer = _check_tokenizer(config, path)
+    end_token_ids(config, tokenizer)
     _check_kind(config, path, max(tokenizer.get_vocab().values()))
     render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
     _check_frame(tokenizer)

@@ -13,6 +13,8 @@ from judgetrain.errors import EngineError
 
 ODD_VALUE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError)
 """Errors of libraries where a setting of a model has another type, or a value that nothing can be made of."""
+OTHER_SIZES = ("size mismatch", "ignore_mismatched_sizes")
+"""What errors of PyTorch and Transformers say where weights have other sizes than the configuration has."""
 
 
 def revision_of(config: ModelConfig) -> str:
@@ -44,6 +46,11 @@ def explained(config: ModelConfig, path: str) -> Iterator[None]:
     # Libraries raise errors of many classes for broken files; whatever says neither of both is raised as it is.
     except Exception as error:
         message = " ".join(str(error).split())[:200]
+        # Their own message speaks of a report that the user does not see.
+        if any(words in str(error) for words in OTHER_SIZES):
+            raise EngineError(
+                f"the weights of {path} have other sizes than its config.json says: copy or download it again"
+            ) from error
         if _says_damaged(error):
             raise EngineError(f"a file of {path} is cut or damaged ({message}): copy or download it again") from error
         if isinstance(error, (*ODD_VALUE, StrictDataclassError)):
@@ -57,14 +64,11 @@ def explained(config: ModelConfig, path: str) -> Iterator[None]:
 def _says_damaged(error: Exception) -> bool:
     """Return whether an error is one that a broken file causes.
 
-    Safetensors has a class for it, tokenizers raise a plain Exception, and PyTorch and Transformers speak of sizes that
-    do not match.
+    Safetensors has a class for it, and tokenizers raise a plain Exception.
     """
     from safetensors import SafetensorError
 
-    message = str(error)
-    has_other_size = "size mismatch" in message or "ignore_mismatched_sizes" in message
-    return isinstance(error, SafetensorError) or type(error) is Exception or has_other_size
+    return isinstance(error, SafetensorError) or type(error) is Exception
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from judgetrain.engines import digests, loading, template_check
-from judgetrain.engines.config import WORLD_BASE, ModelConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
@@ -125,6 +126,33 @@ def test_an_index_that_points_outside_is_one_sentence(model: Path) -> None:
     index = {"metadata": {}, "weight_map": {"lm_head.weight": "../other.safetensors"}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(EngineError, match="model"):
+        loading.load_model(ModelConfig(path=str(model)))
+
+
+@pytest.mark.parametrize("ends", ["x", ["x"], [["x"], 2], {"a": 1}, True, 2.0])
+def test_an_end_token_that_is_no_number_is_one_sentence(ends: object, model: Path) -> None:
+    """Before the run, and where nothing looked at it: no answer would end on such a token, or nothing would run."""
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    sentence = r"eos_token_id of \S*model holds .*, and a token's number is expected: look into generation_config\.json"
+    with pytest.raises(ConfigError, match=rf"^k: {sentence}"):
+        check_loadable(ModelConfig(path=str(model)), "k")
+    with pytest.raises(EngineError, match=sentence):
+        TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(model))))
+
+
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000])
+def test_settings_of_generation_that_are_no_object_are_one_sentence(content: str, model: Path) -> None:
+    config = ModelConfig(path=str(model))
+    (model / "generation_config.json").write_text(content)
+    # It takes the ends that it can read.
+    assert loading.end_token_ids(config, loading.load_tokenizer(config)) == {2}
+    with pytest.raises(EngineError, match="model holds a value that a model of this kind cannot have"):
+        loading.load_model(config)
+
+
+def test_weights_of_other_sizes_are_told_by_what_the_user_can_see(model: Path) -> None:
+    write(model, "config.json", {"hidden_size": 96})
+    with pytest.raises(EngineError, match=r"^the weights of \S*model have other sizes than its config\.json says"):
         loading.load_model(ModelConfig(path=str(model)))
 
 

@@ -80,7 +80,7 @@ class TransformersEngine:
         # Any of the three may name ends of turns that the others leave out.
         generation: Any = self.model.generation_config
         ends = [generation.eos_token_id, self.tokenizer.eos_token_id, *config_ends(self.model.config)]
-        self._ends = flat_ids(ends)
+        self._ends = flat_ids(ends, config.model.path)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
         pad = int(self.tokenizer.pad_token_id)
