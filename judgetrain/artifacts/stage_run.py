@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.executor import Executor, Work
 from judgetrain.artifacts.files import (
     atomic,
@@ -211,8 +212,11 @@ class StageRun(ShardSeeds):
         self._direct.append(counted(in_=in_, out=out, dropped=dropped))
 
     def note(self, key: str, value: Any) -> None:
-        """Put a fact into the manifest's notes, which a resumed run keeps."""
-        self._notes[key] = value
+        """Put a fact into the manifest's notes, which a resumed run keeps.
+
+        Variables' names take the place of what the configuration took from the environment.
+        """
+        self._notes[key] = unresolved(value)
         if self._writes:
             write_json_atomic(self.path(NOTES), self._notes)
 
@@ -243,8 +247,8 @@ class StageRun(ShardSeeds):
         self._keep(self.console.plain(parts))
 
     def _keep(self, text: str) -> None:
-        """Add text to ``printed.txt``."""
-        self._printed += text
+        """Add text to ``printed.txt``, without what the configuration took from the environment."""
+        self._printed += unresolved(text)
         if self._writes:
             write_text_atomic(self.path(PRINTED), self._printed)
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.environment import TEXTS
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.extras.reports.merged import FinishedEvaluation
@@ -93,6 +95,21 @@ def test_values_of_lists_and_of_sections_by_reference_are_named(tmp_path: Path) 
     assert SECRET not in (directory / "manifest.json").read_text()
     shown = json.loads((directory / "manifest.json").read_text())["config"]["dialogues"]["sources"][0]["path"]
     assert shown.startswith(f"{tmp_path}/${{oc.env:A_WORD}}/in.jsonl (")
+
+
+def test_facts_and_lines_that_a_stage_keeps_name_the_variable(tmp_path: Path) -> None:
+    """A source's name is the key of its counts in the manifest."""
+    source = "{name: '${oc.env:A_WORD}', type: world}"
+    config = configured("recipe=debug", f"dialogues.sources=[{source}]", f"output_dir={tmp_path}/o")
+    directory = Pipeline(config).run("dialogues")
+    notes = json.loads((directory / "manifest.json").read_text())["notes"]
+    assert [*notes["sources"]] == ["${oc.env:A_WORD}"] and notes["sources"]["${oc.env:A_WORD}"]["kept"] > 0
+    out = StageRun(tmp_path / "a" / "b" / "judge", "judge", 1, Console())
+    out.log(f"asked {SECRET}", keep=True)
+    out.tell([f"asked {SECRET}, too"])
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
 
 
 def test_runs_with_other_values_do_not_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
