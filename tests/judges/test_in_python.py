@@ -171,6 +171,21 @@ def test_many_rows_are_judged_under_a_bar_that_shows_only_when_it_takes_long(
     assert not capsys.readouterr().err
 
 
+def test_a_bar_changes_no_verdict_of_a_judge_that_learns_from_the_other_rows() -> None:
+    """The better response is the longer one, which ``surface`` learns from all other prompts; fewer teach it less."""
+    rows = []
+    for number in range(130):
+        texts = ["word " * (number % 7), "word " * (3 + number % 5)]
+        label = "A" if len(texts[0]) > len(texts[1]) else "B"
+        rows.append(Comparison.of(f"Say number {number}.", *texts, label=label))
+    judge = load_judge("surface")
+    at_once = judge.compare_batch(rows)
+    assert [one.verdict for one in judge.compare_all(rows)] == [one.verdict for one in at_once]
+    figures = evaluate_judge(judge, rows, resamples=20)
+    right = sum(one.verdict == row.label for one, row in zip(at_once, rows, strict=True))
+    assert figures["agreement"] == pytest.approx(right / len(rows), abs=1e-6)
+
+
 def test_figures_in_python_are_those_of_metrics() -> None:
     rows = [{"query": f"q{i}", "response_a": "a " * i, "response_b": "b b b", "label": "AB"[i % 2]} for i in range(9)]
     figures = evaluate_judge(CountingJudge(), rows, resamples=50)
