@@ -149,6 +149,7 @@ def test_criteria_of_a_call_are_those_of_rows_without_their_own() -> None:
         ([PAIRS[0], PAIRS[1][:2]], r"row 1: expected \(query, response_a, response_b\)"),
         ([PAIRS[0], None], "row 1: expected .* found NoneType"),
         ([{"query": "q", "response_a": "a"}], "row 0: .*response_b.*rename the column"),
+        ([{"response_a": "a"}], "row 0: no column for query: .*for response_b: .*; rename the columns that hold"),
         ([("q", "a", 7)], "row 0: expected responses that are texts, found int 7"),
     ],
 )
