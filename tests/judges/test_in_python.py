@@ -121,6 +121,20 @@ def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found(
     assert found["query"].tolist() == [query for query, *_ in PAIRS]
 
 
+@pytest.mark.parametrize("kind", ["object", "string", "str"])
+def test_a_missing_cell_of_a_data_frame_is_none_whatever_its_columns_type(kind: str) -> None:
+    rows = pd.DataFrame(PAIRS[:2], columns=["query", "response_a", "response_b"])
+    rows["label"] = pd.Series(["A", None], dtype=kind)
+    rows["model_a"] = pd.Series([None, "m"], dtype=kind)
+    rows["when"] = pd.to_datetime(pd.Series(["2026-01-01", None]))
+    read = judged_rows.comparisons_in(rows)
+    assert [one.label for one in read.items] == ["A", None]
+    assert [one.model_a for one in read.items] == ["", "m"]
+    assert read.cells[1]["when"] is None
+    # Of the labelled row the longer response is the better one.
+    assert evaluate_judge(CountingJudge(), rows, resamples=20)["n"] == 1
+
+
 def test_single_responses_are_scored_and_shown_a_line_each() -> None:
     rows = [("Name a prime.", "7 is one"), {"query": "Name two birds.", "responses": ["A wren", "Jay and wren too"]}]
     scores = CountingJudge().score_all(rows)
