@@ -381,6 +381,8 @@ class Judge(Protocol):
     name: str
     goes_by_criteria: ClassVar[bool] = False
     """True: it judges by criteria, so that a caller may give some."""
+    learns_from_others: ClassVar[bool] = False
+    """True: what it says of a row depends on the rows that it is judged with, so that all are judged at once."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -526,7 +528,8 @@ class Judge(Protocol):
         """Return the verdicts on many rows, in their order.
 
         What is sampled for a row follows from the seed and the row's texts alone: the same row gets the same answer
-        whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`).
+        whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`), unless the judge
+        learns from the other rows (:attr:`learns_from_others`).
 
         Args:
             rows: tuples (prompt, response A, response B), mappings with columns as files have them (``query``,
@@ -552,7 +555,9 @@ class Judge(Protocol):
         def judge(some: Sequence[Comparison]) -> list[Prediction]:
             return self.compare_batch(some, seed)
 
-        predictions = in_steps(comparisons, judge, self.name, progress)
+        # A bar must not change what is said.
+        has_steps = progress and not self.learns_from_others
+        predictions = in_steps(comparisons, judge, self.name, has_steps)
         return frame_of_predictions(table, predictions) if frame else predictions
 
     @overload

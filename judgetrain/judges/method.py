@@ -248,7 +248,11 @@ def only_match(target: str) -> str:
     """Return the one path that a pattern matches, as ``outputs/artifacts/dpo/*/model``; else the text as it is."""
     if not _is_path(target) or not glob.has_magic(target):
         return target
-    matches = glob.glob(str(Path(target).expanduser()))
+    place = Path(target).expanduser()
+    # Brackets may be a part of a directory's own name, which as a pattern would be another directory's.
+    if place.exists():
+        return target
+    matches = glob.glob(str(place))
     if len(matches) != 1:
         # The check before a run says that there is no such directory, or too many.
         return target

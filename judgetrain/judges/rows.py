@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -156,8 +155,10 @@ def _each(rows: Rows) -> Iterator[Any]:
         yield from rows
         return
     columns = [str(column) for column in table.columns]
-    for values in table.itertuples(index=False, name=None):
-        cells = (None if isinstance(value, float) and math.isnan(value) else value for value in values)
+    # What is missing has several marks (NaN, NaT, NA), by the column's type.
+    missing = table.isna().itertuples(index=False, name=None)
+    for values, are_missing in zip(table.itertuples(index=False, name=None), missing, strict=True):
+        cells = (None if is_missing else value for value, is_missing in zip(values, are_missing, strict=True))
         yield dict(zip(columns, cells, strict=True))
 
 

@@ -245,7 +245,8 @@ def summary_of(
     ``labelled_prompts`` have labels; None where they are too few. ``partly_read`` are comparisons without a verdict of
     which some of the given criteria were read (``judge.least_read``), ``stopped`` those that were settled before all
     criteria were judged (``judge.early_stop``). Of the ``labelled`` rows ``agreed`` have the
-    label as their verdict; ``labelled_differently`` are rows on pairs of responses that have several labels.
+    label as their verdict, and the label of ``labelled_ties`` is a tie; ``labelled_differently`` are rows on pairs of
+    responses that have several labels.
 
     Args:
         rows: of ``verdicts.jsonl``.
@@ -262,6 +263,7 @@ def summary_of(
         "rows": counts.total,
         "labelled": len(counts.agreed),
         "agreed": sum(counts.agreed),
+        "labelled_ties": counts.labelled_ties,
         "labelled_differently": labels.differing,
         **_agreement(counts.agreed, counts.prompts),
         "calls": cost.calls,
@@ -328,6 +330,7 @@ class _VerdictCounts:
         unreadable: judgments that could not be read, by reason.
         agreed: of each row with a label, whether it is the verdict.
         prompts: of these rows.
+        labelled_ties: those of these rows whose label is a tie.
         in_both_orders: rows whose verdict comes from both orders.
         consistent: those of them of which both orders say the same.
         partly_read: comparisons without a verdict of which some criteria were read.
@@ -341,6 +344,7 @@ class _VerdictCounts:
     unreadable: Counter[str] = field(default_factory=Counter)
     agreed: list[bool] = field(default_factory=list)
     prompts: list[PromptKey] = field(default_factory=list)
+    labelled_ties: int = 0
     in_both_orders: int = 0
     consistent: int = 0
     partly_read: int = 0
@@ -355,6 +359,7 @@ class _VerdictCounts:
             # A row that was not judged agrees with no label: leaving it out would flatter a judge that fails often.
             right = label == row["verdict"]
             self.agreed.append(right)
+            self.labelled_ties += label == "tie"
             self.deciding.add(row, right)
             # A row that does not tell its prompt counts as one of its own.
             self.prompts.append(prompt_key(row) or ("row", str(self.total)))
@@ -404,7 +409,7 @@ def _agreement(agreed: Sequence[bool], prompts: Sequence[PromptKey]) -> dict[str
 
 
 CHANCE = 0.5
-"""The share of labels that a coin agrees with."""
+"""The share of labels that a coin agrees with, of those that name a side."""
 _LONG_NAMES = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
 
 
@@ -466,9 +471,10 @@ def _agreement_line(summary: Mapping[str, Any]) -> str:
         return f"{line} (no interval: {prompts} prompts, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
     line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
-    # Whoever tosses a coin agrees with half of the labels that name a side.
-    if low <= CHANCE:
-        line += ": at chance, since a coin agrees with 50%"
+    # Whoever tosses a coin never says that two responses are equally good.
+    coin = CHANCE * (labelled - summary.get("labelled_ties", 0)) / labelled
+    if low <= coin:
+        line += f": not shown to be above chance, as a coin agrees with {coin:.0%}"
     return line
 
 

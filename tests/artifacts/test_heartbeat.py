@@ -1,11 +1,11 @@
 """A line every ten seconds of silence: what it says, when it comes, and where it does not."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -64,29 +64,36 @@ def test_lines_come_by_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "SILENCE", 0.2)
     monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
     lines: list[str] = []
+    began = time.monotonic()
     with beating(lines.append), beating(lines.append), doing("counting", 4, "rows"):
-        time.sleep(1.0)
-    # About four in a second, from one thread although two were asked for.
-    assert 2 <= len(lines) <= 5 and lines[0].startswith("counting: 0 of 4 rows, 0.")
+        # On a busy machine a line may be late.
+        while len(lines) < 3 and time.monotonic() - began < 60:
+            time.sleep(0.05)
+    seconds = time.monotonic() - began
+    assert lines[0].startswith("counting: 0 of 4 rows, ")
+    # One each 0.2 s at most, from one thread although two were asked for.
+    assert 3 <= len(lines) <= seconds / 0.2
+    count = len(lines)
     time.sleep(0.4)
-    assert len(lines) <= 5
+    assert len(lines) == count
 
 
 def test_where_lines_are_printed_anyway_there_is_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(heartbeat, "SILENCE", 0.3)
+    # Ten times as long as the time between two rows, which a busy machine may stretch.
+    monkeypatch.setattr(heartbeat, "SILENCE", 1.0)
     monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
     console = Console()
     with beating(console.line), doing("counting"):
-        for _ in range(8):
+        for _ in range(15):
             console.line("a row")
             time.sleep(0.1)
     assert "counting" not in capsys.readouterr().out
 
 
-def test_a_command_is_never_silent_for_more_than_ten_seconds(tmp_path: Path) -> None:
-    """The weights of the model behind the server never come: the command says what it waits for."""
+def test_a_command_that_waits_for_a_server_says_so(tmp_path: Path) -> None:
+    """The server takes the request and never answers: the command says what it waits for, and does not end."""
     (tmp_path / "mine.csv").write_text("query,response_a,response_b\nq,a,b\n")
     port = tmp_path / "port"
     server = subprocess.Popen([sys.executable, "-c", SILENT, str(port)])
@@ -105,13 +112,15 @@ def test_a_command_is_never_silent_for_more_than_ten_seconds(tmp_path: Path) -> 
             command, cwd=tmp_path, env=os.environ | overrides, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         assert process.stdout is not None
-        told = False
-        for text in process.stdout:
-            told = told or b"waiting for" in text
-            if told:
-                break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        # A command that says nothing would be read from for as long as it waits.
+        watch = Timer(120, process.kill)
+        watch.start()
+        try:
+            told = any(b"waiting for" in text for text in process.stdout)
+        finally:
+            watch.cancel()
+            process.kill()
+            process.wait()
         assert told
     finally:
         server.kill()

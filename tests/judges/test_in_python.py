@@ -121,6 +121,20 @@ def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found(
     assert found["query"].tolist() == [query for query, *_ in PAIRS]
 
 
+@pytest.mark.parametrize("kind", ["object", "string", "str"])
+def test_a_missing_cell_of_a_data_frame_is_none_whatever_its_columns_type(kind: str) -> None:
+    rows = pd.DataFrame(PAIRS[:2], columns=["query", "response_a", "response_b"])
+    rows["label"] = pd.Series(["A", None], dtype=kind)
+    rows["model_a"] = pd.Series([None, "m"], dtype=kind)
+    rows["when"] = pd.to_datetime(pd.Series(["2026-01-01", None]))
+    read = judged_rows.comparisons_in(rows)
+    assert [one.label for one in read.items] == ["A", None]
+    assert [one.model_a for one in read.items] == ["", "m"]
+    assert read.cells[1]["when"] is None
+    # Of the labelled row the longer response is the better one.
+    assert evaluate_judge(CountingJudge(), rows, resamples=20)["n"] == 1
+
+
 def test_single_responses_are_scored_and_shown_a_line_each() -> None:
     rows = [("Name a prime.", "7 is one"), {"query": "Name two birds.", "responses": ["A wren", "Jay and wren too"]}]
     scores = CountingJudge().score_all(rows)
@@ -149,6 +163,7 @@ def test_criteria_of_a_call_are_those_of_rows_without_their_own() -> None:
         ([PAIRS[0], PAIRS[1][:2]], r"row 1: expected \(query, response_a, response_b\)"),
         ([PAIRS[0], None], "row 1: expected .* found NoneType"),
         ([{"query": "q", "response_a": "a"}], "row 0: .*response_b.*rename the column"),
+        ([{"response_a": "a"}], "row 0: no column for query: .*for response_b: .*; rename the columns that hold"),
         ([("q", "a", 7)], "row 0: expected responses that are texts, found int 7"),
     ],
 )
@@ -169,6 +184,21 @@ def test_many_rows_are_judged_under_a_bar_that_shows_only_when_it_takes_long(
     assert "counting" in capsys.readouterr().err
     assert len(judge.compare_all(many, progress=False)) == 150
     assert not capsys.readouterr().err
+
+
+def test_a_bar_changes_no_verdict_of_a_judge_that_learns_from_the_other_rows() -> None:
+    """The better response is the longer one, which ``surface`` learns from all other prompts; fewer teach it less."""
+    rows = []
+    for number in range(130):
+        texts = ["word " * (number % 7), "word " * (3 + number % 5)]
+        label = "A" if len(texts[0]) > len(texts[1]) else "B"
+        rows.append(Comparison.of(f"Say number {number}.", *texts, label=label))
+    judge = load_judge("surface")
+    at_once = judge.compare_batch(rows)
+    assert [one.verdict for one in judge.compare_all(rows)] == [one.verdict for one in at_once]
+    figures = evaluate_judge(judge, rows, resamples=20)
+    right = sum(one.verdict == row.label for one, row in zip(at_once, rows, strict=True))
+    assert figures["agreement"] == pytest.approx(right / len(rows), abs=1e-6)
 
 
 def test_figures_in_python_are_those_of_metrics() -> None:

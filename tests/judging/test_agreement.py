@@ -49,7 +49,21 @@ def test_rows_that_share_a_prompt_are_resampled_together() -> None:
     summary, line = told(rows)
     assert summary["agreement_ci"] == pytest.approx(np.percentile(drawn, (2.5, 97.5)), abs=0.02)
     assert (summary["labelled"], summary["agreed"], summary["labelled_prompts"]) == (320, 210, 16)
-    assert line.startswith("agreement: 210 of 320 labels, 65.6% (95%: 4") and line.endswith("over 16 prompts)")
+    assert line.startswith("agreement: 210 of 320 labels, 65.6% (95%: 4") and "over 16 prompts)" in line
+    # All labels name a side, and the interval holds a half.
+    assert line.endswith(": not shown to be above chance, as a coin agrees with 50%")
+    assert summary["labelled_ties"] == 0
+
+
+def test_labels_that_are_ties_are_none_that_a_coin_agrees_with() -> None:
+    """Of 60 rows a third are labelled as ties: a coin is right of 20, and a judge that is right of 30 is above it."""
+    rows = [row(f"prompt {i}", i % 4 < 2) for i in range(60)]
+    for tie in rows[:20]:
+        tie["label"] = "tie"
+        tie["verdict"] = "tie" if tie["verdict"] == "A" else "B"
+    summary, line = told(rows)
+    assert (summary["labelled"], summary["labelled_ties"], summary["agreed"]) == (60, 20, 30)
+    assert line.endswith("over 60 prompts)")
 
 
 def test_annotators_of_one_comparison_and_turns_of_one_conversation_are_one_prompt() -> None:

@@ -75,12 +75,23 @@ def test_a_run_that_is_stopped_keeps_the_rows_that_it_judged(tmp_path: Path, mon
     assert len(file.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize(("ends", "at_chance"), [((0.4, 0.6), True), ((0.2, 0.45), True), ((0.55, 0.8), False)])
-def test_an_agreement_that_a_coin_has_is_said_to_be_at_chance(ends: tuple[float, float], at_chance: bool) -> None:
+@pytest.mark.parametrize(
+    ("ends", "ties", "coin"),
+    [
+        ((0.4, 0.6), 0, "50%"),
+        ((0.2, 0.45), 0, "50%"),
+        ((0.55, 0.8), 0, ""),
+        # A coin is right of half of the 24 labels that are no ties: 12 of 40.
+        ((0.4, 0.6), 16, ""),
+        ((0.2, 0.45), 16, "30%"),
+    ],
+)
+def test_an_agreement_that_a_coin_may_have_is_said_to_be(ends: tuple[float, float], ties: int, coin: str) -> None:
     summary = {
         "judge": "base", "rows": 40, "verdicts": {"A": 20, "B": 20, "unreadable": 0}, "failures": {}, "unreadable": {},
-        "consistency": 1.0, "labelled": 40, "agreed": 20, "labelled_prompts": 40, "agreement_ci": ends, "calls": 0,
-        "decisions": None, "spent": {}, "partly_read": 0,
+        "consistency": 1.0, "labelled": 40, "agreed": 20, "labelled_ties": ties, "labelled_prompts": 40,
+        "agreement_ci": ends, "calls": 0, "decisions": None, "spent": {}, "partly_read": 0,
     }  # fmt: skip
     text = "\n".join(str(line) for line in verdict_report(summary))
-    assert ("at chance" in text) == at_chance
+    assert ("chance" in text) == bool(coin)
+    assert f"not shown to be above chance, as a coin agrees with {coin}" in text or not coin

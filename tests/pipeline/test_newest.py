@@ -68,6 +68,13 @@ def test_a_pattern_with_one_match_is_that_judge(tmp_path: Path, monkeypatch: pyt
     assert Method.parse("artifacts/sft/*/model").target == "artifacts/sft/*/model"
 
 
+def test_a_directory_whose_own_name_has_brackets_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run1", "run[1]"):
+        Path(name, "model").mkdir(parents=True)
+    assert Method.parse("./run[1]/model@3").target == "./run[1]/model"
+
+
 def test_a_pattern_with_several_matches_is_refused_by_two_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,11 +110,19 @@ class Columns:
             return
 
         places = "; no column for ".join(f"{field}: looked for {', '.join(names)}" for field, names in missing.items())
-        remedy = ", ".join(f"{field}: COLUMN" for field in missing)
         raise RowError(
-            "missing_column",
-            f"no column for {places}; found {', '.join(map(str, row))}; say '{self._key}.fields={{{remedy}}}'",
+            "missing_column", f"no column for {places}; found {', '.join(map(str, row))}; {self._remedy([*missing])}"
         )
+
+    def _remedy(self, fields: Sequence[str]) -> str:
+        """Return the end of a message about fields that no column holds: how a user says which columns do."""
+        # Rows that are given in Python have no configuration key.
+        if not self._key:
+            if len(fields) > 1:
+                return "rename the columns that hold them"
+            return "rename the column that holds it"
+        columns = ", ".join(f"{field}: COLUMN" for field in fields)
+        return f"say '{self._key}.fields={{{columns}}}'"
 
     def count_filled(self, row: Mapping[str, Any]) -> None:
         """Count the columns of a row that hold something."""
@@ -237,10 +245,7 @@ class Columns:
             columns += DEFAULT_FIELDS["messages"]
         if field in self._fields or any(_has_column(row, column) for column in columns):
             return ""
-        remedy = "rename the column that holds it"
-        if self._key:
-            remedy = f"say '{self._key}.fields={{{field}: COLUMN}}'"
-        return f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; {remedy}"
+        return f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; {self._remedy([field])}"
 
     @contextmanager
     def _all_missing(self, row: Mapping[str, Any]) -> Iterator[None]:

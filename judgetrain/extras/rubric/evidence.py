@@ -149,7 +149,12 @@ def evidence_of(trees: Iterable[EvaluationTree]) -> Evidence:
     names, texts = _names(judgments.texts, types)
     margins = margins_by_type(judgments, types)
     decided = np.array(recorder.decided)
-    decides = [float(np.nanmean(np.append(decided[types == number], 0.0))) for number in range(len(names))]
+    decides = []
+    for number in range(len(names)):
+        of_type = decided[types == number]
+        read = of_type[~np.isnan(of_type)]
+        # Of a type of which nothing was read, nothing decides.
+        decides.append(float(read.mean()) if len(read) else 0.0)
     return Evidence(
         judgments=judgments,
         types=types,

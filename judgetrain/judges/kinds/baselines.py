@@ -46,6 +46,7 @@ class SurfaceJudge(Judge):
     """
 
     name = "surface"
+    learns_from_others = True
 
     def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on many comparisons; nothing is drawn, so that ``seed`` changes nothing."""

@@ -137,6 +137,20 @@ def test_judgments_that_say_nothing_make_no_rubric() -> None:
         find_kinds(evidence_of(only_luck), None, 6)
 
 
+def test_of_few_judgments_the_share_that_decides_is_theirs() -> None:
+    """Of two trees, so that one judgment more or less would show."""
+    trees = annotated(RULE, 2)
+    shares: dict[str, list[float]] = {}
+    for tree in trees:
+        for criterion in tree.criteria:
+            decides = [judgment.score_a != judgment.score_b for judgment in criterion.judgments]
+            shares.setdefault(criterion.text.partition(":")[0], []).append(sum(decides) / len(decides))
+    evidence = evidence_of(trees)
+    decides = dict(zip(evidence.names, evidence.decides.tolist(), strict=True))
+    assert decides == pytest.approx({name: sum(values) / len(values) for name, values in shares.items()})
+    assert 1.0 in decides.values()
+
+
 def test_too_few_comparisons_are_refused() -> None:
     with pytest.raises(DataError, match="50 judged comparisons or more, and there are 20"):
         find_kinds(evidence_of(annotated(RULE, 20)), None, 6)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-import os
+from contextlib import chdir
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("rubric")
     rows = [json.dumps(tree.to_row()) for tree in annotated(RULE, 300)]
     (directory / "evaluations.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    os.chdir(directory)
-    run = here("rubric", "rubric.files=[evaluations.jsonl]", "rubric.kinds=4", f"output_dir={directory}")
+    with chdir(directory):
+        run = here("rubric", "rubric.files=[evaluations.jsonl]", "rubric.kinds=4", f"output_dir={directory}")
     assert run.returncode == 0, run.stdout + run.stderr
     (made,) = (directory / "artifacts" / "rubric").iterdir()
     return made
