@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.heartbeat import doing, duration, noticed
@@ -23,10 +23,16 @@ __all__ = ["VERBOSE", "Console", "LogLines", "duration", "quiet_libraries"]
 
 
 class Console:
-    """Lines on standard output, and progress bars where that is a terminal; nothing where it is ``silent``."""
+    """Lines on standard output, and progress bars where that is a terminal; nothing where it is ``silent``.
 
-    def __init__(self, silent: bool = False) -> None:
+    Args:
+        silent: print nothing.
+        stream: where lines go, though standard output may be turned elsewhere meanwhile; None: to standard output.
+    """
+
+    def __init__(self, silent: bool = False, stream: TextIO | None = None) -> None:
         self.silent = silent
+        self._stream = stream
         self.terminal = not silent and sys.stdout.isatty()
 
     def line(self, message: str) -> None:
@@ -34,7 +40,7 @@ class Console:
         if not self.silent:
             text = printable(unresolved(message))
             # A name may hold ends of lines: what follows one is no line of its own.
-            print(f"{time.strftime('%H:%M:%S')}  {text.replace(LINE_END, CONTINUED)}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')}  {text.replace(LINE_END, CONTINUED)}", file=self._stream, flush=True)
             noticed()
 
     def plain(self, parts: Iterable[Any]) -> str:

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import Generic, Protocol, TypeVar, cast
 
 from judgetrain.artifacts.executor import HELD
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig
@@ -42,7 +43,8 @@ def make_engine(
     # Before the libraries are imported, which takes seconds in which nothing else would be said.
     if isinstance(config, LocalEngineConfig) and config.model.path:
         announce_unpacking(*resolve_path(config.model))
-    engine_class = resolve_name(config.makes)
+    with doing("loading the libraries"):
+        engine_class = resolve_name(config.makes)
     engine: Engine
     if config.paid:
         engine = engine_class(config, answers, budget)

@@ -1,9 +1,11 @@
 """A line every ten seconds of silence: what it says, when it comes, and where it does not."""
 
+import io
 import os
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from threading import Timer
 
@@ -133,3 +135,13 @@ listener = socket.create_server(("127.0.0.1", 0))
 pathlib.Path(sys.argv[1]).write_text(str(listener.getsockname()[1]))
 time.sleep(600)
 """
+
+
+def test_lines_are_seen_where_standard_output_is_turned_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENCE", 0.2)
+    monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
+    with beating(Console(stream=sys.stdout).line), doing("playing"), redirect_stdout(io.StringIO()):
+        time.sleep(0.7)
+    assert "playing, 0." in capsys.readouterr().out

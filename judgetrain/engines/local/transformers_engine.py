@@ -90,7 +90,8 @@ class TransformersEngine:
         self._decoder = BatchDecoder(self.model, pad, prefill)
         # A model that is handed over was checked when it was loaded, or is being trained.
         if model is None:
-            self._check_decoding()
+            with doing(f"trying {self.name} out on a few tokens"):
+                self._check_decoding()
 
     def _check_decoding(self) -> None:
         """Raise EngineError where texts that are decoded together, with a cache, differ from plain passes over each."""

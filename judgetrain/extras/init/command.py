@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 
-from judgetrain.artifacts.console import quiet_libraries
+from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.data.duplicates import BenchmarkQueries, question_texts
@@ -172,7 +173,8 @@ def preflight(pipeline: Pipeline) -> None:
     # On a machine that others use all takes longer, and the same limit would end before enough was measured.
     processes_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     most = LONGEST * min(2.0, max(1.0, processes_a_core))
-    with beating(console.line):
+    # What is played prints nothing, so that standard output is turned elsewhere meanwhile.
+    with beating(Console(stream=sys.stdout).line):
         console.plain(_played(pipeline, target, began + most, most))
 
 
