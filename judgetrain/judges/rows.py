@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Rows = Iterable[Any]
 """Rows to judge, each a record of this package, a tuple of texts or a mapping from columns to cells; or a table."""
-AT_ONCE = 64
+AT_ONCE = 256
 """Rows that are judged between two steps of a progress bar."""
 SECONDS_BEFORE_PROGRESS = 3.0
 """A progress bar appears for what takes longer."""

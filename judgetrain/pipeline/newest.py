@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.config import Config, RunConfig
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline
@@ -23,7 +24,8 @@ def check_name(config: Config) -> None:
     if name in (".", "..") or Path(name).name != name:
         raise ConfigError(f"name={name!r}: expected a name for the link in output_dir, without a slash; null: no link")
     place = Path(config.output_dir) / name
-    if place.exists() and not place.is_symlink():
+    # The default's name may be taken by something of the user's, which is then left alone.
+    if name != RunConfig.name and place.exists() and not place.is_symlink():
         raise ConfigError(f"name={name!r}: {place} is there and no link to a judge: give the run another name")
 
 
@@ -43,6 +45,8 @@ def link_newest(pipeline: Pipeline, judges: Sequence[str]) -> None:
     target = os.path.relpath(pipeline.plan(judges[-1]).directory / "model", place.parent)
     if place.is_symlink() and os.readlink(place) == target:
         return
+    if place.exists() and not place.is_symlink():
+        return
     # Beside it and moved into place: whoever follows the link meanwhile finds the old judge or the new one.
     beside = place.with_name(f".{config.name}.{os.getpid()}.tmp")
     try:
@@ -51,5 +55,5 @@ def link_newest(pipeline: Pipeline, judges: Sequence[str]) -> None:
         beside.symlink_to(target, target_is_directory=True)
         beside.replace(place)
     except OSError as error:
-        # A file system without links: the judge lies where it lies.
-        pipeline.console.line(f"{place}: no link to {target} could be made ({error.strerror})")
+        # A file system without links. Not among the lines of the run, of which the last is its artifact.
+        print(f"{place}: no link to {target} could be made ({error.strerror})", file=sys.stderr)

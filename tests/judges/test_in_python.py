@@ -176,13 +176,13 @@ def test_many_rows_are_judged_under_a_bar_that_shows_only_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge = CountingJudge()
-    many = [(f"Name number {number}.", "one two", "one") for number in range(150)]
-    assert [prediction.verdict for prediction in judge.compare_all(many)] == ["A"] * 150
+    many = [(f"Name number {number}.", "one two", "one") for number in range(300)]
+    assert [prediction.verdict for prediction in judge.compare_all(many)] == ["A"] * 300
     assert not capsys.readouterr().err
     monkeypatch.setattr(judged_rows, "SECONDS_BEFORE_PROGRESS", 0.0)
-    assert len(judge.compare_all(many)) == 150
+    assert len(judge.compare_all(many)) == 300
     assert "counting" in capsys.readouterr().err
-    assert len(judge.compare_all(many, progress=False)) == 150
+    assert len(judge.compare_all(many, progress=False)) == 300
     assert not capsys.readouterr().err
 
 

@@ -85,3 +85,12 @@ def test_a_pattern_with_several_matches_is_refused_by_two_of_them(
     settings: list[Any] = ["recipe=debug", f"output_dir={tmp_path}", "stage=judge", "verdicts.source.type=world"]
     with pytest.raises(ConfigError, match="matches 2 directories, as judges/[ab] and judges/[ab]: name one"):
         Pipeline(configured(*settings, "verdicts.judge='judges/*'")).plan("judge")
+
+
+def test_what_already_has_the_default_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "judge").mkdir()
+    run = pipeline(tmp_path)
+    check_name(run.config)
+    (run.plan("sft").directory / "model").mkdir(parents=True)
+    link_newest(run, ["sft"])
+    assert (tmp_path / "judge").is_dir() and not (tmp_path / "judge").is_symlink()

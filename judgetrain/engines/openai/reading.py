@@ -437,7 +437,9 @@ _WRAPPED = {
     r"rate_?limit_?(?:error|exceeded)|too_?many_?requests": 429,
 }
 """The statuses that services' names for errors stand for."""
-_WRAPPED_CODE = re.compile(r"(?:error code|status code|status_code|http)\W{1,4}(4\d\d)\b", re.IGNORECASE)
+_WRAPPED_STATUS = r"400|401|403|404|413|422|429"
+"""The statuses that a service refuses a request or its rate by; others of a gateway's (408, 499) may pass."""
+_WRAPPED_CODE = re.compile(rf"(?:error code|status code|status_code|http)\W{{1,4}}({_WRAPPED_STATUS})\b", re.IGNORECASE)
 """Matches a status of the client's fault in the words of an error."""
 
 
@@ -461,7 +463,7 @@ def wrapped_status(status: int, text: str, prompt: str) -> int:
     if isinstance(error, Mapping):
         for name in ("code", "status_code", "status"):
             code = str(error.get(name))
-            if re.fullmatch(r"4\d\d", code):
+            if re.fullmatch(_WRAPPED_STATUS, code):
                 return int(code)
 
     lowered_prompt = prompt.lower()
