@@ -62,7 +62,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a copy of a finished run and every file that a page names."""
     place = tmp_path_factory.mktemp("pages")
     done = finished_once(tmp_path_factory)
-    shutil.copytree(done, place / "outputs")
+    # Links stay links: outputs/judge leads to the newest judge.
+    shutil.copytree(done, place / "outputs", symlinks=True)
     (judge,) = done.glob("artifacts/dpo/*/model")
     for name in ("my-judge", "my_judge"):
         (place / name).symlink_to(judge)
