@@ -74,7 +74,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     judge = BranchingJudge(WorldEngine(WorldEngineConfig()), load_prompt_set("compact"), JudgeOptions(branches=3))
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)
     verdict_rows = [row_of(c, p, "dpo") for c, p in zip(comparisons, judge.compare_batch(comparisons), strict=True)]
-    (root / "verdicts.html").write_text(render(PAGE, title="Verdicts", rows=verdict_rows))
+    (root / "verdicts.html").write_text(render(PAGE, title="Verdicts", rows=verdict_rows, about=[]))
     label = {"comparison_id": "d1", "verdict": "A", "share": 0.75}
     write_views(views(noisy_trees("A" * 3), [label]), root / "trees", "Trees")
     return root

@@ -248,11 +248,14 @@ WRITER = data.ResponseModelConfig(name="w", engine=data.WorldEngineConfig())
 def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
     bare = [{k: v for k, v in row.items() if k != "label"} for row in ROWS]
     for dialogue_source, message in (
-        (source(tmp_path, bare), r"no comparison of dialogues\.sources has a label; name its column"),
+        (source(tmp_path, bare), r"votes\.jsonl: no column for label: looked for label; found id, query"),
         (source(tmp_path), r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels"),
-        (source(tmp_path, bare, fields={"label": "winner"}), "has a label; name its column"),
+        (
+            source(tmp_path, bare, fields={"label": "winner"}),
+            r"no column for label: looked for winner; found id, query",
+        ),
     ):
-        write_lines(Path(dialogue_source.path), bare if "name its" in message else ROWS)
+        write_lines(Path(dialogue_source.path), ROWS if "holds" in message else bare)
         with pytest.raises(ConfigError, match=message):
             check_stage("label", settings([dialogue_source]))
     with pytest.raises(ConfigError, match=r"responses\.models answer the dialogues anew.*set responses\.models=\[\]"):

@@ -240,7 +240,7 @@ def test_a_plain_row_becomes_a_tree_in_its_own_order(tmp_path: Path) -> None:
         ([*SECOND, "judgments", 0, "text"], 3, r"judgments\[0\]: expected .* the text text, found 3"),
         (["criteria", 0, "guidelines", 0, "judgments", 1, "order"], "ba", "order='ba': expected AB or BA"),
         (["criteria", 0, "guidelines", 0, "judgments", 1], "A", r"guidelines\[0\]\.judgments\[1\]: expected an object"),
-        (["response_b"], None, "expected text in field response_b, found nothing"),
+        (["response_b"], None, "no column for response_b: looked for response_b"),
         (["criteria_text"], "1. x", "not an evaluation tree as stage teacher writes them"),
     ],
 )

@@ -19,7 +19,8 @@ from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial
 
 def test_adapters_of_a_base_in_four_bits_are_merged_into_the_whole_one(tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    settings = config(max_steps=2, lora=True, four_bit=True, gradient_checkpointing=True)
+    # The first step has rate 0, and after one more some processors round a part of the updates to nothing.
+    settings = config(max_steps=4, lora=True, four_bit=True, gradient_checkpointing=True)
     start = run_initial(tmp_path, settings, sft_rows(12))
     base = load_model(ModelConfig(path="world")).state_dict()
     trained = weights(start.directory)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from markupsafe import Markup
+
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.errors import ConfigError
@@ -55,7 +57,8 @@ def page(pairing: Pairing) -> str:
         TEMPLATES / "view.html",
         title=f"{pairing.left} beside {pairing.right}",
         pairing=pairing,
-        script=script,
+        # This package's own file, no text of a row.
+        script=Markup(script),
         # Browsers run this script and no other, whatever the texts hold.
         known=digest,
         lengths=_thirds(pairing.items),
