@@ -39,6 +39,10 @@ WHY_NOT = {
     "needs labels of responses that its judge can read: tests/judging/test_labelled_responses.py": (
         "verdicts.source.path=ratings.jsonl",
     ),
+    "asks for ten criteria, of which the debug recipe's judge names four: tests/extras/rubric": (
+        *("verdicts.judge=teacher@10", "verdicts.judge=./my-judge@10", "criteria=mine.yaml"),
+    ),
+    "names judges of one evaluation, of which the newest here is another: tests/extras/view": ("view.judges=",),
     "looks and waits: tests/extras/init, tests/extras/server": ("init", "serve"),
 }
 """What stands in commands that are planned alone, by the reason."""
