@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from judgetrain.errors import JudgetrainError
     from judgetrain.evaluate.in_memory import evaluate_judge
-    from judgetrain.judges.base import Judge, Prediction, Score
+    from judgetrain.judges.base import Judge
     from judgetrain.judges.factory import load_judge
+    from judgetrain.judges.predictions import Prediction, Score
     from judgetrain.rubrics import Criterion, Rubric
     from judgetrain.schema import Candidates, Comparison, Message
 
@@ -17,7 +18,8 @@ __version__ = "0.1.0"
 _PLACES = {
     "errors": ("JudgetrainError",),
     "evaluate.in_memory": ("evaluate_judge",),
-    "judges.base": ("Judge", "Prediction", "Score"),
+    "judges.base": ("Judge",),
+    "judges.predictions": ("Prediction", "Score"),
     "judges.factory": ("load_judge",),
     "rubrics": ("Criterion", "Rubric"),
     "schema": ("Candidates", "Comparison", "Message"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
     from judgetrain.data.benchmarks.responses import ResponseBenchmark
     from judgetrain.evaluate.runners.responses import ScoreResult
-    from judgetrain.judges.base import Prediction
+    from judgetrain.judges.predictions import Prediction
 
 Hook = str | Callable[..., Any]
 # The class that is decorated.

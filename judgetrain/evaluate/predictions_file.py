@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 
 PREDICTED = {
     "benchmark": "string",

@@ -33,8 +33,8 @@ from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import listed
 from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.predictions import listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
 

@@ -4,15 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgetrain.judges.base import Judge, Prediction
+    from judgetrain.judges.base import Judge
     from judgetrain.judges.factory import load_judge
     from judgetrain.judges.kinds.baselines import BASELINES, LongerJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
+    from judgetrain.judges.predictions import Prediction
     from judgetrain.schema import Comparison, Message
 
 # By module, which is imported when one of its names is first used.
 _PLACES = {
-    "judges.base": ("Judge", "Prediction"),
+    "judges.base": ("Judge",),
+    "judges.predictions": ("Prediction",),
     "judges.kinds.baselines": ("BASELINES", "LongerJudge"),
     "judges.kinds.branching": ("BranchingJudge",),
     "judges.factory": ("load_judge",),

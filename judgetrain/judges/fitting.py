@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.data.labelled import Scale
 from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.errors import DataError
-from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judges.kinds.aggregation import Fitted, Margins
+from judgetrain.judges.predictions import SHARES, BothOrders
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import Verdict
 

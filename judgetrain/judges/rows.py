@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from judgetrain.data.rows.reader import RowReader
-    from judgetrain.judges.base import Prediction, Score
+    from judgetrain.judges.predictions import Prediction, Score
 
 Rows = Iterable[Any]
 """Rows to judge, each a record of this package, a tuple of texts or a mapping from columns to cells; or a table."""

@@ -15,7 +15,7 @@ from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_k
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
-from judgetrain.judges.base import Prediction, Reason, Score, criterion_key, listed
+from judgetrain.judges.predictions import Prediction, Reason, Score, criterion_key, listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judging.votes import THEIR_OWN, Labels
 from judgetrain.rubrics import is_above

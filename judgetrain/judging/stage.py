@@ -17,10 +17,11 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.judges.base import Cost, Judge, Prediction, Score
+from judgetrain.judges.base import Judge
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction, Score
 from judgetrain.judges.saved import SETTINGS, overridden
 from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import (

@@ -17,7 +17,7 @@ from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.judges.base import verdict_of
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, by_rating

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.judges.base import verdict_of
 from judgetrain.judges.kinds.aggregation import margin_of, margins_of
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree
 from judgetrain.label.labels import Label
 from judgetrain.rubrics import HIGHEST, LOWEST

@@ -24,7 +24,8 @@ from judgetrain.data.world.engine import criterion_name
 from judgetrain.data.world.language import GRADE_SCORES
 from judgetrain.data.world.rule import World, load_world
 from judgetrain.judges import load_judge
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.base import Judge
+from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of
 

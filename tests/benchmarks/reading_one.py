@@ -22,10 +22,10 @@ from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.data.world.rule import World, load_world
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge, load_judge
-from judgetrain.judges.base import BothOrders
 from judgetrain.judges.fitting import calibration_error, fit
 from judgetrain.judges.kinds.aggregation import margins_of, used
 from judgetrain.judges.kinds.tree_predictions import predict
+from judgetrain.judges.predictions import BothOrders
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
 from tests.benchmarks.common import parser_of

@@ -15,8 +15,8 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.config import RobustnessConfig
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.config import STAGES, Config

@@ -16,7 +16,7 @@ from judgetrain.data.intervals import Resampling
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.data import write_lines
 from tests.builders.pipeline import check_stage

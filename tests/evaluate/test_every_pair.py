@@ -18,7 +18,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.report import Report, markdown
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.data import write_lines
 from tests.builders.evaluate import run as run_stage

@@ -15,9 +15,9 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predicted
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.table import Sections, Table
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import Forms, Kind, Target, Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows
 

@@ -15,10 +15,11 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.serve import serve
 from judgetrain.judges import load_judge
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, as_data
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Forms, Kind, Parts, Use, kinds
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Prediction, Reason, as_data
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.config import Config

@@ -21,7 +21,7 @@ from judgetrain.evaluate.metrics.groups import (
 )
 from judgetrain.evaluate.metrics.intervals import paired_difference, resampled_interval, with_intervals
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.evaluate import LABELS, prediction
 

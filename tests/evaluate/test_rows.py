@@ -20,7 +20,7 @@ from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, Metric, 
 from judgetrain.evaluate.report import report, table
 from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.evaluate.stage import _best_branches
-from judgetrain.judges.base import Cost, Prediction
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
 LABELS = ("A", "B", "tie", None)

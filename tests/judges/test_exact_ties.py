@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import pytest
 
-from judgetrain.judges.base import Score
 from judgetrain.judges.kinds.aggregation import Fitted, Rule, needed, steps, verdict
 from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Score
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.judging.rows import score_rows
 from judgetrain.rubrics import Criterion, weighted

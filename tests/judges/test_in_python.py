@@ -17,7 +17,8 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.metrics import agreement
 from judgetrain.judges import rows as judged_rows
-from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.judges.base import Judge
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.schema import Candidates
 
 PAIRS = [

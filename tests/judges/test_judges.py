@@ -12,9 +12,9 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_order
 from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import EXCHANGED, Cost, Plan, Prediction, in_own_order
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.saved import save_settings
 from judgetrain.judges.trees.config import StepsConfig

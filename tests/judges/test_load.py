@@ -22,7 +22,6 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.extras.untrained.scorers import ScorerJudge
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
-from judgetrain.judges.base import Plan, Prediction
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
@@ -30,6 +29,7 @@ from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.parts import judge_directory
+from judgetrain.judges.predictions import Plan, Prediction
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.saved import save_settings
 from judgetrain.judges.settings import ModelSettings, check_model, no_judge

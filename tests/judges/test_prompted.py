@@ -25,12 +25,12 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.untrained import scorers as scorer_runner
 from judgetrain.extras.untrained.scorers import ScorerJudge, predictions, samples_of
 from judgetrain.judges import BASELINES, Prediction
-from judgetrain.judges.base import verdict_of
 from judgetrain.judges.kinds.baselines import SurfaceJudge
 from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.once_config import OnceConfig
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
 from judgetrain.judges.prompting.verdicts import read_verdict

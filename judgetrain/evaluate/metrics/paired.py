@@ -12,8 +12,8 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)

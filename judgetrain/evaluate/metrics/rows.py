@@ -25,7 +25,7 @@ from judgetrain.evaluate.metrics import intervals, verdicts
 from judgetrain.evaluate.metrics.groups import GroupAgreement, mean
 from judgetrain.evaluate.metrics.intervals import Correlations
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Comparison
 
 

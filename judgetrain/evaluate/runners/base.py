@@ -17,9 +17,9 @@ from judgetrain.engines.answers import Budget
 from judgetrain.engines.lazy_model import Loaded, loaded_once
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Comparison
 
 FORMAT = 2

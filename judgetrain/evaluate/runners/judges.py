@@ -9,9 +9,9 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result, RowMaker, Shown
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import KindResults, kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, write_views
 from judgetrain.rubrics import Rubric

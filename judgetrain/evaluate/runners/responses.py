@@ -8,9 +8,9 @@ from typing import Any
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.evaluate.runners.base import Evaluation, RowMaker
 from judgetrain.evaluate.runners.judges import shown_by
-from judgetrain.judges.base import Cost, Score, as_data
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Score, as_data
 from judgetrain.schema import Candidates, Comparison
 
 ROWS = "responses"

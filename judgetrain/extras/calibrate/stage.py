@@ -15,13 +15,13 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_card
 from judgetrain.extras.calibrate.stages import CalibrateSettings
-from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.fitting import fit, fit_scores
 from judgetrain.judges.kinds.aggregation import FITTED, Fitted, margins_of, shares_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.kinds.tree_scores import items_of, scores_of
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import table

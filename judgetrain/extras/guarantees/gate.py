@@ -27,10 +27,10 @@ from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import Bools, agreement
 from judgetrain.evaluate.report.table import signed, within
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.saved import SETTINGS
 from judgetrain.schema import Comparison
 

@@ -16,8 +16,8 @@ from judgetrain.evaluate.objective import parse_objective
 from judgetrain.evaluate.report.report import lineage
 from judgetrain.extras.guarantees import gate
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.predictions import Prediction
 
 FILE = "worth.json"
 DATA = ("dialogues", "cluster", "responses")

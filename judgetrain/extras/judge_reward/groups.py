@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges.base import SHARES, Prediction, logistic
+from judgetrain.judges.predictions import SHARES, Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 
 Ask = Callable[[Sequence[Comparison]], Sequence[Prediction]]

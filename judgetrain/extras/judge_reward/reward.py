@@ -14,7 +14,8 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.rubrics import given_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import MODES, SCORE, WAYS, Group, Scalar, scalars
-from judgetrain.judges.base import Given, Judge, Prediction
+from judgetrain.judges.base import Given, Judge
+from judgetrain.judges.predictions import Prediction
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, continued, text_of

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from judgetrain.data.cells import RowError, name_text
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.extras.leaderboard.repeats import NO_KEY, CountedRows, key_of, repeats_of
-from judgetrain.judges.base import SHARES, BothOrders
+from judgetrain.judges.predictions import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
 
 Floats = NDArray[np.float64]

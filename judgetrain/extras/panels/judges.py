@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import TypeVar
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import SHARES, Cost, Judge, Prediction, Score, Step, logistic, verdict_of
+from judgetrain.judges.base import Judge
 from judgetrain.judges.deciding import BRANCHES, Decision, Thresholds
 from judgetrain.judges.kinds.kind import Parts
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.panels_config import MemberConfig
+from judgetrain.judges.predictions import SHARES, Cost, Prediction, Score, Step, logistic, verdict_of
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Candidates, Comparison, Verdict
 

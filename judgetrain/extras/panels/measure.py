@@ -13,9 +13,9 @@ from judgetrain.evaluate.hooks import Measured, Predicted, Rated
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Sections, Table, number, percent
 from judgetrain.extras.panels.checks import members_of
-from judgetrain.judges.base import Step
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Step
 from judgetrain.judges.settings import EXTERNAL
 
 FILE = "steps"

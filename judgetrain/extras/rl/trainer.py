@@ -20,9 +20,9 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersE
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
-from judgetrain.judges.base import verdict_of
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.config import TREE_READS, StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow

@@ -10,7 +10,7 @@ from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.extras.robustness.attack_suite import AttackedCase, AttackSuite
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Verdict
 
 Verdicts = tuple[Verdict | None, Verdict | None]

@@ -12,9 +12,9 @@ from judgetrain.data.intervals import FEWEST as FEWEST_PROMPTS
 from judgetrain.data.intervals import Interval, cluster_index
 from judgetrain.extras.rubric.evidence import SELDOM, Evidence
 from judgetrain.extras.rubric.kinds import Kinds, standardised, with_all
-from judgetrain.judges.base import verdict_of
 from judgetrain.judges.fitting import FEWEST, fit, folds_of, right_verdicts, tie_width, weights_of
 from judgetrain.judges.kinds.aggregation import Fitted
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.label.worth import FOLDS, worth_by_kind
 from judgetrain.label.worth import folds_of as query_folds
 from judgetrain.schema import Verdict

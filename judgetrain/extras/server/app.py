@@ -31,7 +31,7 @@ from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars,
 from judgetrain.extras.server import schema, systemone
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
-from judgetrain.judges.base import Prediction, Score
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
 from judgetrain.schema import Candidates, Comparison
 

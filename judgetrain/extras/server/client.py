@@ -13,7 +13,8 @@ import httpx2
 from judgetrain.engines.config import server_address
 from judgetrain.errors import EngineError
 from judgetrain.extras.server.config import LIMITS, TOKEN
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, Step
+from judgetrain.judges.base import Judge
+from judgetrain.judges.predictions import Cost, Prediction, Reason, Score, Step
 from judgetrain.schema import Candidates, Comparison
 
 AGAIN = (429, 502, 503, 504)

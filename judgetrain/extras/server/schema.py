@@ -19,8 +19,8 @@ from pydantic import (
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
-from judgetrain.judges.base import BothOrders, Prediction, Reason, Step
 from judgetrain.judges.deciding import Decision
+from judgetrain.judges.predictions import BothOrders, Prediction, Reason, Step
 from judgetrain.messages import is_of_answer, shown_text
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison

@@ -11,7 +11,8 @@ from typing import Any
 
 from judgetrain.errors import JudgetrainError
 from judgetrain.extras.server.config import LIMITS, Limits, ServeConfig
-from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.judges.base import Judge
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.schema import Candidates, Comparison
 
 log = logging.getLogger(__name__)

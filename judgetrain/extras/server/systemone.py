@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from judgetrain.extras.server.schema import FieldError, Strict, Text
-from judgetrain.judges.base import Cost, Score
+from judgetrain.judges.predictions import Cost, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Criterion, Level, Rubric, share
 from judgetrain.schema import Candidates
 from judgetrain.thoughts import shown

@@ -17,9 +17,9 @@ from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
-from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.schema import Comparison, Verdict
 
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")

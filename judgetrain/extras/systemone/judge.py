@@ -12,10 +12,11 @@ from urllib.parse import urldefrag, urlsplit
 import httpx2
 
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Prediction, Score, verdict_of
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Prediction, Score, verdict_of
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import Candidates, Comparison, Dialogue

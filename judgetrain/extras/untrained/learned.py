@@ -27,12 +27,12 @@ from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker
 from judgetrain.evaluate.runners.judges import ask_judge
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.untrained.prompted import RubricAsking, depends_on, judge_by
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.kind import Use, kind_of
 from judgetrain.judges.kinds.prompted import replies_shard
 from judgetrain.judges.kinds.tree_predictions import predict
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, has_step, load_prompt_set, prompt_file, slots_of
 from judgetrain.judges.settings import check_model

@@ -18,10 +18,11 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Arguments, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Prediction, verdict_of
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.keys import changed
 from judgetrain.schema import Comparison

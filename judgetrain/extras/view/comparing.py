@@ -12,10 +12,10 @@ from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.shards import read_rows, shards_of
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import MethodKey
-from judgetrain.judges.base import Reason
 from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.kinds.tree_reasons import reasons_of
 from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.judges.predictions import Reason
 from judgetrain.judges.trees.schema import trees_of
 from judgetrain.judging.rows import VERDICTS
 from judgetrain.schema import Comparison

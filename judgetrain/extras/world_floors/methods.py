@@ -25,9 +25,9 @@ from judgetrain.data.world.floors import (
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.keys import did_you_mean
 
 Computed = tuple[Mapping[str, Mapping[str, Any]], PerfectReading]

@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.calibrated import load_calibrated
+from judgetrain.judges.predictions import logistic, verdict_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict

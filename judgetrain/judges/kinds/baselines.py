@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.judges.base import Judge, Prediction, verdict_of
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Arguments, Forms, Kind, Parts, Setup, Target, Use, no_arguments, unknown
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Prediction, verdict_of
 from judgetrain.schema import Comparison, Verdict
 
 if TYPE_CHECKING:

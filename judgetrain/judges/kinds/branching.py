@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import Engine, no_beginnings
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.aggregation import Rule, next_wave
 from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, KindResults, Parts, Setup, Target, Use
 from judgetrain.judges.kinds.tree_predictions import predict
@@ -21,6 +21,7 @@ from judgetrain.judges.kinds.tree_scores import items_of, rubric_of, scores_of
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.options import JudgeOptions, model_mark
 from judgetrain.judges.parts import parts_of
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
 from judgetrain.judges.saved import criteria_of
 from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, unread_hint

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from judgetrain import rooms
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, Given, Judge, Prediction, as_data
+from judgetrain.judges.base import Given, Judge
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Prediction, as_data
 from judgetrain.keys import did_you_mean
 from judgetrain.schema import Comparison
 

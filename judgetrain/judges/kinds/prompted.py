@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, in_own_order, verdict_of
+from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Arguments, KindResults, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Plan, Prediction, Reason, in_own_order, verdict_of
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_sentence, failures_of
 from judgetrain.judges.settings import ModelSettings, check_model, unread_hint

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from judgetrain.judges.base import Cost, Plan, Prediction
 from judgetrain.judges.deciding import Decision, Thresholds
 from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, share_read, stopped, used, verdict
 from judgetrain.judges.kinds.tree_reasons import guideline_failures, judgment_failures, list_failure, reasons_of
 from judgetrain.judges.kinds.tree_scores import score_of
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Plan, Prediction
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, cost_of
 from judgetrain.rubrics import without_rounding
 from judgetrain.schema import ORDERS, Order

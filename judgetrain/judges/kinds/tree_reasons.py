@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from judgetrain.engines.base import UNANSWERED
-from judgetrain.judges.base import Reason, in_own_order
+from judgetrain.judges.predictions import Reason, in_own_order
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import ORDERS, RESPONSES
 

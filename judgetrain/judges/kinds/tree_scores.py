@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from judgetrain.judges.base import Cost, Score
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.kinds.aggregation import given_weight, is_enough, shares_of, used
 from judgetrain.judges.kinds.tree_reasons import guideline_failures, judgment_failures, reasons_of
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost, Score
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, cost_of
 from judgetrain.rubrics import Rubric, weighted
 from judgetrain.schema import Candidates, Comparison, Order

@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.data.cells import majority
 from judgetrain.engines.base import UNANSWERED
-from judgetrain.judges.base import Cost, verdict_of
+from judgetrain.judges.predictions import Cost, verdict_of
 from judgetrain.rubrics import Criterion, criterion_of
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Verdict
 

@@ -14,9 +14,9 @@ from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges import fitting
-from judgetrain.judges.base import verdict_of
 from judgetrain.judges.fitting import calibration_error, fit
 from judgetrain.judges.kinds.aggregation import Fitted
+from judgetrain.judges.predictions import verdict_of
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Verdict
 from tests.builders.judging import judge_stage, lines

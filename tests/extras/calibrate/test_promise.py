@@ -16,10 +16,10 @@ from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
-from judgetrain.judges.base import Prediction, Score
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines

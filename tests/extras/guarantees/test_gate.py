@@ -21,8 +21,8 @@ from judgetrain.extras.guarantees.gate import (
     gate_row,
     require_passed,
 )
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Prediction
 from judgetrain.pipeline import cards, cli
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, refused, write_rows

@@ -15,8 +15,8 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import GateError, require_passed
 from judgetrain.extras.guarantees.worth import PARTS, TrainingGain, worth
-from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, answers, benchmark, judge, manifest, pairs, refused, run, write_rows
 

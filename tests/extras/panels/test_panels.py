@@ -14,9 +14,10 @@ from judgetrain.engines import lazy_model
 from judgetrain.errors import ConfigError
 from judgetrain.extras.panels.judges import CascadeJudge, JuryJudge, Member
 from judgetrain.judges import load_judge
-from judgetrain.judges.base import Cost, Judge, Prediction, Score, as_data
+from judgetrain.judges.base import Judge
 from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction, Score, as_data
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Candidates, Comparison
 from tests.builders.judging import judge_stage, lines

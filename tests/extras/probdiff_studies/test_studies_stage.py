@@ -17,8 +17,8 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.probdiff_studies import comparing, stage
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
+from judgetrain.judges.predictions import Prediction
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Dialogue

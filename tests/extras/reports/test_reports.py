@@ -20,7 +20,7 @@ from judgetrain.evaluate.report.naming import run_labels
 from judgetrain.evaluate.runners.responses import ScoreResult
 from judgetrain.extras.reports.config import ReportConfig
 from judgetrain.extras.reports.merged import merge
-from judgetrain.judges.base import Score
+from judgetrain.judges.predictions import Score
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job

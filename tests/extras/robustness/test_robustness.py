@@ -20,7 +20,7 @@ from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.extras.robustness.attack_suite import AttackSuite, attack_suite
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.extras.robustness.measure import robustness
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror

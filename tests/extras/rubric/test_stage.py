@@ -13,8 +13,8 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.evidence import evidence_of
 from judgetrain.extras.rubric.reading import read_judged, trees_in
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.tree_reasons import reasons_of
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judging.rows import row_of
 from judgetrain.label.worth import collect
 from tests.builders.pipeline import here

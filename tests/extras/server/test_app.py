@@ -27,8 +27,8 @@ from judgetrain.extras.server.run import names_of
 from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
-from judgetrain.judges.base import Cost
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Cost
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates, Comparison, Reads

@@ -16,8 +16,8 @@ from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge
-from judgetrain.judges.base import Reason
 from judgetrain.judges.options import JudgeOptions
+from judgetrain.judges.predictions import Reason
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Reads
 from tests.builders.browser import DESK, PHONE, Browser, needs_chromium

@@ -15,7 +15,7 @@ from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.extras.server.systemone import DecisionsIn, candidates_of, confidence_of, level_probabilities
 from judgetrain.judges import Judge, LongerJudge, Prediction
-from judgetrain.judges.base import Cost, Reason, Score
+from judgetrain.judges.predictions import Cost, Reason, Score
 from judgetrain.schema import Candidates, Comparison
 
 LEVELS = (0.1, 0.2, 0.4, 0.2, 0.1)

@@ -15,7 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.predictions_file import parquet, prediction_table
 from judgetrain.extras.view.command import page, view
 from judgetrain.extras.view.comparing import of_evaluation, place_of
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict
