@@ -1,7 +1,8 @@
 """judgetrain: train your own LLM judge by branching preference learning."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from judgetrain.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from judgetrain.errors import JudgetrainError
@@ -39,13 +40,7 @@ __all__ = [
     "load_judge",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name of the package at its first use, since the command line needs none of them."""
-    for place, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"judgetrain.{place}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

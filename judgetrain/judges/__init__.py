@@ -1,7 +1,8 @@
 """Judges: everything that compares two responses, behind one interface."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from judgetrain.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from judgetrain.judges.base import Judge
@@ -22,10 +23,4 @@ _PLACES = {
 }
 __all__ = ["BASELINES", "BranchingJudge", "Comparison", "Judge", "LongerJudge", "Message", "Prediction", "load_judge"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name of the package at its first use, since the command line needs none of them."""
-    for place, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"judgetrain.{place}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _PLACES)
