@@ -66,7 +66,7 @@ def _uses_base(settings: ModelSettings) -> bool:
 
 
 def _uses_prompts(settings: ModelSettings) -> bool:
-    """Return whether the run's prompts are used: a trained judge has its own."""
+    """Return whether answers depend on the run's prompts: a trained judge has its own, which its weights stand for."""
     promptless = ("base", *EXTERNAL)
     return any("prompts" in fields_read(method) and method.target in promptless for method in settings.methods)
 
@@ -82,7 +82,9 @@ class ModelSettings(StageSettings):
     criteria: int | None = at("tree.criteria", active_if=is_read("criteria"))
     rubric: str | None = at("criteria", content=of_file, active_if=is_read("rubric"))
     engine: EngineConfig | None = at("engine", active_if=_uses_engine)
-    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_uses_prompts)
+    prompts: str | None = at(
+        "prompts", content=in_place(prompt_path), active_if=is_read("prompts"), counted_if=_uses_prompts
+    )
     base: ModelConfig | None = at("train.base", active_if=_uses_base)
     teacher: EngineConfig | None = at("teacher.engine", active_if=names_target("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=names_target("external"))
@@ -260,13 +262,14 @@ def _check_scores_alone(
     if judge.score == "parsed":
         raise ConfigError(f"{asked_by}: reads scores by their probabilities; leave out judge.score=parsed and +parsed")
 
-    # The prompts of a judge that this run trains are known when it is loaded.
-    if method.target in ("base", *EXTERNAL):
-        prompts = load_prompt_set(settings.prompts or "")
-    elif method.is_directory and not method.on_hub:
-        prompts = load_prompt_set(Path(method.target).expanduser() / PROMPTS)
-    else:
+    # A judge on the Hub says what its prompts are when it is loaded.
+    if method.on_hub:
         return
+    # The run's own prompts are those of the base, of external models and of the judges that the run trains.
+    prompts_at: str | Path = settings.prompts or ""
+    if method.is_directory:
+        prompts_at = Path(method.target).expanduser() / PROMPTS
+    prompts = load_prompt_set(prompts_at)
     if prompts.words_before_score("score") is None:
         raise ConfigError(
             f"{asked_by}: judgments of the prompt set {prompts.name!r} give reasons before the score, which follows "

@@ -273,15 +273,16 @@ def test_scores_alone_that_cannot_be_read_are_refused_before_the_first_stage(
     assert not (tmp_path / "artifacts").exists()
 
 
-def test_prompts_whose_reasons_come_first_are_refused_before_the_first_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("judge", ["base", "dpo"])
+def test_prompts_whose_reasons_come_first_are_refused_before_the_first_stage(judge: str, tmp_path: Path) -> None:
     source = Path(prompt_path("compact")).read_text()
     reasons_first = tmp_path / "reasons_first.yaml"
     reasons_first.write_text(
         source.replace("\nscore:\n", "\nscore:\n  frame: 'Analysis: [^\\n]{1,{width}}\\nScore: [1-5]'\n")
     )
     assert load_prompt_set(reasons_first).frames["score"].startswith("Analysis"), "the set itself is a good one"
-    words = ["evaluate.methods=[base+one+scores]", f"prompts={reasons_first}"]
-    with pytest.raises(ConfigError, match=r"'base\+one\+scores', \+scores: judgments of .* give reasons before"):
+    words = [f"evaluate.methods=[{judge}+one+scores]", f"prompts={reasons_first}"]
+    with pytest.raises(ConfigError, match=rf"'{judge}\+one\+scores', \+scores: judgments of .* give reasons before"):
         Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", *words)).check("evaluate")
 
 
