@@ -1,6 +1,7 @@
 """Every page is of one kind: a tutorial, a how-to, reference or results (mkdocs.yml says which).
 
-Guides hold no date and no commit, so that they never grow old. Results name what made their tables.
+Guides hold no date and no commit, so that they never grow old. Results name what made their tables. The page of methods
+has what the code has.
 """
 
 import re
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from judgetrain.judges.kinds.kind import kinds
+from judgetrain.judges.method import BASELINE, BRANCHING, OPTIONS
 from tests.pipeline.test_docs import ROOT
 
 DOCS = ROOT / "docs"
@@ -88,3 +91,22 @@ def test_commits_that_results_name_are_in_the_repository(page: Path) -> None:
     for commit in sorted(set(HASH.findall(page.read_text(encoding="utf-8")))):
         known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, check=False)
         assert known.returncode == 0, f"{page.name}: commit {commit} is not in this repository"
+
+
+def test_the_page_of_methods_has_every_kind_and_option() -> None:
+    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`\+(\w+)`", page)) == set(OPTIONS)
+    rows = [
+        line.split(" | ") for line in page.partition("## Kinds of judges")[2].splitlines() if line.startswith("| `")
+    ]
+    for kind in kinds():
+        if kind.name in (BRANCHING, BASELINE):
+            forms = [kind.forms.evaluate.partition(",")[0]]
+        else:
+            forms = [f"{kind.name}:"]
+        for form in forms:
+            (row,) = [cells for cells in rows if f"`{form}" in cells[0]]
+            # What cannot be built by itself is a method of an evaluation alone.
+            assert (row[-1].rstrip(" |") == "E") == (kind.build is None), kind.name
+    for name in ("initial", "sft", "dpo", "rl", "base", "teacher", "external", "random", "first", "longer", "surface"):
+        assert any(f"`{name}`" in cells[0] for cells in rows), name
