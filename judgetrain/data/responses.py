@@ -305,7 +305,7 @@ LEAST_WORDS = 4
 """The fewest words of a sentence that is put in another order."""
 MOST_SIMILAR = 0.7
 """The largest cosine of two queries that are neighbours: above it, the other's answer may be as good here
-(docs/real_text.md)."""
+(docs/results/real_text.md)."""
 
 
 class Neighbours:
@@ -329,8 +329,7 @@ class Neighbours:
     def of(self, dialogue: Dialogue) -> Iterator[Dialogue]:
         """Yield the other dialogues, the nearest first, without those above :data:`MOST_SIMILAR`.
 
-        Those of the same category are left out, too: a good answer to a query of the same kind may be as good here
-        (docs/training.md has the counts).
+        Those of the same category are left out, too: a good answer to a query of the same kind may be as good here.
         """
         # Embeddings have length 1, so that their products are cosines.
         cosine = self._embeddings @ self._embeddings[self._place_of[dialogue.id]]

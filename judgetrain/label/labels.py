@@ -378,7 +378,7 @@ def judgment(label: Verdict) -> str:
     """Return a short judgment that says the label, of the responses as shown.
 
     The verdict's letter comes first: a small model learns to copy the letter that stands before the better response
-    sooner than which of two digits to give the first one (docs/real_text.md).
+    sooner than which of two digits to give the first one (docs/results/training_choices.md).
     """
     score_a, score_b = SCORES[label]
     outcome = f"{label} is better"

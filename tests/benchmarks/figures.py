@@ -1,4 +1,4 @@
-"""Every comparison with a peer that the pages claim, in one page: docs/figures.md.
+"""Every comparison with a peer that the pages claim, in one page: docs/results/speed.md.
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 
@@ -18,16 +18,18 @@ from typing import Any
 from tests.benchmarks import busy_machine, decoding_speed, scorers_speed, train_speed
 from tests.benchmarks.common import Figure, parser_of, table
 
-PAGE = """# Figures
+PAGE = """# How fast is it beside others?
 
 How fast judgetrain is beside the best-configured peer, both measured in turns in one run. "Ours" and "peer" are
 medians, with the least and the most in brackets. All but the last table count seconds of a processor, on one pinned
 core.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
+```bash
+OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
+```
 
 Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}.
-[A GPU's figures](scale.md#on-a-gpu) stand apart."""
+What a GPU, memory and several processes take: [hardware](hardware.md)."""
 
 PROGRAMS: dict[str, tuple[str, Callable[..., list[Figure]], Mapping[str, Any]]] = {
     "Training": ("train_speed", train_speed.figures, {"comparisons": 12, "repeats": 1}),
@@ -42,7 +44,7 @@ def main() -> None:
     """Run the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("docs/figures.md"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/speed.md"))
     options = parser.parse_args()
     measured = {}
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()

@@ -22,7 +22,14 @@ WHY_NOT = {
     "needs a GPU": ("engine=vllm", "scorer.model.gpus=4", "recipe=pairs_24gb", "hub=OWNER/NAME"),
     "needs a cluster, or many workers": ("executor=ray", "executor.workers=4"),
     "reads published data or a model of the Hub": (
-        *("recipe=published", "recipe=tables/table2", "recipe=paper_ood", "recipe=corpus", "recipe=gemma"),
+        *(
+            "recipe=published",
+            "recipe=tables/table2",
+            "recipe=tables/scenarios",
+            "recipe=paper_ood",
+            "recipe=corpus",
+            "recipe=gemma",
+        ),
         *("recipe=gemma_small", "recipe=selfeval", "recipe=tables/glassbox_stored", "dialogues.sources=[{name: uf,"),
     ),
     "asks a paid model: tests/e2e/test_readme.py runs it up to the estimate": ("teacher=openai", "external=openai"),
