@@ -21,4 +21,4 @@ class RubricConfig:
         None, "kinds of query; None: as many as foresee held-out labels, or judgments, best", low=1, high=32
     )
     most: int = key(6, "criteria of a kind at most", low=1, high=20)
-    queries: int = key(20, "typical queries of each kind, by which the kind of another query is found", low=3)
+    queries: int = key(40, "typical queries of each kind, by which the kind of another query is found", low=3)

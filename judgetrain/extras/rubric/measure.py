@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from judgetrain.data.intervals import FEWEST as FEWEST_PROMPTS
 from judgetrain.data.intervals import Interval, cluster_index
+from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.extras.rubric.evidence import SELDOM, Evidence
 from judgetrain.extras.rubric.kinds import Kinds, standardised, with_all
-from judgetrain.judges.fitting import FEWEST, fit, folds_of, right_verdicts, tie_width, weights_of
+from judgetrain.judges.fitting import (
+    FEWEST,
+    STRENGTHS,
+    best_ridge,
+    fit,
+    folds_of,
+    right_verdicts,
+    tie_width,
+    weights_of,
+)
 from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.judges.predictions import verdict_of
 from judgetrain.label.worth import FOLDS, worth_by_kind
@@ -32,6 +42,8 @@ ENDS = (2.5, 97.5)
 """Percentiles that 95% of the resamples lie between."""
 NOTHING = 0.01
 """A weight below this share of the heaviest one is none."""
+LEAST_PLACE = 0.1
+"""The least that a place of the order counts beside the first one, so that a kind's own labels can raise any place."""
 
 Reason = Literal["decides", "never separates", "speaks against", "nothing shows"]
 """What a criterion does: it is in the rubric of a kind, or why it is in none."""
@@ -69,8 +81,10 @@ class KindFigures:
     Args:
         trees: judged comparisons of the kind.
         labelled: those with a label.
-        criteria: what is worth most first. Weights are held to each other, so that equal ones say little of the order.
+        criteria: what weighs most first.
         fitted: the fit to labels; None where there are too few, and weights are what criteria are worth.
+        by_place: what the first criterion of a kind counts over all kinds, the second, and so on. Fitted weights are
+            held to these; None where nothing was fitted.
         loss_of: what a loss is a share of: ``labels`` that are met; where a kind has too few for a fit, the ``variance
             of labels`` that is foreseen; without labels the ``variance of judgments``, each foreseen by others.
     """
@@ -79,6 +93,7 @@ class KindFigures:
     labelled: int
     criteria: list[Weighed]
     fitted: Fitted | None
+    by_place: list[float] | None
     loss_of: Literal["labels", "variance of labels", "variance of judgments"]
 
 
@@ -93,50 +108,124 @@ class LeftOut:
     worth: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Labelled:
+    """The labelled trees of a kind, and its criteria in the order in which these labels have them.
+
+    Args:
+        criteria: types, what weighs most in an unhindered fit first.
+        features: what each adds to the mean margin [row, criterion].
+        targets: 1 for A, 0 for B, a half for a tie [row].
+        prompts: of the rows.
+    """
+
+    criteria: list[int]
+    features: Floats
+    targets: Floats
+    prompts: list[PromptKey]
+
+
 def weigh(evidence: Evidence, kinds: Kinds, seed: int) -> list[KindFigures]:
     """Return the figures of every kind's rubric."""
     resampled = _resampled_worth(evidence, kinds, seed)
+    labelled_of = [_labelled(evidence, kinds, kind) for kind in range(kinds.number)]
+    by_place = _weights_by_place([labelled for labelled in labelled_of if labelled is not None])
     figures = []
-    for kind, criteria in enumerate(kinds.criteria):
+    for kind, labelled in enumerate(labelled_of):
         inside = kinds.of_tree == kind
-        read = evidence.seen[:, criteria].any(axis=1)
-        rows = np.flatnonzero(inside & evidence.labelled & read)
-        fitted = _fit(evidence, rows, criteria)
-        if fitted is None:
+        fitted = None
+        loss_of: Literal["labels", "variance of labels", "variance of judgments"] = "variance of judgments"
+        if kinds.by_labels:
+            loss_of = "variance of labels"
+        if labelled is None:
             weighed = _by_worth(evidence, kinds, kind, resampled, seed)
         else:
-            weighed = _by_labels(evidence, kinds, kind, rows, fitted, seed)
-        loss_of: Literal["labels", "variance of labels", "variance of judgments"] = "variance of judgments"
-        if fitted is not None:
             loss_of = "labels"
-        elif kinds.by_labels:
-            loss_of = "variance of labels"
+            fitted = _fit(evidence, labelled, by_place)
+            weighed = _by_labels(evidence, kinds.worth[kind], labelled, by_place, fitted, seed)
         heaviest = max(one.weight for one in weighed)
         kept = [one for one in weighed if one.weight >= NOTHING * heaviest]
         figures.append(
             KindFigures(
                 trees=int(inside.sum()),
                 labelled=int((inside & evidence.labelled).sum()),
-                criteria=kept,
+                # Stable: of equal weights what came first stays there.
+                criteria=sorted(kept, key=lambda one: -one.weight),
                 fitted=fitted,
+                by_place=None if labelled is None else by_place[: len(labelled.criteria)].tolist(),
                 loss_of=loss_of,
             )
         )
     return figures
 
 
-def _fit(evidence: Evidence, rows: Integers, criteria: Sequence[int]) -> Fitted | None:
-    """Return weights fitted to the labels of some trees, as stage calibrate fits them; None of too few labels."""
+def _labelled(evidence: Evidence, kinds: Kinds, kind: int) -> _Labelled | None:
+    """Return a kind's labelled trees; None of too few labels for a fit, of ties alone, or of one prompt."""
+    criteria = kinds.criteria[kind]
+    read = evidence.seen[:, criteria].any(axis=1)
+    rows = np.flatnonzero((kinds.of_tree == kind) & evidence.labelled & read)
     labels = evidence.labels[rows]
     prompts = [evidence.prompts[row] for row in rows]
     if len(rows) < FEWEST or not labels.any() or len(set(prompts)) < 2:
         return None
-    features = _features(evidence, rows, criteria)
-    names = [evidence.names[number] for number in criteria]
-    margins = [dict(zip(names, of_tree, strict=True)) for of_tree in features.tolist()]
-    verdicts: list[Verdict] = [_verdict(label) for label in labels]
-    by_mean = [_verdict(mean) for mean in features.sum(axis=1)]
-    return fit(margins, verdicts, prompts, by_mean)
+    features = np.asarray(evidence.margins[rows][:, criteria] / len(criteria))
+    targets = (labels + 1) / 2
+    order = _order(features, targets)
+    return _Labelled(
+        criteria=[criteria[place] for place in order], features=features[:, order], targets=targets, prompts=prompts
+    )
+
+
+def _order(features: Floats, targets: Floats) -> Integers:
+    """Return the columns by the weights of a fit whose ridge hardly holds them to each other, the heaviest first."""
+    weights = weights_of(features, targets, min(STRENGTHS))
+    return np.argsort(-weights, kind="stable")
+
+
+def _weights_by_place(kinds: Sequence[_Labelled]) -> Floats:
+    """Return what the first criterion of a kind counts, the second, and so on, over all kinds [place]; the first has 1.
+
+    A kind has too few labels to say how much more its first criterion counts than its second. All kinds together have
+    enough. The order of a row's criteria comes from rows of other prompts: a kind's own rows would put first what
+    counts more by chance.
+    """
+    most = max((labelled.features.shape[1] for labelled in kinds), default=1)
+    features = []
+    targets = []
+    prompts: list[PromptKey] = []
+    for labelled in kinds:
+        folds = folds_of(labelled.prompts)
+        for fold in np.unique(folds):
+            here = folds == fold
+            order = _order(labelled.features[~here], labelled.targets[~here])
+            in_order = labelled.features[here][:, order]
+            # A place that a kind does not have adds nothing there.
+            features.append(np.pad(in_order, ((0, 0), (0, most - len(order)))))
+            targets.append(labelled.targets[here])
+            prompts += [labelled.prompts[row] for row in np.flatnonzero(here)]
+    if not kinds:
+        return np.ones(1)
+    all_features = np.concatenate(features)
+    all_targets = np.concatenate(targets)
+    ridge, _ = best_ridge(all_features, all_targets, folds_of(prompts))
+    weights = weights_of(all_features, all_targets, ridge)
+    shares = np.maximum(weights / max(float(weights[0]), 1e-9), LEAST_PLACE)
+    # A later place never counts more than an earlier one: that would be another order.
+    return np.minimum.accumulate(np.minimum(shares, 1.0))
+
+
+def _fit(evidence: Evidence, labelled: _Labelled, by_place: Floats) -> Fitted:
+    """Return weights fitted to a kind's labels, as stage calibrate fits them, held to those of their places."""
+    names = [evidence.names[number] for number in labelled.criteria]
+    places = by_place[: len(names)]
+    scaled = labelled.features * places
+    margins = [dict(zip(names, of_tree, strict=True)) for of_tree in scaled.tolist()]
+    verdicts: list[Verdict] = [_verdict(2 * target - 1) for target in labelled.targets]
+    by_mean = [_verdict(mean) for mean in labelled.features.sum(axis=1)]
+    fitted = fit(margins, verdicts, labelled.prompts, by_mean)
+    # Of scaled features: a weight of the features themselves has the place's share in it.
+    weights = {name: fitted.weights[name] * float(place) for name, place in zip(names, places, strict=True)}
+    return replace(fitted, weights=weights)
 
 
 def _verdict(ahead: float) -> Verdict:
@@ -146,32 +235,37 @@ def _verdict(ahead: float) -> Verdict:
     return verdict
 
 
-def _features(evidence: Evidence, rows: Integers, criteria: Sequence[int]) -> Floats:
-    """Return what each criterion adds to the mean margin, as of ``margins_of`` [row, criterion]."""
-    return np.asarray(evidence.margins[rows][:, criteria] / len(criteria))
+def _by_labels(
+    evidence: Evidence, worth: Floats, labelled: _Labelled, by_place: Floats, fitted: Fitted, seed: int
+) -> list[Weighed]:
+    """Return a kind's criteria with fitted weights, and what fewer labels are met without each.
 
-
-def _by_labels(evidence: Evidence, kinds: Kinds, kind: int, rows: Integers, fitted: Fitted, seed: int) -> list[Weighed]:
-    """Return a kind's criteria with fitted weights, and what fewer labels are met without each."""
-    criteria = kinds.criteria[kind]
-    features = _features(evidence, rows, criteria)
-    targets = (evidence.labels[rows] + 1) / 2
-    prompts = [evidence.prompts[row] for row in rows]
-    weights = np.array([fitted.weights[evidence.names[number]] for number in criteria])
+    Args:
+        evidence: the judgments.
+        worth: of each type for the kind.
+        labelled: the kind's labelled trees.
+        by_place: what each place of the order counts over all kinds.
+        fitted: the fit to the kind's labels.
+        seed: of the resamples.
+    """
+    places = by_place[: len(labelled.criteria)]
+    features = labelled.features * places
+    weights = np.array([fitted.weights[evidence.names[number]] for number in labelled.criteria])
     heaviest = max(float(weights.max()), 1e-9)
 
     rng = np.random.default_rng(seed)
     resampled = []
-    for sample in _resamples(prompts, rng):
-        resampled.append(weights_of(features[sample], targets[sample], fitted.ridge) / heaviest)
-    ends = _ends(np.array(resampled), len(set(prompts)))
+    for sample in _resamples(labelled.prompts, rng):
+        drawn = weights_of(features[sample], labelled.targets[sample], fitted.ridge)
+        resampled.append(drawn * places / heaviest)
+    ends = _ends(np.array(resampled), len(set(labelled.prompts)))
 
-    folds = folds_of(prompts)
-    right = _held_out(features, targets, folds, fitted.ridge)
+    folds = folds_of(labelled.prompts)
+    right = _held_out(features, labelled.targets, folds, fitted.ridge)
     weighed = []
-    for place, number in enumerate(criteria):
-        without = _held_out(np.delete(features, place, axis=1), targets, folds, fitted.ridge)
-        loss, loss_interval = _paired(right - without, prompts, seed)
+    for place, number in enumerate(labelled.criteria):
+        without = _held_out(np.delete(features, place, axis=1), labelled.targets, folds, fitted.ridge)
+        loss, loss_interval = _paired(right - without, labelled.prompts, seed)
         weighed.append(
             Weighed(
                 type=number,
@@ -179,7 +273,7 @@ def _by_labels(evidence: Evidence, kinds: Kinds, kind: int, rows: Integers, fitt
                 text=evidence.texts[number],
                 weight=float(weights[place] / heaviest),
                 interval=ends[place],
-                worth=float(kinds.worth[kind, number]),
+                worth=float(worth[number]),
                 loss=loss,
                 loss_interval=loss_interval,
             )

@@ -21,7 +21,7 @@ from judgetrain.extras.rubric.config import RubricConfig
 from judgetrain.extras.rubric.described import guideline_for
 from judgetrain.extras.rubric.evidence import evidence_of
 from judgetrain.extras.rubric.kinds import find_kinds
-from judgetrain.extras.rubric.measure import why_left_out
+from judgetrain.extras.rubric.measure import _Labelled, _order, _weights_by_place, why_left_out
 from judgetrain.extras.rubric.stage import Found, find
 from judgetrain.extras.rubric.stages import RubricSettings
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -71,10 +71,13 @@ def test_weights_are_those_of_a_logistic_regression_with_calibrates_ridge() -> N
     evidence = found.evidence
     for kind in range(3):
         fitted = found.figures[kind].fitted
+        by_place = found.figures[kind].by_place
         assert fitted is not None
-        criteria = found.kinds.criteria[kind]
+        assert by_place is not None
+        criteria = [evidence.names.index(name) for name in fitted.weights]
         inside = found.kinds.of_tree == kind
-        x = evidence.margins[inside][:, criteria] / len(criteria)
+        # Weights are held to those of their places: equal ones of scaled margins are these.
+        x = evidence.margins[inside][:, criteria] / len(criteria) * by_place
         y = (evidence.labels[inside] + 1) / 2
 
         def loss(w: np.ndarray, x: np.ndarray = x, y: np.ndarray = y, ridge: float = fitted.ridge) -> float:
@@ -83,11 +86,32 @@ def test_weights_are_those_of_a_logistic_regression_with_calibrates_ridge() -> N
             return float(entropy + ridge / 2 * np.sum((w - w.mean()) ** 2) + 0.01 / 2 * w.mean() ** 2)
 
         best = minimize(loss, np.ones(len(criteria)), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9}).x
-        weights = [one.weight for one in found.figures[kind].criteria]
-        assert weights == pytest.approx(best / best.max(), abs=2e-3)
+        best *= by_place
+        weights = {one.name: one.weight for one in found.figures[kind].criteria}
+        expected = dict(zip(fitted.weights, best / best.max(), strict=True))
+        assert weights == pytest.approx(expected, abs=2e-3)
         for one in found.figures[kind].criteria:
             assert one.interval is not None
             assert one.interval[0] < one.weight < one.interval[1]
+
+
+@pytest.mark.parametrize(("second", "low", "high"), [(1.0, 0.85, 1.0), (0.5, 0.35, 0.65)])
+def test_what_places_count_is_learned_over_all_kinds_and_not_from_the_order_of_chance(
+    second: float, low: float, high: float
+) -> None:
+    """In 40 labels one of two equal weights is the heavier by chance; over 30 kinds they stay equal."""
+    rng = np.random.default_rng(0)
+    kinds = []
+    for kind in range(30):
+        features = rng.normal(size=(40, 2))
+        weights = 3 * np.array([1.0, second])
+        targets = (rng.random(40) < 1 / (1 + np.exp(-features @ weights))).astype(float)
+        order = _order(features, targets)
+        prompts = [(f"{kind}/{row}",) for row in range(40)]
+        kinds.append(_Labelled(criteria=order.tolist(), features=features[:, order], targets=targets, prompts=prompts))
+    first_share, second_share = _weights_by_place(kinds)
+    assert first_share == 1.0
+    assert low <= second_share <= high
 
 
 def test_a_kinds_criteria_lose_labels_when_they_are_left_out() -> None:
