@@ -7,7 +7,7 @@ follow the seed too. Arms of a rule share what they have in common; finished run
 of means ± standard deviations (n - 1) over rules, and every claim as a difference on the same comparisons with its
 95% interval over rules (Student's t): what would be seen on another rule.
 
-Rules 1 to 5 are for choosing; docs/world.md lists those that were reported and are spent.
+Rules 1 to 5 are for choosing; docs/results/world.md lists those that were reported and are spent.
 
     python -m tests.benchmarks.quickstart_table --rules 111 112 --arms labels_0 --results FILE
 

@@ -1,4 +1,4 @@
-"""What rules that judge nothing reach on the generated world, beside the ceilings: the table of docs/world.md.
+"""What rules that judge nothing reach on the generated world, beside the ceilings: the table of docs/results/world.md.
 
     python -m tests.benchmarks.world_floors --rules 1 2 3 4 5 --n 300
 

@@ -81,7 +81,7 @@ def test_a_table_of_results_names_what_made_it(page: Path) -> None:
         assert "\n| ---" not in section or MADE_BY.search(section), f"{page.name}: {section.splitlines()[0]}"
 
 
-@pytest.mark.parametrize("page", [*MEASURED, DOCS / "world.md"], ids=name_of)
+@pytest.mark.parametrize("page", MEASURED, ids=name_of)
 def test_commits_that_results_name_are_in_the_repository(page: Path) -> None:
     shallow = subprocess.run(
         ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -27,7 +27,7 @@ SKILL = 0.5
 """The share of its responses that each of them writes with care.
 
 All are alike. Were one more careful than another, counting what the two differ in would tell what counts without any
-judging: with shares of 0.7, 0.5 and 0.3 that rule has 96% (docs/world.md).
+judging: with shares of 0.7, 0.5 and 0.3 that rule has 96%.
 """
 PRETRAINING_SHARE = 0.3
 """The share of the first queries that the shipped base was pretrained on, by their hash."""
