@@ -1,8 +1,6 @@
 """``python -m judgetrain``: see :mod:`judgetrain.pipeline.cli`."""
 
-import sys
-
-from judgetrain.pipeline.cli import command
+from judgetrain.pipeline.cli import command, leave
 
 if __name__ == "__main__":
-    sys.exit(command())
+    leave(command())

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-SILENCE = 8.0
-"""Seconds without a line after which one comes; with a look every second, ten seconds are never silent.
+SILENCE = 7.0
+"""Seconds without a line after which one comes, so that ten seconds are never silent.
 
-On a busy machine a look may come a second late."""
-LOOKS = 1.0
+An import may hold the interpreter, and a look comes late by as much: seconds on a busy machine."""
+LOOKS = 0.5
 """Seconds between two looks."""
 
 
@@ -150,3 +150,35 @@ def beating(say: Callable[[str], object]) -> Iterator[None]:
         ended.set()
         _thread.join(timeout=LOOKS)
         _thread = None
+
+
+@contextmanager
+def starting(say: Callable[[str], object]) -> Iterator[None]:
+    """Have a line printed after every ten seconds in which a command has said nothing at all yet.
+
+    It ends with the context, or as soon as anything else is printed: from then on :func:`beating` says what is done.
+
+    Args:
+        say: prints one line.
+    """
+    began = time.monotonic()
+    before = _last_line
+    ended = threading.Event()
+
+    def watch() -> None:
+        latest = began
+        while not ended.wait(LOOKS) and _last_line == before:
+            now = time.monotonic()
+            if now - latest >= SILENCE:
+                # Whatever reads the lines may have ended.
+                with suppress(OSError, ValueError):
+                    say(f"judgetrain: starting, {duration(now - began)} so far")
+                latest = now
+
+    thread = threading.Thread(target=watch, name="starting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=LOOKS)

@@ -196,23 +196,35 @@ def in_steps(
     return answers
 
 
+OF_PREDICTION: Mapping[str, Callable[[Prediction], Any]] = {
+    "verdict": lambda prediction: prediction.verdict,
+    "verdict_ab": lambda prediction: prediction.verdict_ab,
+    "verdict_ba": lambda prediction: prediction.verdict_ba,
+    "margin": lambda prediction: prediction.margin,
+    "score_a": lambda prediction: prediction.score_a,
+    "score_b": lambda prediction: prediction.score_b,
+    "decision": lambda prediction: prediction.decision,
+    "failures": lambda prediction: dict(prediction.failures),
+    "reasons": lambda prediction: [reason.text for reason in prediction.reasons],
+}
+"""The columns that a data frame has of a prediction."""
+OF_SCORE: Mapping[str, Callable[[Score], Any]] = {
+    "score": lambda score: score.value,
+    "by_criterion": lambda score: score.by_criterion,
+    "decision": lambda score: score.decision,
+    "passes": lambda score: score.passes,
+    "failures": lambda score: dict(score.failures),
+    "reasons": lambda score: [reason.text for reason in score.reasons],
+}
+"""The columns that a data frame has of a score, beside the response."""
+
+
 def frame_of_predictions(table: Table[Comparison], predictions: Sequence[Prediction]) -> DataFrame:
     """Return a data frame [row, column]: the cells of the rows, then the verdict and what it rests on."""
     rows = []
     for cells, prediction in zip(table.cells, predictions, strict=True):
-        found = {
-            "verdict": prediction.verdict,
-            "verdict_ab": prediction.verdict_ab,
-            "verdict_ba": prediction.verdict_ba,
-            "margin": prediction.margin,
-            "score_a": prediction.score_a,
-            "score_b": prediction.score_b,
-            "decision": prediction.decision,
-            "failures": dict(prediction.failures),
-            "reasons": [reason.text for reason in prediction.reasons],
-        }
-        rows.append(_beside(cells, found))
-    return _frame(rows)
+        rows.append(_beside(cells, {name: value(prediction) for name, value in OF_PREDICTION.items()}))
+    return _frame(rows, [*PAIR, *OF_PREDICTION])
 
 
 def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]]) -> DataFrame:
@@ -220,30 +232,23 @@ def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]])
     rows = []
     for cells, candidates, of_row in zip(table.cells, table.items, scores, strict=True):
         for response, score in zip(candidates.responses, of_row, strict=True):
-            found = {
-                "response": response,
-                "score": score.value,
-                "by_criterion": score.by_criterion,
-                "decision": score.decision,
-                "passes": score.passes,
-                "failures": dict(score.failures),
-                "reasons": [reason.text for reason in score.reasons],
-            }
-            rows.append(_beside({**cells, "response": response}, found))
-    return _frame(rows)
+            values = {name: value(score) for name, value in OF_SCORE.items()}
+            rows.append(_beside({**cells, "response": response}, values))
+    return _frame(rows, [*SINGLE, *OF_SCORE])
 
 
-def _beside(cells: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's cells and what was found; a column of the row whose name is taken keeps it behind ``given_``."""
+def _beside(cells: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's cells and the judge's values; a cell whose column's name is taken keeps it behind ``given_``."""
     row: dict[str, Any] = {}
     for name, cell in cells.items():
-        taken = name in found and name != "response"
-        row[f"given_{name}" if taken else name] = cell
-    return {**row, **found}
+        row[f"given_{name}" if name in values else name] = cell
+    return {**row, **values}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Return rows as a data frame."""
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a data frame; without any it has ``columns``, so that code which names them goes on."""
     from pandas import DataFrame
 
+    if not rows:
+        return DataFrame(columns=[*columns])
     return DataFrame.from_records(rows)

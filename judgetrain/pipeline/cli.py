@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 from judgetrain import __version__, rooms
 from judgetrain.errors import ConfigError, TerminatedError, say_error
@@ -92,6 +94,15 @@ def _main() -> int:
             return 0
 
     # Imported here: all of the above is answered in the time that Hydra alone takes to import.
+    from judgetrain.artifacts.heartbeat import starting
+
+    # To standard error, since a configuration that is printed may be read by another program.
+    with starting(lambda line: print(line, file=sys.stderr, flush=True)):
+        return _with_hydra(words)
+
+
+def _with_hydra(words: list[str]) -> int:
+    """Run a command line that needs Hydra, whose import alone may take long on a busy machine, and return the code."""
     from judgetrain.artifacts.console import VERBOSE
     from judgetrain.pipeline import compose, job, key_names
 
@@ -135,3 +146,23 @@ def command() -> int:
         # Python would wait for threads, one of which an interrupt may have cost, and take seconds to tidy a model up.
         os._exit(code)
     return code
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code, as Python does but for tidying up.
+
+    Threads are awaited, and whatever is registered to run at the end is run. What Python does then, taking modules and
+    a model apart, frees nothing that the process's end does not free, and takes seconds: a minute on a busy machine.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        # Whoever reads a pipe may have ended.
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def script() -> NoReturn:
+    """Run the command line as the installed program ``judgetrain``."""
+    leave(command())

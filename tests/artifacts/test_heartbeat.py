@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_lines_come_by_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(lines) == count
 
 
+def test_a_start_is_told_until_anything_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "SILENCE", 0.2)
+    monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
+    lines: list[str] = []
+    began = time.monotonic()
+    with heartbeat.starting(lines.append):
+        # On a busy machine a line may be late.
+        while len(lines) < 2 and time.monotonic() - began < 60:
+            time.sleep(0.05)
+        (watching,) = [thread for thread in threading.enumerate() if thread.name == "starting"]
+        heartbeat.noticed()
+        watching.join(60)
+        assert not watching.is_alive(), "it goes on though something was said"
+    assert len(lines) >= 2
+    assert lines[0].startswith("judgetrain: starting, ")
+
+
 def test_where_lines_are_printed_anyway_there_is_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,7 +133,7 @@ def test_a_command_that_waits_for_a_server_says_so(tmp_path: Path) -> None:
         )
         assert process.stdout is not None
         # A command that says nothing would be read from for as long as it waits.
-        watch = Timer(120, process.kill)
+        watch = Timer(1200, process.kill)
         watch.start()
         try:
             told = any(b"waiting for" in text for text in process.stdout)
@@ -142,6 +160,11 @@ def test_lines_are_seen_where_standard_output_is_turned_elsewhere(
 ) -> None:
     monkeypatch.setattr(heartbeat, "SILENCE", 0.2)
     monkeypatch.setattr(heartbeat, "LOOKS", 0.05)
-    with beating(Console(stream=sys.stdout).line), doing("playing"), redirect_stdout(io.StringIO()):
-        time.sleep(0.7)
-    assert "playing, 0." in capsys.readouterr().out
+    shown = ""
+    until = time.monotonic() + 60
+    with beating(Console(stream=sys.stdout).line), doing("playing"), redirect_stdout(io.StringIO()) as elsewhere:
+        while "playing, " not in shown and time.monotonic() < until:
+            time.sleep(0.05)
+            shown += capsys.readouterr().out
+    assert "playing, " in shown
+    assert "playing" not in elsewhere.getvalue()

@@ -48,7 +48,7 @@ def finished_once(factory: pytest.TempPathFactory) -> Path:
     with FileLock(root / "debug-run.lock"):
         if not (place / "finished").exists():
             place.mkdir(exist_ok=True)
-            assert start(place / "outputs", place / "log").wait(3000) == 0, (place / "log").read_text()
+            assert start(place / "outputs", place / "log").wait(9000) == 0, (place / "log").read_text()
             (place / "finished").touch()
     return place / "outputs"
 

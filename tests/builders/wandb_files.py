@@ -82,7 +82,7 @@ def _value(items: Any) -> dict[str, Any]:
     return fields
 
 
-def read_run(directory: Path, patience: float = 20.0) -> OfflineRun:
+def read_run(directory: Path, patience: float = 120.0) -> OfflineRun:
     """Read the finished run in ``offline-run-...``; W&B's own process may still be writing its last records."""
     until = time.monotonic() + patience
     while True:

@@ -1,130 +1,137 @@
-"""The commands of docs/ that use a judge or look at results are run as written, on the debug recipe's judge.
+"""The commands of docs/ are run as written, on the debug recipe's judge. Why others are not is said of each.
 
-Why others are not is said of each; tests/pipeline/test_docs.py plans all.
+Tutorials are followed from their first line to their last (tests/e2e/test_tutorials.py), README's commands stand in
+tests/e2e/test_readme.py, blocks of Python in tests/e2e/test_python_blocks.py; tests/pipeline/test_docs.py plans all.
 """
 
-import csv
-import json
-import shutil
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from judgetrain.judges.deciding import DECIDED, Thresholds
 from tests.builders.debug_run import finished_once
-from tests.builders.judging import arena_hard
+from tests.builders.page_home import JUDGES, blocks, furnish
 from tests.builders.pipeline import here
-from tests.e2e.test_readme import READABLE, rows
-from tests.pipeline.test_docs import PAGES, commands
+from tests.e2e.test_readme import READABLE
+from tests.pipeline.test_docs import PAGES, ROOT, commands
 
+# What results were made by takes hours; test_docs.py plans it.
+GUIDES = [page for page in PAGES[1:] if page.parent.name not in ("tutorials", "results")]
 WHY_NOT = {
-    "needs a GPU": ("engine=vllm", "scorer.model.gpus=4", "recipe=pairs_24gb", "hub=OWNER/NAME"),
-    "needs a cluster, or many workers": ("executor=ray", "executor.workers=4"),
-    "reads published data or a model of the Hub": (
-        *(
-            "recipe=published",
-            "recipe=tables/table2",
-            "recipe=tables/scenarios",
-            "recipe=paper_ood",
-            "recipe=corpus",
-            "recipe=gemma",
-        ),
-        *("recipe=gemma_small", "recipe=selfeval", "recipe=tables/glassbox_stored", "dialogues.sources=[{name: uf,"),
+    "needs a GPU": ("engine=vllm", "scorer.model.gpus=4", "recipe=pairs_24gb"),
+    "needs a cluster: tests/extras/ray has one of one machine": ("executor=ray",),
+    "writes to the Hub: tests/pipeline/test_hub.py, to one of its own": ("hub=OWNER/NAME",),
+    "is a recipe on published data or larger models: tests/pipeline/test_tiny_recipes.py makes them tiny": (
+        *("recipe=published", "recipe=tables/table2", "recipe=paper_ood", "recipe=gemma", "recipe=gemma_small"),
+        *("recipe=selfeval", "recipe=tables/glassbox_stored", "recipe=guarantees", "recipe=robustness"),
+        "recipe=quickstart_scorers",
+    ),
+    "is a sweep, or names one's directory: tests/pipeline/test_sweep.py": (
+        *("-m", "recipe=sweeps/beta_learning_rate", "recipe=sweeps/branches_label_source", "report.runs="),
     ),
     "asks a paid model: tests/e2e/test_readme.py runs it up to the estimate": ("teacher=openai", "external=openai"),
-    "reads a recipe, prompt set or sweep of the user's": (
-        *("recipe=DIR/judgetrain.yaml", "prompts=mine.yaml", "prompts=multi_step,mine.yaml", "report.runs="),
-    ),
+    "reads the recipe that init writes: tests/e2e/test_tutorials.py goes on with one": ("recipe=DIR/judgetrain.yaml",),
     "trains on one's own rows: tests/e2e/test_own_rows.py and test_readme.py do": ("recipe=pairs",),
-    "trains or measures for minutes: tests/e2e/test_quickstart.py does, with recipe=debug": (
-        *("-m", "stage=rl", "recipe=guarantees", "recipe=robustness", "recipe=quickstart", "recipe=quickstart_scorers"),
-        *("guarantees.required=", "stage=label", "evaluate.dev_share=0.3", "tree.judgments=2", "stage=evaluate"),
-        *("recipe=sweeps/beta_learning_rate", "recipe=sweeps/branches_label_source"),
-    ),
+    "trains by reinforcement for minutes: tests/extras/rl": ("stage=rl", "evaluate.methods=[dpo,rl]"),
+    "is a gate, which a judge of the debug recipe does not pass: tests/extras/guarantees": ("guarantees.required=",),
     "has weights of its own: tests/e2e/test_readme.py runs it": ("recipe=untrained",),
-    "needs labels of responses that its judge can read: tests/judging/test_labelled_responses.py": (
-        "verdicts.source.path=ratings.jsonl",
-    ),
     "asks for ten criteria, of which the debug recipe's judge names four: tests/extras/rubric": (
-        *("verdicts.judge=teacher@10", "verdicts.judge=./my-judge@10", "criteria=mine.yaml"),
+        "verdicts.judge=./my-judge@10",
     ),
-    "names judges of one evaluation, of which the newest here is another: tests/extras/view": ("view.judges=",),
-    "looks and waits: tests/extras/init, tests/extras/server": ("init", "serve"),
+    "is answered by a server, or asks for one's files: tests/extras/server, tests/extras/init": ("init", "serve"),
 }
 """What stands in commands that are planned alone, by the reason."""
-MEASURES_MINE = ("evaluate.methods=[./my-judge", "evaluate.methods=[./my_judge, random]")
+OTHER_PROGRAMS = {
+    "installs packages: .ci/parts do, with README's own command among them": ("pip ", "python -m venv ", ". vllm/"),
+    "is pytest, which runs this test, or the GPU's tests: tests/gpu": ("python -m pytest",),
+    "prints figures for hours: tests/benchmarks/test_programs.py runs some at a size that shows nothing": (
+        "python -m tests.benchmarks.",
+        "python -m judgetrain.extras.world_base.pretrain",
+    ),
+    "asks a server that runs meanwhile: tests/extras/server": ("curl ", "echo '{", "transformers serve "),
+    "needs an account elsewhere": ("wandb sync",),
+    "is a key of the shell, which test_cli.py asks for": ('eval "$(judgetrain -sc', "judgetrain stage=evaluate train"),
+    "is this test's own preparation": ("ln -s outputs/judge", "cp judgetrain/judges/prompting/", "WANDB_PROJECT="),
+}
+"""How lines of blocks of commands begin that call another program, by the reason why they are not run here."""
+OWN_SIZES = {"recipe=corpus": ("cluster.encoder=static:world", "cluster.n_clusters=2", "track.tracker=none")}
+"""What makes a command small that names a recipe of its own; all others are run with the debug recipe."""
 
 
 def why_not(words: Sequence[str]) -> str | None:
-    """Why a command is not run here; None of one that is."""
-    is_gate = any(word.startswith("guarantees.required=") for word in words)
-    if not is_gate and any(word.startswith(MEASURES_MINE) for word in words):
-        return None
-    reasons = (why for why, parts in WHY_NOT.items() for part in parts for word in words if word.startswith(part))
-    return next(reasons, None)
+    """Return why a command is not run here; None of one that is."""
+    for reason, beginnings in WHY_NOT.items():
+        if any(word.startswith(beginning) for beginning in beginnings for word in words):
+            # recipe=pairs_24gb is no recipe=pairs; what is a reason for either stands above.
+            return reason
+    return None
 
 
-RUN = [words for page in PAGES[1:] for words in commands(page) if not why_not(words)]
+RUN = [words for page in GUIDES for words in commands(page) if not why_not(words)]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a copy of a finished run and every file that a page names."""
     place = tmp_path_factory.mktemp("pages")
-    done = finished_once(tmp_path_factory)
-    # Links stay links: outputs/judge leads to the newest judge.
-    shutil.copytree(done, place / "outputs", symlinks=True)
-    (judge,) = done.glob("artifacts/dpo/*/model")
-    for name in ("my-judge", "my_judge"):
-        (place / name).symlink_to(judge)
-    labelled_rows = [
-        {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b, "label": c.label}
-        for c in rows(28)
-    ]
-    texts = {
-        "mine": labelled_rows[:4],
-        "labelled": labelled_rows,
-        "answers": [{"query": r["query"], "response": r["response_a"]} for r in labelled_rows[:4]],
-    }
-    for name, some in texts.items():
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
-    battles = [{"model_a": "a", "model_b": "b", "winner": "model_a"}, {"model_a": "b", "model_b": "c", "winner": "tie"}]
-    for name, some in (("mine", labelled_rows[:4]), ("battles", battles)):
-        with (place / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, some[0])
-            writer.writeheader()
-            writer.writerows(some)
-    (place / "verdicts.jsonl").write_text(json.dumps({"model_a": "a", "model_b": "c", "verdict": "A"}) + "\n")
-    (place / "rubric.yaml").write_text("- {name: numbers, text: gives exact numbers}\n")
-    thresholds = Thresholds(units="points", error=0.1, delta=0.1, n=40, undecided=0.5, decided=20, wrong=0, margin=1.0)
-    thresholds.save(place)
-    for name in "abc":
-        answers = [
-            {"instruction": r["query"], "output": r["response_a"] + f" {name} .", "generator": name}
-            for r in labelled_rows[:2]
-        ]
-        (place / name).mkdir()
-        (place / name / "outputs.json").write_text(json.dumps(answers))
-    arena_hard(place)
+    furnish(place, finished_once(tmp_path_factory))
     return place
+
+
+def at_debug_size(words: Sequence[str]) -> list[str]:
+    """Return a command's arguments with what makes it small, and with files that are there."""
+    arguments = [word.replace("judge.decided=FILE", "judge.decided=decided.json") for word in words]
+    for recipe, sizes in OWN_SIZES.items():
+        if recipe in arguments:
+            return [word.replace("data_dir=DIR", "data_dir=dialogues") for word in arguments] + [*sizes]
+    # The quickstart, which the debug recipe is with everything tiny.
+    arguments = [word for word in arguments if word != "recipe=quickstart"]
+    if any(word.startswith("view.judges=") for word in arguments):
+        # Of the newest evaluation, which is another once other commands have run.
+        arguments = [word.replace("outputs", "finished") for word in arguments]
+    if not words[0].startswith("--"):
+        # Its form is enforced where the command needs what a judge says; elsewhere what is evaluated already is taken.
+        is_asked = any(name in word for name in JUDGES for word in words)
+        arguments += READABLE if is_asked else READABLE[:1]
+        if "calibrate" not in words:
+            arguments += ["robustness.sample=2", "evaluate.bootstrap=100"]
+    return [*arguments, "recipe=debug"]
 
 
 @pytest.mark.parametrize("words", RUN, ids=lambda words: " ".join(words)[:60])
 def test_a_command_is_run_as_written(words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
-    small = [*READABLE, "robustness.sample=2", "evaluate.bootstrap=100"] if "calibrate" not in words else READABLE
-    named = {"judge=DIR": "judge=./my-judge", "judge.decided=FILE": f"judge.decided={DECIDED}"}
-    arguments = []
-    for word in words:
-        for shown, there in named.items():
-            word = word.replace(shown, there)
-        arguments.append(word)
-    done = here(*arguments, *([] if words[0].startswith("--") else small), "recipe=debug")
+    done = here(*at_debug_size(words))
     assert done.returncode == 0, done.stderr
 
 
 def test_every_reason_is_one_of_a_command() -> None:
-    named = [words for page in PAGES[1:] for words in commands(page)]
+    named = [words for page in GUIDES for words in commands(page)]
     for part in (part for parts in WHY_NOT.values() for part in parts):
         assert any(word.startswith(part) for words in named for word in words), f"no page has {part} any more"
+
+
+def other_lines() -> Iterator[tuple[str, str]]:
+    """Yield page and text of every command in a block of commands that does not call judgetrain's command line."""
+    for page in PAGES:
+        if page.parent.name == "results":
+            continue
+        for block in blocks(page):
+            if block.language != "bash":
+                continue
+            for line in block.text.replace("\\\n", " ").splitlines():
+                for command in line.split(" && "):
+                    text = command.strip()
+                    if shlex.split(text, comments=True) and not text.startswith("python -m judgetrain "):
+                        yield str(page.relative_to(ROOT)), text
+
+
+def test_every_other_line_of_a_block_of_commands_has_its_reason() -> None:
+    lines = [*other_lines()]
+    beginnings = [beginning for some in OTHER_PROGRAMS.values() for beginning in some]
+    for page, text in lines:
+        followed = page.startswith("docs/tutorials/")
+        assert followed or text.startswith(tuple(beginnings)), f"{page}: run {text!r}, or say why it is not run"
+    for beginning in beginnings:
+        assert any(text.startswith(beginning) for _, text in lines), f"no page has {beginning} any more"

@@ -323,7 +323,8 @@ def test_a_server_that_takes_no_connection_is_not_waited_for(config):
     started_at = time.monotonic()
     with pytest.raises(EngineError, match="cannot reach|answers no request"):
         engine.generate([ask(f"q{i}") for i in range(OUTAGE)], seed=1)
-    assert time.monotonic() - started_at < 30
+    # One request that waited for its time limit alone would take as long.
+    assert time.monotonic() - started_at < config.timeout
 
 
 def test_further_parameters_are_sent_and_what_is_none_is_left_out():

@@ -166,11 +166,26 @@ def test_criteria_of_a_call_are_those_of_rows_without_their_own() -> None:
         ([{"query": "q", "response_a": "a"}], "row 0: .*response_b.*rename the column"),
         ([{"response_a": "a"}], "row 0: no column for query: .*for response_b: .*; rename the columns that hold"),
         ([("q", "a", 7)], "row 0: expected responses that are texts, found int 7"),
+        (
+            [{"query": "q", "response_a": "a", "response_b": "b", "label": "C"}],
+            "row 0: label 'C' is not one of A, B, tie: write one of these, or the name of the row's model_a or model_b",
+        ),
     ],
 )
 def test_what_holds_no_rows_is_refused_by_the_row(rows: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         CountingJudge().compare_all(rows)
+
+
+def test_no_rows_give_a_frame_with_the_columns_that_rows_have() -> None:
+    pair = {"query": "q", "response_a": "one two", "response_b": "one"}
+    for judge_all, row in (
+        (CountingJudge().compare_all, pair),
+        (CountingJudge().score_all, {"query": "q", "response": "a"}),
+    ):
+        empty = judge_all([], frame=True)
+        assert len(empty) == 0
+        assert [*empty.columns] == [*judge_all([row], frame=True).columns]
 
 
 def test_many_rows_are_judged_under_a_bar_that_shows_only_when_it_takes_long(

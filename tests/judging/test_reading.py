@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -384,12 +383,10 @@ def test_a_huge_or_empty_directory_is_refused_by_its_key(
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8765", "localhost", "ftp://host", "", "any:a-token@host", "http://any:a-token@host:port"]
 )
-def test_an_address_without_http_is_refused_at_once(url: str) -> None:
-    began = time.monotonic()
+def test_an_address_without_http_is_refused_before_anything_is_asked(url: str) -> None:
     with pytest.raises(ConfigError, match="url is no server's address: give one that begins with http://") as error:
         RemoteJudge(url)
     assert "a-token" not in str(error.value), "what stands before the host is a secret, with http:// or without"
-    assert time.monotonic() - began < 5
 
 
 def test_a_dry_run_looks_at_what_is_to_be_measured_on(tmp_path: Path) -> None:

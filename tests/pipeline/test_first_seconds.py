@@ -217,6 +217,6 @@ def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> No
     began = time.monotonic()
     assert "cannot be reached" in said()
     # The Hub's client alone would try five times, for the better part of a minute.
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set, and the cache lacks it" in said()

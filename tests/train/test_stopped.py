@@ -130,8 +130,8 @@ def test_the_jobs_of_a_sweep_end_with_the_command(tmp_path: Path, by: signal.Sig
         workers = psutil.Process(process.pid).children(recursive=True)
         assert len(workers) >= 2
         process.send_signal(by)
-        assert process.wait(60) == -by
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert process.wait(300) == -by
+        _, alive = psutil.wait_procs(workers, timeout=300)
         assert not alive, [worker.cmdline() for worker in alive]
     finally:
         process.kill()

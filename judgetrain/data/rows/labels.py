@@ -140,9 +140,11 @@ class LabelReader:
             verdict = self._verdict_for_system(row, text)
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
-            raise RowError(
-                "unknown_label", f"label {written!r} is not one of {allowed}: set labels to say what it means"
-            )
+            # Rows that are given in Python have no configuration key.
+            remedy = "write one of these, or the name of the row's model_a or model_b"
+            if self._key:
+                remedy = "set labels to say what it means"
+            raise RowError("unknown_label", f"label {written!r} is not one of {allowed}: {remedy}")
         return cast(Verdict, verdict)
 
     def _verdict_for_system(self, row: Mapping[str, Any], label: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -158,15 +158,25 @@ def of_evaluation(directory: Path, judges: Sequence[str], benchmark: str | None,
     for row in rows:
         if row["benchmark"] == benchmark:
             by_key.setdefault(MethodKey(row["method"], row["branches"]), {})[row["comparison_id"]] = row
-    comparisons = _comparisons(directory, benchmark, {key.method for key in by_key})
-    if not comparisons:
+    methods = sorted({key.method for key in by_key})
+    # Methods without branches, such as ``longer``, have no trees.
+    methods_with_trees = [name for name in methods if shards_of(directory, _trees_name(benchmark, name))]
+    if not methods_with_trees:
         raise ConfigError(
             f"view.of={str(directory)!r}: the texts of {benchmark} stand in the trees of branching judges, and none "
             "was evaluated on it: add one to evaluate.methods"
         )
-    first, second = _chosen(by_key, judges, directory, benchmark)
+    first, second = _chosen(by_key, judges, methods_with_trees, benchmark)
 
-    trees = {key.method: _trees(directory, benchmark, key.method) for key in (first, second)}
+    # Trees are most of an evaluation: a method's are read once, however many numbers of branches it was asked with.
+    trees: dict[str, dict[str, list[Any]]] = {first.method: {}, second.method: {}}
+    for name in trees:
+        if name in methods_with_trees:
+            trees[name] = _trees(directory, benchmark, name)
+    with_texts = trees[first.method] or trees[second.method]
+    if not with_texts:
+        with_texts = _trees(directory, benchmark, methods_with_trees[0])
+    comparisons = {name: of_comparison[0].comparison for name, of_comparison in with_texts.items()}
     items = []
     for name, comparison in comparisons.items():
         of_first = by_key[first].get(name)
@@ -184,9 +194,19 @@ def of_evaluation(directory: Path, judges: Sequence[str], benchmark: str | None,
 
 
 def _chosen(
-    by_key: Mapping[MethodKey, Mapping[str, Mapping[str, Any]]], judges: Sequence[str], directory: Path, benchmark: str
+    by_key: Mapping[MethodKey, Mapping[str, Mapping[str, Any]]],
+    judges: Sequence[str],
+    methods_with_trees: Collection[str],
+    benchmark: str,
 ) -> tuple[MethodKey, MethodKey]:
-    """Return the two judges that are named, or those to look at first. Arguments as of :func:`of_evaluation`."""
+    """Return the two judges that are named, or those to look at first.
+
+    Args:
+        by_key: the predictions of each judge.
+        judges: their names; empty: none is named.
+        methods_with_trees: those that branch.
+        benchmark: its name, for messages.
+    """
     names = {str(key): key for key in by_key}
     # Of a method without a number its largest one.
     for key in sorted(by_key, key=lambda key: key.branches):
@@ -205,7 +225,7 @@ def _chosen(
         right = [row["verdict_ab"] == row["verdict_ba"] == row["label"] for row in by_key[key].values()]
         return sum(right) / len(right)
 
-    with_trees = [key for key in by_key if _trees(directory, benchmark, key.method)]
+    with_trees = [key for key in by_key if key.method in methods_with_trees]
     ordered = sorted(with_trees, key=agreement, reverse=True)
     trained = [key for stage in reversed(JUDGE_STAGES) for key in ordered if key.method == stage]
     first = next(iter([*trained, *ordered]))
@@ -215,26 +235,18 @@ def _chosen(
     return first, others[0]
 
 
+def _trees_name(benchmark: str, method: str) -> str:
+    """Return the name of the files of a method's trees."""
+    return f"trees-{benchmark}-{method}"
+
+
 def _trees(directory: Path, benchmark: str, method: str) -> dict[str, list[Any]]:
     """Return a method's trees by the comparison's id: one of both orders, or one for each."""
-    name = f"trees-{benchmark}-{method}"
     trees: dict[str, list[Any]] = {}
-    # Methods without branches, such as ``longer``, have none.
-    if not shards_of(directory, name):
-        return trees
-    for row in read_rows(directory, name):
+    for row in read_rows(directory, _trees_name(benchmark, method)):
         of_row = trees_of(row)
         trees[of_row[0].comparison.id] = of_row
     return trees
-
-
-def _comparisons(directory: Path, benchmark: str, methods: set[str]) -> dict[str, Comparison]:
-    """Return the comparisons of a benchmark by their ids, from the first method that kept their texts."""
-    for method in sorted(methods):
-        trees = _trees(directory, benchmark, method)
-        if trees:
-            return {name: of_comparison[0].comparison for name, of_comparison in trees.items()}
-    return {}
 
 
 def _opinion(row: Mapping[str, Any], trees: Sequence[Any], branches: int) -> Opinion:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgetrain.artifacts.files import write_bytes_atomic
+from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.predictions_file import parquet, prediction_table
+from judgetrain.extras.view import comparing
 from judgetrain.extras.view.command import page, view
 from judgetrain.extras.view.comparing import of_evaluation, place_of
 from judgetrain.judges.predictions import Prediction
@@ -89,6 +92,31 @@ def test_two_judges_of_an_evaluation_stand_side_by_side(evaluation: Path, tmp_pa
 
     turned = of_evaluation(evaluation, ["initial@1", "dpo"], "mine", 2)
     assert (turned.left, turned.right, len(turned.items), turned.total) == ("initial@1", "dpo@1", 2, 6)
+
+
+def test_the_trees_of_a_judge_are_read_once(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = Benchmark(name="mine", split="test", comparisons=[comparison(i) for i in range(6)])
+    tables = []
+    for method, words in (("dpo", LEFT), ("initial", RIGHT)):
+        for branches in (1, 3, 10):
+            asked = [replace(prediction(i, method, word), branches=branches) for i, word in enumerate(words)]
+            tables.append(prediction_table(benchmark, asked))
+    tables.append(prediction_table(benchmark, [replace(prediction(i, "longer", "AA"), branches=0) for i in range(6)]))
+    write_bytes_atomic(evaluation / "predictions.parquet", parquet(tables))
+    names: list[str] = []
+
+    def counted(directory: Path, name: str) -> Iterator[dict[str, Any]]:
+        names.append(name)
+        return read_rows(directory, name)
+
+    monkeypatch.setattr(comparing, "read_rows", counted)
+    pairing = of_evaluation(evaluation, [], None, 100)
+    assert pairing.left == "dpo@1" and pairing.right == "initial@1"
+    assert sorted(names) == ["trees-mine-dpo", "trees-mine-initial"]
+    # The texts of a judge without trees come from one that has some.
+    names.clear()
+    assert of_evaluation(evaluation, ["longer", "initial@3"], None, 100).total == 6
+    assert names == ["trees-mine-initial"]
 
 
 @pytest.mark.parametrize(
