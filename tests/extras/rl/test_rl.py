@@ -328,9 +328,10 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
             continue
         # A loss is a mean of such differences, each times an advantage, which is about one.
         assert two["loss"] == pytest.approx(one["loss"], rel=0, abs=off)
-        # A divergence is half the square of a token's difference, on average.
+        # A divergence is half the square of a token's difference, on average. It also follows the weights, by the
+        # gradient of each token, which nothing logs: a tenth is far above that, and far below a step too few.
         difference = math.sqrt(2 * max(one["kl"], 0.0))
-        assert two["kl"] == pytest.approx(one["kl"], rel=0, abs=off * (difference + off))
+        assert two["kl"] == pytest.approx(one["kl"], rel=0.1, abs=off * (difference + off))
     learned = max(row["kl"] for row in logs[0] if "kl" in row)
     assert learned > 100 * off**2, "something was learned, whichever step is kept, and rounding is far below it"
     models = [weights(artifact(output)) for output in (alone, tmp_path)]
