@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Iterable, Mapping
 
+from judgetrain.amounts import agree, amount
+
 _CONTROLS = {
     # Line feeds and tabs are layout, and harmless.
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
@@ -64,7 +66,10 @@ class UnansweredError(EngineError):
     def __init__(self, number: int, reason: str) -> None:
         self.number = number
         self.reason = reason
-        super().__init__(f"{number} requests were given up, the last for: {reason}; the same command asks these alone")
+        super().__init__(
+            f"{amount(number, 'request')} {agree(number, 'were')} given up, the last for: {reason}; the same command "
+            "asks these alone"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how to build the error again in another process.

@@ -1,6 +1,7 @@
 """Finds where the answer of a reasoning model begins: what it thought before is not shown to a reader."""
 
 import re
+from collections.abc import Iterable, Iterator
 
 BREAK = "\u200b"
 """Zero-width space: put inside a control token's literal, it leaves the text readable and the token unmatched."""
@@ -30,15 +31,24 @@ TAGS = {
 }
 """The marks that open the reasoning of each family of models, and those that end it."""
 
-_OPENINGS = "|".join(map(re.escape, TAGS))
-_ENDINGS = "|".join(map(re.escape, TAGS.values()))
-_OPEN = re.compile(rf"\s*(?:{_OPENINGS})", re.IGNORECASE)
-_CLOSE = re.compile(_ENDINGS, re.IGNORECASE)
-_CLOSE_OF_LINE = re.compile(rf"^[ \t]*(?:{_ENDINGS})|(?:{_ENDINGS})(?=[ \t]*$)", re.IGNORECASE | re.MULTILINE)
-"""An end with which its line begins or ends, as models write it; a quoted one stands inside a line."""
-_OPENED = re.compile(rf"({_OPENINGS})\s*$", re.IGNORECASE)
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern of words in any case.
+
+    The first characters, which have no case, stand for themselves: a search then goes from one of these to the next,
+    ten times as fast as where it tries every character in both cases.
+    """
+    return "|".join(f"{re.escape(word[0])}(?i:{re.escape(word[1:])})" for word in words)
+
+
+_OPENINGS = _any_of(TAGS)
+_OPEN = re.compile(rf"\s*+(?:{_OPENINGS})")
+_CLOSE = re.compile(_any_of(TAGS.values()))
+_FOLDED_ENDINGS = tuple(ending.casefold() for ending in TAGS.values())
+_BLANKS_TO_END_OF_LINE = re.compile(r"[ \t]*+(?=\n|\Z)")
+_OPENED = re.compile(rf"({_OPENINGS})\s*$")
 # The last character may be missing: a tag that is cut off or has attributes is a quotation as well.
-_QUOTED = re.compile("|".join(re.escape(tag[:-1]) for tag in TAGS), re.IGNORECASE)
+_QUOTED = re.compile(_any_of(tag[:-1] for tag in TAGS))
 
 
 def answer_start(text: str, material: str = "", of_line: bool = False) -> int | None:
@@ -65,8 +75,11 @@ def answer_start(text: str, material: str = "", of_line: bool = False) -> int | 
         start = closing.end()
         opening = _OPEN.match(text, start)
 
-    ending = _CLOSE_OF_LINE if of_line else _CLOSE
-    ends = [match.end() for match in ending.finditer(text, start)]
+    # Most replies hold no end at all. That is found out fast, since a pattern keeps Python's lock to the end of a text.
+    folded = text.casefold()
+    if not any(ending in folded for ending in _FOLDED_ENDINGS):
+        return start
+    ends = list(_ends(text, start, of_line))
     is_quoted = _CLOSE.search(material.replace(BREAK, "")) is not None
     if not ends or is_quoted:
         return start
@@ -77,6 +90,29 @@ def answer_start(text: str, material: str = "", of_line: bool = False) -> int | 
         # Reasoning began once more, and was not closed.
         return None
     return last_end
+
+
+def _ends(text: str, start: int, of_line: bool) -> Iterator[int]:
+    """Yield where the ends of reasoning end.
+
+    Args:
+        text: the reply.
+        start: where to begin.
+        of_line: only an end with which its line begins or ends, as models write it; a quoted one stands inside a line.
+    """
+    # Where the line begins, or behind the last end where that stands in it: each character is looked at once.
+    since = text.rfind("\n", 0, start) + 1
+    for match in _CLOSE.finditer(text, start):
+        if not of_line:
+            yield match.end()
+            continue
+        line_began = text.rfind("\n", since, match.start()) + 1
+        # 0: in the line of the last end, behind it.
+        is_first = line_began > 0 or since == 0 or text[since - 1] == "\n"
+        before = text[max(line_began, since) : match.start()]
+        if (is_first and not before.strip(" \t")) or _BLANKS_TO_END_OF_LINE.match(text, match.end()):
+            yield match.end()
+        since = match.end()
 
 
 def answer_of(text: str, material: str = "") -> str | None:
@@ -106,7 +142,7 @@ def opened_by(prompt: str) -> str:
 
 # What a response holds in harmony, the format of gpt-oss: messages with a channel each. A call may name the tool before
 # the channel.
-_HARMONY = re.compile(r"\s*(?:<\|start\|>assistant\b\s*)?(?:to=[\w.-]+\s*)?<\|channel\|>")
+_HARMONY = re.compile(r"\s*+(?:<\|start\|>assistant\b\s*+)?(?:to=[\w.-]++\s*+)?<\|channel\|>")
 _HARMONY_END = re.compile(r"<\|(?:end|return|call)\|>")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([\w.-]+)")

@@ -230,8 +230,16 @@ class Executor:
 _CALLS = count()
 _WORK: dict[str, Work[Any]] = {}
 """In a worker, the work that was sent last, by the name of the call."""
-IMPORTED = ["judgetrain.engines.local.transformers_engine", "transformers.modeling_utils", "judgetrain.pipeline.cli"]
-"""Modules that the server from which workers are forked imports once; otherwise each worker takes 7 seconds to."""
+IMPORTED = [
+    "judgetrain.artifacts.preloading",
+    "judgetrain.engines.local.transformers_engine",
+    "transformers.modeling_utils",
+    "judgetrain.pipeline.cli",
+    "judgetrain.artifacts.preloaded",
+]
+"""Modules that the server from which workers are forked imports once; otherwise each worker takes 7 seconds to.
+
+The first and the last have it end with its parent meanwhile."""
 
 
 class LocalExecutor(Executor):

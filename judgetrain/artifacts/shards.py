@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import described, read_json
 from judgetrain.errors import DataError
 
@@ -209,7 +210,7 @@ def _files(directory: Path, name: str) -> list[Path]:
     # A run that was stopped leaves some of the shards that it planned.
     total = shards[0][1]
     if len(shards) != total:
-        raise DataError(f"{directory}: {len(shards)} of {total} shards of {name} are there")
+        raise DataError(f"{directory}: {len(shards)} of {amount(total, 'shard')} of {name} are there")
     return [path for path, _ in shards]
 
 

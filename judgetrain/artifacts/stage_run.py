@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.executor import Executor, Work
@@ -438,7 +439,7 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
             continue
         number = _adopt_from(other, shards, out)
         if number:
-            out.log(f"{out.stage}: {shards}: {number} shards are those of {other}")
+            out.log(f"{out.stage}: {shards}: {amount(number, 'shard')} {agree(number, 'are')} those of {other}")
 
 
 def _adopt_from(other: Path, shards: str, out: StageRun) -> int:

@@ -79,6 +79,15 @@ def name_text(value: Any) -> str:
     return id_text(value)
 
 
+def turn_number(value: Any) -> int:
+    """Return the number of a turn, from 1, which a file may write as an id (RowError: it is none)."""
+    text = id_text(value)
+    # Longer ones are no turns, and Python refuses to read numbers of thousands of digits.
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise RowError("missing_turn", f"expected the number of a turn, from 1, found {value!r}")
+    return int(text)
+
+
 def majority(votes: Iterable[T]) -> T | None:
     """Return the vote that is given most often; None without votes, or where two are given equally often."""
     # Two suffice: if the most frequent votes tie, so do the first two.

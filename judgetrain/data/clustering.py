@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import atomic, write_rows_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import ADAPTERS
@@ -60,10 +61,10 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     count = count_rows(inputs["dialogues"], "dialogues")
     queries = (row["messages"][-1]["content"] for row in rows())
     embeddings = encode(queries, count, config, out)
-    out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
+    out.log(f"cluster: {amount(count, 'query')} embedded in {embeddings.shape[1]} dimensions")
 
     labels, inertia, backend = kmeans(embeddings, config, out.seed)
-    out.log(f"cluster: {config.n_clusters:,} clusters by {backend}, inertia {inertia:.1f}")
+    out.log(f"cluster: {amount(config.n_clusters, 'cluster')} by {backend}, inertia {inertia:.1f}")
     clusters = ({"id": row["id"], "cluster": int(label)} for row, label in zip(rows(), labels, strict=True))
     write_rows_atomic(out.path("clusters.jsonl"), clusters)
 
@@ -145,7 +146,9 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
     """
     rows = len(embeddings)
     if config.n_clusters > rows:
-        raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
+        raise ConfigError(
+            f"cluster.n_clusters={config.n_clusters}: there are only {amount(rows, 'dialogue')} to cluster"
+        )
     backend = config.backend
     if backend == "auto":
         backend = "sklearn"
@@ -479,7 +482,9 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         out.note("cut_by_encoder", cut)
         if cut:
             out.log(
-                f"cluster: {cut:,} of {count:,} queries are longer than {config.encoder} reads, and stand where their "
+                f"cluster: {cut:,} of {amount(count, 'query')} {agree(cut, 'are')} longer than {config.encoder} "
+                f"reads, and {agree(cut, 'stand')} "
+                "where their "
                 f"beginnings do; static:MODEL reads all of a text"
             )
         _join(paths, joined)

@@ -12,6 +12,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
@@ -255,7 +256,8 @@ def _settle_labels(votes: PairVotes, out: StageRun) -> None:
     without_majority = sum(label is None for label in labels.values())
     out.note("labelled_differently", {"pairs": len(labels), "without_majority": without_majority})
     out.log(
-        f"dialogues: {len(labels)} pairs of responses stand in several rows with different labels, such as "
+        f"dialogues: {amount(len(labels), 'pair')} of responses {agree(len(labels), 'stand')} in several rows "
+        "with different labels, such as "
         f"{next(iter(labels))}: the majority counts, and {without_majority} have none"
     )
 
@@ -349,7 +351,10 @@ def _of_part(
             left_out += 1
     begin, end = source.part
     total = kept + left_out
-    say(f"dialogues: {source.name}: {kept} of {total} rows have prompts in the part from {begin:g} to {end:g}")
+    say(
+        f"dialogues: {source.name}: {kept} of {amount(total, 'row')} {agree(kept, 'have')} prompts in the part "
+        f"from {begin:g} to {end:g}"
+    )
 
 
 def _adapted_items(source: DialogueSourceConfig, key: str, rejects: Rejects) -> Iterator[Sequence[Item]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.amounts import amount
+
 Clusters = Sequence[object] | None
 """The cluster of each item [n], resampled whole; None: items are independent."""
 Interval = tuple[float, float]
@@ -136,7 +138,7 @@ def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
     if clusters is None:
         return np.arange(n, dtype=np.intp)
     if len(clusters) != n:
-        raise ValueError(f"{n} values and {len(clusters)} clusters")
+        raise ValueError(f"{amount(n, 'value')} and {amount(len(clusters), 'cluster')}")
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.intp)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
@@ -84,7 +85,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         out.log(f"responses: {sentence}")
     if not comparisons:
         reasons = causes(dropped, HINTS, "")
-        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {reasons}")
+        raise DataError(f"no comparison could be made of {amount(len(sample), 'dialogue')}: {reasons}")
 
     out.write_rows("comparisons", (comparison.to_row() for comparison in comparisons))
     out.note("pairs", {"comparisons": len(comparisons), **dropped})
@@ -202,7 +203,7 @@ def _constructed(
 
     facts = dict(sorted(counts.items()))
     out.note("contrast", facts)
-    out.log(f"responses: {len(pairs)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
+    out.log(f"responses: {len(pairs)} of {amount(len(sample), 'pair')} constructed: {json.dumps(facts)}")
     return pairs
 
 

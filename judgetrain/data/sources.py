@@ -20,6 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import named
 from judgetrain.data.cells import NumberScale, RowError, number_scale, preference
 from judgetrain.data.config import SourceConfig
@@ -83,7 +84,7 @@ class TooLargeError(DataError):
 
 def too_large(most: int) -> str:
     """Return what is said of a row that has more text than a source's rows may have."""
-    return f"the row has more than {most:,} characters; raise max_row_chars of the source if it is meant"
+    return f"the row has more than {amount(most, 'character')}; raise max_row_chars of the source if it is meant"
 
 
 class Lines(Iterator[str]):
@@ -406,7 +407,7 @@ def table(path: Path, most: int) -> Iterator[Row]:
                     continue
                 has_rows = True
                 if len(cells) != len(names):
-                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                    yield place, f"expected {amount(len(names), 'cell')}, as the first line has, found {len(cells)}"
                 else:
                     yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
     except csv.Error as error:

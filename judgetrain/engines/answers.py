@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.files import held_if_free, read_json, write_text_atomic
 from judgetrain.artifacts.fingerprint import fingerprint
@@ -305,7 +306,7 @@ class Budget:
         held = self._hold(request)
         if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
             raise EngineError(
-                f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
+                f"{self._key}.max_requests={self._max_requests}: so many are sent; every answer is kept: raise it and "
                 f"run the same command again, and it goes on where it stopped"
             )
         if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
@@ -445,14 +446,18 @@ def described(costs: Mapping[Step, Counter[str]], limits: LimitsConfig, key: str
     """
     for step, cost in costs.items():
         yield (
-            f"  {step}: {cost['calls']:,} calls, {cost['prompt']:,} prompt tokens, {cost['generated']:,} generated "
+            f"  {step}: {amount(cost['calls'], 'call')}, {cost['prompt']:,} prompt tokens, {cost['generated']:,} "
+            "generated "
             f"(at most {cost['prompt_at_most']:,} and {cost['at_most']:,})"
         )
 
     total = sum(costs.values(), Counter[str]())
     expected = total["prompt"] + total["generated"]
     most = total["prompt_at_most"] + total["at_most"]
-    yield f"  all: {total['calls']:,} calls, about {expected:,} tokens, at most {most:,}; tries that fail come on top"
+    yield (
+        f"  all: {amount(total['calls'], 'call')}, about {amount(expected, 'token')}, at most {most:,}; tries that "
+        "fail come on top"
+    )
 
     if limits.max_requests is not None and limits.max_requests < total["calls"]:
         yield f"  {key}.max_requests={limits.max_requests:,} does not suffice"

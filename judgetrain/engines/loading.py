@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
 from judgetrain.artifacts.heartbeat import doing
@@ -49,6 +50,20 @@ CLOCK = (
 
 MOST_LAYERS = 2000
 """Layers that a model may have; large ones have some hundred."""
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+"""Sizes in a model's configuration."""
+LARGEST_SIZE = 10**8
+"""More than any size of a model: contexts have ten million tokens at most, vocabularies a million."""
+NUMBERS_A_BYTE = 4
+"""Numbers that a byte of a file may hold at most: those of the coarsest quantisation have two bits each."""
 NO_LIMIT = 1 << 30
 """The context, in tokens, of a model that names no limit."""
 
@@ -254,7 +269,32 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
         raise EngineError(
             f"config.json of {config.path} says {layers} layers, which no model has: copy the model again"
         )
+    _check_sizes(config, model_config.get_text_config(), Path(path))
     return model_config
+
+
+def _check_sizes(config: ModelConfig, text_config: PretrainedConfig, directory: Path) -> None:
+    """Raise EngineError where a size in config.json is none, or says more embeddings than the files could hold.
+
+    Weights that the files lack are made as large as the configuration says, before anything compares the two.
+    """
+    for name in SIZES:
+        size = getattr(text_config, name, None)
+        if isinstance(size, int) and not 0 <= size <= LARGEST_SIZE:
+            raise EngineError(
+                f"config.json of {config.path} says {name}={size}, which no model has: copy the model again"
+            )
+    vocabulary = getattr(text_config, "vocab_size", None)
+    width = getattr(text_config, "hidden_size", None)
+    files = list(directory.glob("*.safetensors"))
+    if not files or not isinstance(vocabulary, int) or not isinstance(width, int):
+        return
+    stored = sum(file.stat().st_size for file in files)
+    if vocabulary * width > NUMBERS_A_BYTE * stored:
+        raise EngineError(
+            f"config.json of {config.path} says vocab_size={vocabulary} and hidden_size={width}, and its files hold "
+            f"{stored:,} bytes, too few for so many embeddings: copy the model again"
+        )
 
 
 def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -499,7 +539,8 @@ def _check_layers(config: ModelConfig, model: PreTrainedModel, loading_info: Map
     missing = sorted(loading_info["missing_keys"])
     if missing:
         raise EngineError(
-            f"{config.path}: {len(missing)} weights are missing, as {missing[0]}: config.json is another model's, or a "
+            f"{config.path}: {amount(len(missing), 'weight')} {agree(len(missing), 'are')} missing, as "
+            f"{missing[0]}: config.json is another model's, or a "
             f"file is missing"
         )
     unexpected = sorted(loading_info["unexpected_keys"])
@@ -513,7 +554,8 @@ def _check_layers(config: ModelConfig, model: PreTrainedModel, loading_info: Map
             in_layers.append(name)
     if in_layers:
         raise EngineError(
-            f"{config.path}: {len(in_layers)} weights are of layers it does not have, as {in_layers[0]}: config.json "
+            f"{config.path}: {amount(len(in_layers), 'weight')} {agree(len(in_layers), 'are')} of layers it does "
+            f"not have, as {in_layers[0]}: config.json "
             f"is another model's, or a file is missing"
         )
 

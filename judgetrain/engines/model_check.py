@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.adapters import check_mergeable, needs_values
@@ -143,7 +144,8 @@ def _check_tokenizer(config: ModelConfig, path: str) -> PreTrainedTokenizerBase:
         if ids != token_ids(tokenizer, text):
             raise EngineError(
                 f"Transformers reads its tokenizer as {type(tokenizer).__name__}, which splits texts otherwise than "
-                f"its tokenizer.json ({len(token_ids(tokenizer, text))} tokens for {len(ids)} of {text[:30]!r}): the "
+                f"its tokenizer.json ({amount(len(token_ids(tokenizer, text)), 'token')} for {len(ids)} of "
+                f"{text[:30]!r}): the "
                 f"model would read other tokens than it was trained on; take another base"
             )
     return tokenizer
@@ -415,7 +417,8 @@ def _decodes(model: Any, kind: str) -> bool:
     for read, kept in columns:
         if kept != read:
             raise EngineError(
-                f"a model of type {kind!r} keeps keys and values of {kept} tokens after {read} were read, so that "
+                f"a model of type {kind!r} keeps keys and values of {amount(kept, 'token')} after {read} were "
+                "read, so that "
                 f"texts of several lengths cannot be decoded together; take another base"
             )
     if columns and "position_ids" not in inspect.signature(model.forward).parameters:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines import loading
@@ -75,7 +76,7 @@ class VllmEngine:
         prompts, completions = encode(requests, self.tokenizer, self.max_context)
         if prompts:
             place_of = places(requests)
-            with doing(f"asking the model {len(prompts):,} requests"):
+            with doing(f"asking the model {amount(len(prompts), 'request')}"):
                 outputs = self._outputs(requests, prompts, place_of, seed)
             for index, output in zip(prompts, outputs, strict=True):
                 # One sample is asked for.

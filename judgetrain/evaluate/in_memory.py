@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.intervals import Resampling
 from judgetrain.errors import DataError
@@ -46,7 +47,7 @@ def evaluate_judge(
     _check_ids([comparison.id for comparison in comparisons])
     if all(comparison.label is None for comparison in comparisons):
         raise DataError(
-            f"none of the {len(comparisons)} rows has a label to measure {judge.name} by: give a column "
+            f"none of the {amount(len(comparisons), 'row')} has a label to measure {judge.name} by: give a column "
             "label with A, B or tie"
         )
     began = time.perf_counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain import rooms
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
 from judgetrain.artifacts.losses import Losses
@@ -74,7 +75,8 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         if benchmark.labelled_differently:
             out.note(f"labelled_differently:{benchmark.name}", benchmark.labelled_differently)
             out.log(
-                f"evaluate: {benchmark.name}: {benchmark.labelled_differently} rows are on pairs of responses that "
+                f"evaluate: {benchmark.name}: {amount(benchmark.labelled_differently, 'row')} "
+                f"{agree(benchmark.labelled_differently, 'are')} on pairs of responses that "
                 "other rows label differently; no judge can agree with all of them"
             )
     for responses in settings.responses:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -140,7 +141,7 @@ def _check_criteria_of_scores(settings: EvaluateSettings) -> None:
         # A judge's directory says itself how many it names.
         if most > criteria and not method.is_directory:
             raise ConfigError(
-                f"evaluate.methods={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}"
+                f"evaluate.methods={method.text!r}: {amount(most, 'branch')}; allowed are 1 to tree.criteria={criteria}"
             )
 
 

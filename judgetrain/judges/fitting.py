@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.data.labelled import Scale
 from judgetrain.data.prompt_keys import PromptKey
 from judgetrain.errors import DataError
@@ -167,7 +168,8 @@ def _check_labels(labels: Sequence[float], scale: Scale, prompts: Sequence[Promp
         # The level's name as the rows write it, which is what the user looks for.
         only = scale.names[levels.pop()]
         raise DataError(
-            f"all {len(labels)} labels of responses that could be read are {only}: weights are fitted to what tells "
+            f"all {amount(len(labels), 'label')} of responses that could be read are {only}: weights are fitted "
+            "to what tells "
             "levels apart; label others, too"
         )
     if len(labels) < FEWEST or len(set(prompts)) < 2:

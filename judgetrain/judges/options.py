@@ -11,6 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from judgetrain.amounts import amount
 from judgetrain.data.rubric_kinds import RubricByKind
 from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig
 from judgetrain.engines.digests import DIGESTS
@@ -274,7 +275,7 @@ def check_branches(branches: int, criteria: int) -> None:
     """Raise ConfigError unless ``branches`` is a number from 1 to the number of criteria that a judge names."""
     # NumPy's integers count, so that a number of branches may come from a range or a frame.
     if not isinstance(branches, Integral) or not 1 <= branches <= criteria:
-        raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
+        raise ConfigError(f"branches={branches!r}: allowed are 1 to the {amount(criteria, 'criterion')} of this judge")
 
 
 def model_mark(directory: Path | None, engine: EngineConfig | None) -> str:

@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
@@ -147,7 +148,10 @@ class _Answers:
         for name in self.systems:
             answered = sum(name in by_system for by_system in self.by_prompt.values())
             if answered < total:
-                say(f"systems: {name} has no row for {total - answered} of {total} prompts, which it is not judged on")
+                say(
+                    f"systems: {name} has no row for {total - answered} of {amount(total, 'prompt')}, which it "
+                    "is not judged on"
+                )
 
     def _first(self, row: Mapping[str, Any], columns: Sequence[str]) -> Any:
         """Return the value of the first of some columns that a row has, and note the column as used."""
@@ -268,7 +272,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
         if answers.unread:
             # The first row that could not be read often says why there are so few.
             reason = f"; {answers.unread[0].failure}"
-        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {listed} in {len(files)} files{reason}")
+        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {listed} in {amount(len(files), 'file')}{reason}")
     couples = _couples_of(list(answers.systems), baseline)
     answers.tell_gaps(say)
 
@@ -423,7 +427,8 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Judge
     # Such a file is most likely another kind of file.
     if all(item.failure for item in items):
         raise DataError(
-            f"{KEY}.path={source.path}: none of the {len(items)} rows holds a comparison; the first: {items[0].failure}"
+            f"{KEY}.path={source.path}: none of the {amount(len(items), 'row')} holds a comparison; the first: "
+            f"{items[0].failure}"
         )
     return items
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.intervals import FEWEST, bootstrap_interval
 from judgetrain.data.labelled import OVERALL, Scale
@@ -431,7 +432,8 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"consistency: {share:.1f}% of the readable verdicts are the same in both orders"
     if summary.get("stopped"):
         yield (
-            f"settled early: {summary['stopped']} of {rows} comparisons before all of their criteria were judged: "
+            f"settled early: {summary['stopped']} of {amount(rows, 'comparison')} before all of their criteria "
+            "were judged: "
             "no score could have changed the verdict (judge.early_stop=false judges all)"
         )
     if summary["labelled"]:
@@ -444,7 +446,8 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
         # model.
         if hint is None and summary["partly_read"]:
             hint = (
-                f"{summary['partly_read']} comparisons have no verdict since some of the given criteria were not read; "
+                f"{amount(summary['partly_read'], 'comparison')} {agree(summary['partly_read'], 'have')} no "
+                "verdict since some of the given criteria were not read; "
                 "judge.least_read=0.9 takes one from 0.9 of their weight"
             )
         if hint is None and summary["verdicts"]["unreadable"] == rows:
@@ -455,7 +458,10 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
         prompt = summary["tokens"]["prompt"]
         generated = summary["tokens"]["generated"]
         calls = summary["calls"]
-        yield f"cost: {calls:.0f} calls, {prompt} prompt and {generated} generated tokens for {rows} comparisons"
+        yield (
+            f"cost: {calls:.0f} calls, {prompt} prompt and {generated} generated tokens for "
+            f"{amount(rows, 'comparison')}"
+        )
     # Beside the cost, as answers that were kept cost nothing again.
     if summary["spent"]:
         yield f"sent to the paid model: {listed(summary['spent'])}"
@@ -466,11 +472,11 @@ def _agreement_line(summary: Mapping[str, Any]) -> str:
     agreed = summary["agreed"]
     labelled = summary["labelled"]
     prompts = summary["labelled_prompts"]
-    line = f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%}"
+    line = f"agreement: {agreed} of {amount(labelled, 'label')}, {agreed / labelled:.1%}"
     if summary["agreement_ci"] is None:
-        return f"{line} (no interval: {prompts} prompts, and {FEWEST} are needed)"
+        return f"{line} (no interval: {amount(prompts, 'prompt')}, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
-    line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {prompts} prompts)"
+    line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {amount(prompts, 'prompt')})"
     # Whoever tosses a coin never says that two responses are equally good.
     coin = CHANCE * (labelled - summary.get("labelled_ties", 0)) / labelled
     if low <= coin:
@@ -586,7 +592,7 @@ def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]
 
     yield from decision_lines(deciding.summary)
     if len(scores) < total:
-        yield f"{total - len(scores)} of {total} responses have no score"
+        yield f"{total - len(scores)} of {amount(total, 'response')} {agree(total - len(scores), 'have')} no score"
     if unreadable:
         hint = unread_hint(unreadable)
         if hint is None and not scores:

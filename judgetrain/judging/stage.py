@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.losses import Losses
@@ -91,7 +92,7 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
     config = settings.verdicts
     method = settings.method
     if settings.world is not None and not config.systems and config.source.type == "world":
-        yield f"{len(items)} comparisons of the generated world; verdicts.source.path=FILE takes yours"
+        yield f"{amount(len(items), 'comparison')} of the generated world; verdicts.source.path=FILE takes yours"
 
     directory = Path(method.target).expanduser()
     # A trained judge brings settings, which the command line overrides without a word.
@@ -113,12 +114,12 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
         if item.failure is None and item.group is None and item.comparison.forfeit:
             empty += 1
     if empty:
-        yield f"{empty} comparisons hold an empty response, which loses without being read"
+        yield f"{amount(empty, 'comparison')} {agree(empty, 'hold')} an empty response, which loses without being read"
     yield from about_judge(settings)
-    kept = f"{config.shard_size} rows"
+    kept = f"{amount(config.shard_size, 'row')}"
     if config.shard_size == 1:
         kept = "row"
-    yield f"{len(items)} rows, kept after every {kept}"
+    yield f"{amount(len(items), 'row')}, kept after every {kept}"
 
 
 def about_judge(settings: JudgeSettings) -> Iterator[str]:
@@ -234,17 +235,22 @@ def check_rows(items: Sequence[JudgedRow], settings: JudgeSettings) -> None:
     scored = sum(item.group is not None for item in items)
     pairs = sum(item.group is None and item.failure is None for item in items)
     if scored and pairs:
-        raise DataError(f"verdicts.source: {pairs} rows hold two responses and {scored} one: give each its own file")
+        raise DataError(
+            f"verdicts.source: {amount(pairs, 'row')} {agree(pairs, 'hold')} two responses and {scored} one: "
+            "give each its own file"
+        )
     if scored and not kind_of(settings.method).scores(settings, settings.method):
         raise ConfigError(
-            f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two: "
+            f"verdicts.source: {scored} of {amount(len(items), 'row')} {agree(scored, 'hold')} one response, or "
+            "a list of them, not two: "
             "set judge.reads=one, with a branching judge, to score each by itself"
         )
     # Before anything is judged: criteria that the judge does not read would look as if it had gone by them.
     with_criteria = sum((item.group or item.comparison).rubric is not None for item in items)
     if with_criteria and not settings.method.goes_by_criteria:
         raise ConfigError(
-            f"verdicts.judge={settings.method.text}: {with_criteria} of {len(items)} rows bring criteria, "
+            f"verdicts.judge={settings.method.text}: {with_criteria} of {amount(len(items), 'row')} "
+            f"{agree(with_criteria, 'bring')} criteria, "
             "which branching judges alone read: set verdicts.source.fields={criteria: ''}"
         )
 
@@ -260,7 +266,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
     if any("score" in row for row in rows):
         name = SCORES
     file = out.write_rows(name, rows)
-    out.log(f"judge: {len(rows)} of {total} rows are judged: {file}")
+    out.log(f"judge: {len(rows)} of {amount(total, 'row')} {agree(len(rows), 'are')} judged: {file}")
 
 
 def _write(

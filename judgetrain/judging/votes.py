@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.labelled import Votes
 from judgetrain.data.votes import Repeats, repeats, response_of
 from judgetrain.judging.items import JudgedRow
@@ -62,8 +63,10 @@ def _sentence_on_different_labels(contradicted: Sequence[Repeats], name: str) ->
     """Return the sentence about pairs of responses that rows label differently; ``name`` is the first one's id."""
     without_majority = sum(rows.label is None for rows in contradicted)
     return (
-        f"{len(contradicted)} pairs of responses stand in several rows with different labels, such as {name} "
-        f"({', '.join(contradicted[0].votes)}): of each the majority counts once, and {without_majority} have none"
+        f"{amount(len(contradicted), 'pair')} of responses {agree(len(contradicted), 'stand')} in several rows "
+        f"with different labels, such as {name} "
+        f"({', '.join(contradicted[0].votes)}): of each the majority counts once, and {without_majority} "
+        f"{agree(without_majority, 'have')} none"
     )
 
 
@@ -71,7 +74,9 @@ def _sentence_on_equal_labels(repeated: Sequence[Repeats], name: str) -> str:
     """Return the sentence about pairs of responses that rows label alike; ``name`` is the first one's id."""
     rows = sum(len(pair.places) for pair in repeated)
     return (
-        f"{len(repeated)} pairs of responses stand in several rows with the same label, {rows} in all, such as {name}: "
+        f"{amount(len(repeated), 'pair')} of responses {agree(len(repeated), 'stand')} in several rows with the "
+        f"same label, {rows} in all, "
+        f"such as {name}: "
         "the label of each counts once"
     )
 
@@ -107,7 +112,8 @@ def response_labels_that_count(
     if repeated:
         differing = sum(any(row.labels != rows[0].labels for row in rows) for rows in repeated)
         say(
-            f"{len(repeated)} responses stand in several rows with labels, {sum(map(len, repeated))} in all, such as "
+            f"{amount(len(repeated), 'response')} {agree(len(repeated), 'stand')} in several rows with labels, "
+            f"{sum(map(len, repeated))} in all, such as "
             f"{repeated[0][0].comparison.id}; of {differing} the labels differ: the label that all of a response's "
             "rows give together counts once"
         )

@@ -13,6 +13,7 @@ from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -327,7 +328,7 @@ def summary(table: dict[str, Any]) -> str:
             # The others are reasons why there is no label.
             if reason.startswith("label_"):
                 labelled += number
-        parts.append(f"{labelled} of {table['comparisons']} comparisons labelled")
+        parts.append(f"{labelled} of {amount(table['comparisons'], 'comparison')} labelled")
     for with_whom, rate in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
         if rate["compared"]:
             parts.append(f"{rate['rate']:.1%} of {rate['compared']} disagree {with_whom}")
@@ -347,5 +348,5 @@ def estimated(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]])
     config = settings.label.external
     _, dialect = load_external_prompts(config)
     cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
-    yield f"label: dry run for {config.engine.model_name}: {len(cases)} comparisons, expected"
+    yield f"label: dry run for {config.engine.model_name}: {amount(len(cases), 'comparison')}, expected"
     yield from described(estimate_external(config, cases), config, "label.external")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
@@ -203,7 +204,8 @@ def all_held_out(settings: TeacherSettings, comparisons: Sequence[Comparison]) -
         return ""
     prompts = len({comparison.dialogue.user_texts for comparison in comparisons})
     return (
-        f"label.holdout={share:g} holds out all {prompts} prompts that trees are about, so that stages sft and dpo "
+        f"label.holdout={share:g} holds out all {amount(prompts, 'prompt')} that trees are about, so that stages "
+        "sft and dpo "
         "have nothing to train on: set label.holdout=0 or another seed, or give more prompts"
     )
 
@@ -227,7 +229,10 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         taught, remaining = _shared_out(settings, comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
-        out.log(f"teacher: it annotates all {len(taught)} comparisons; trees grow over the same (less: teacher.share)")
+        out.log(
+            f"teacher: it annotates all {amount(len(taught), 'comparison')}; trees grow over the same (less: "
+            "teacher.share)"
+        )
     warning = all_held_out(settings, remaining or comparisons)
     if warning:
         out.log(f"teacher: {warning}")
@@ -266,7 +271,8 @@ def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> l
     if settings.criteria_file:
         with_own = sum(comparison.rubric is not None for comparison in comparisons)
         out.log(
-            f"teacher: {len(comparisons) - with_own} comparisons are taught by {settings.criteria_file}, {with_own} by "
+            f"teacher: {amount(len(comparisons) - with_own, 'comparison')} "
+            f"{agree(len(comparisons) - with_own, 'are')} taught by {settings.criteria_file}, {with_own} by "
             "criteria of their own"
         )
     return _with_criteria(comparisons, settings)
@@ -417,7 +423,8 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
     _, unasked = encode(requests, load_tokenizer(settings.base), context)
     number = sum(completion.finish_reason == "too_long" for completion in unasked.values())
     warning = (
-        f"{number} of {len(comparisons)} comparisons are too long for {settings.base.path} ({context} tokens with "
+        f"{number} of {amount(len(comparisons), 'comparison')} {agree(number, 'are')} too long for "
+        f"{settings.base.path} ({amount(context, 'token')} with "
         f"tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long dialogues "
         "with dialogues.max_query_chars"
     )
@@ -551,5 +558,5 @@ def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]
     rest = f"{len(remaining)} remain for the tree"
     if not remaining:
         rest = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
-    yield f"teacher: dry run for {config.engine.model_name}: {len(taught)} comparisons ({rest}), expected"
+    yield f"teacher: dry run for {config.engine.model_name}: {amount(len(taught), 'comparison')} ({rest}), expected"
     yield from described(estimate(settings, taught), config, "teacher")

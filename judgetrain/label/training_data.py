@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import DiskList
 from judgetrain.artifacts.stage_run import derive_seed
@@ -276,7 +277,7 @@ class TrainingData:
 
     def nothing_left(self) -> str:
         """Return why there is nothing to train on: what most was lost for, and what helps."""
-        message = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        message = f"no branch of {amount(self.trees.total(), 'tree')} survived pruning and labelling"
         if self.divided:
             message += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
         lost = self.branches.copy()
@@ -287,5 +288,8 @@ class TrainingData:
         if self.unlabelled.total() > self.trees.total() / 2:
             return f"{message}, no label: {causes(self.unlabelled, HINTS, judging)}"
         if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
-            return f"{message}, {lost['unreadable']} branches are unreadable: {judging}"
+            return (
+                f"{message}, {amount(lost['unreadable'], 'branch')} {agree(lost['unreadable'], 'are')} unreadable: "
+                f"{judging}"
+            )
         return f"{message}, branches that were lost: {causes(lost, HINTS, 'grow more trees, or more branches')}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from judgetrain import rooms
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, lineage, read_manifest
 from judgetrain.artifacts.shards import TOLD
@@ -184,7 +185,7 @@ def _stages_of(judge: Path) -> Iterator[tuple[str, str]]:
             text = f"{text}; recipe {manifest['recipe']}, seed {manifest['seed']}"
             steps = manifest.get("notes", {}).get("training", {}).get("steps")
             if steps:
-                text = f"{text}, {steps} steps"
+                text = f"{text}, {amount(steps, 'step')}"
         yield stage, text
 
 
@@ -229,7 +230,10 @@ def eval_results(judge: Path) -> list[Any]:
             continue
         # Most branches are how the judge is meant to be used.
         row = max(of_judge, key=lambda row: int(row["branches"]))
-        notes = f"share of {row['n']} comparisons with the right verdict in both orders, {row['branches']} branches"
+        notes = (
+            f"share of {amount(row['n'], 'comparison')} with the right verdict in both orders, "
+            f"{amount(row['branches'], 'branch')}"
+        )
         entries.append(
             EvalResultEntry(
                 value=round(row["agreement"], 4),

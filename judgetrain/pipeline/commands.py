@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from judgetrain import rooms
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import cleaning, in_use, read_json
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.shards import TOLD
@@ -281,13 +282,13 @@ def clean(pipeline: Pipeline) -> None:
         for directory in unused:
             console.line(_described(directory))
         if not pipeline.config.yes:
-            console.line(f"clean: {len(unused)} artifacts would be removed; add yes=true to remove them")
+            console.line(f"clean: {amount(len(unused), 'artifact')} would be removed; add yes=true to remove them")
             return
         for directory in unused:
             # The manifest goes first, so that half a directory does not look whole.
             (directory / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(directory)
-        console.line(f"clean: {len(unused)} artifacts removed")
+        console.line(f"clean: {amount(len(unused), 'artifact')} removed")
 
 
 def _described(directory: Path) -> str:

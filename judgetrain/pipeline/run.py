@@ -13,6 +13,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from judgetrain import rooms
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.console import VERBOSE, Console, duration, quiet_libraries
 from judgetrain.artifacts.executor import executor_type
 from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
@@ -96,7 +97,7 @@ class Plan:
         shards = shard_progress(self.directory)
         if shards:
             finished, total = shards
-            parts.append(f"{finished} of {total} shards")
+            parts.append(f"{finished} of {amount(total, 'shard')}")
         checkpoints = self.directory / "checkpoints"
         if checkpoints.is_dir():
             # A checkpoint that a kill cut short is none to go on from.
@@ -348,7 +349,10 @@ class Pipeline:
             if stage in missing
         }
         if 0 < len(headings) < len(chain):
-            self.console.line(f"{name}: {len(headings)} of {len(chain)} stages are to be made; the others are reused")
+            self.console.line(
+                f"{name}: {len(headings)} of {amount(len(chain), 'stage')} {agree(len(headings), 'are')} to be "
+                "made; the others are reused"
+            )
 
         remaining = list(headings)
         while remaining:
@@ -638,5 +642,5 @@ def _summary(manifest: dict[str, Any]) -> str:
         parts.append(f"{sum(dropped.values()):,} left out or asked again (-v says why)")
     generated = manifest["tokens"]["generated"]
     if generated:
-        parts.append(f"{generated:,} tokens generated")
+        parts.append(f"{amount(generated, 'token')} generated")
     return f"{', '.join(parts)}, {duration(manifest['seconds'])}"

@@ -14,6 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationResolutionError
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import printable
@@ -118,7 +119,7 @@ def _summarise_one(directory: Path, jobs: Sequence[Mapping[str, Any]], console: 
         console.line("sweep: no objective was set; objective=BENCHMARK/METHOD/METRIC, as in world/dpo@1/agreement")
 
     done = sum(job["state"] == "done" for job in jobs)
-    summary = f"{done} of {len(jobs)} jobs done"
+    summary = f"{done} of {amount(len(jobs), 'job')} done"
     if done < len(jobs):
         summary = f"{summary}; the same command again does what is missing"
     if evaluated:
@@ -160,7 +161,7 @@ def _line(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str:
         return f"{line}: {job.get('error') or 'it was stopped or killed'}"
     facts = [line]
     if "made" in job:
-        facts.append(f"{len(job['made'])} stages made")
+        facts.append(f"{amount(len(job['made']), 'stage')} made")
     if "seconds" in job:
         facts.append(duration(job["seconds"]))
     objective = job.get("objective")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.signals import ENDING, error_of
 from judgetrain.artifacts.stage_run import StageRun
@@ -292,7 +293,7 @@ class KeptBest(TrainerCallback):  # type: ignore[misc]
         if kept:
             name = f"step {kept} of {steps}"
         else:
-            name = f"the judge it started from, since none of {steps} steps is better"
+            name = f"the judge it started from, since none of {amount(steps, 'step')} is better"
         agreement = f"held-out agreement {agreements[kept]:.3f}{start} on {self._held_out}"
         self._out.log(f"{self._out.stage}: kept {name}: {agreement}")
 

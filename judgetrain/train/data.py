@@ -298,7 +298,7 @@ def fitting(
         # Rows may be lost for both reasons; a length is what a setting can change.
         if dropped["too_long"]:
             raise TrainingError(
-                f"all {dropped['too_long']} {what} are longer than max_length={max_length} tokens: raise "
+                f"all {dropped['too_long']} {what} are longer than max_length={max_length} (tokens): raise "
                 "train.*.max_length, at most to the model's own context, or leave out long dialogues with "
                 "dialogues.max_query_chars"
             )

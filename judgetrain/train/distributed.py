@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from judgetrain.amounts import amount
 from judgetrain.errors import ConfigError
 from judgetrain.rooms import shipped
 
@@ -66,7 +67,7 @@ class ProcessGroup:
     def layout(self) -> str:
         """Return the layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
         if self.deepspeed:
-            return f"{self.mode} with {self.size} processes"
+            return f"{self.mode} with {amount(self.size, 'process')}"
         return WHOLE
 
     def decide(self, function: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
@@ -146,10 +147,15 @@ def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) 
     examples = fitting(job.train, Renderer(tokenizer, ends, job.frames), job.config.max_length, job.what, table)
     if getattr(job.config, "ranking_weight", 0.0) and job.frames:
         examples = ranked(examples, tokenizer, job.frames["score"])
-        out.log(f"{out.stage}: {len(examples.pairs)} pairs of responses are ranked")
+        out.log(
+            f"{out.stage}: {amount(len(examples.pairs), 'pair')} of responses {agree(len(examples.pairs), 'are')} "
+            "ranked"
+        )
         if examples.unpaired:
             out.log(
-                f"{out.stage}: {examples.unpaired} judgments of one response are not ranked, since that of the other "
+                f"{out.stage}: {amount(examples.unpaired, 'judgment')} of one response "
+                f"{agree(examples.unpaired, 'are')} not ranked, since "
+                "that of the other "
                 f"is missing or too long, or a score cannot be read: {job.key}.ranking_weight acts on the others alone"
             )
     if job.reference:
@@ -330,7 +336,7 @@ def make_trainer(
 
     steps = math.ceil(len(rows) / (config.per_device_train_batch_size * config.global_accumulation_steps))
     size = get_model_param_count(model) / 1e6
-    out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
+    out.log(f"{out.stage}: {len(examples)} {job.what}, {amount(steps, 'step')}, {size:.1f}M parameters")
     return trainer
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import lineage
 from judgetrain.artifacts.shards import Rows
@@ -80,7 +81,10 @@ def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], ou
         rows = pairs_of(label, settings.train)
         reminders = len(getattr(rows, "reminders", ()))
         if reminders:
-            out.log(f"{out.stage}: {reminders} examples of levels without a pair are trained beside the pairs")
+            out.log(
+                f"{out.stage}: {amount(reminders, 'example')} of levels without a pair {agree(reminders, 'are')} "
+                "trained beside the pairs"
+            )
     else:
         what = "supervised examples"
         splits = _labelled(label, "sft", what)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
@@ -214,7 +215,7 @@ def check_shared(key: str, config: TrainConfig, processes: int) -> None:
         next_size = math.ceil(batch / parts) * parts
         raise ConfigError(
             f"{key}.per_device_train_batch_size={batch} x global_accumulation_steps={steps} cannot be shared out "
-            f"evenly over {processes} processes{in_pairs}: set {key}.per_device_train_batch_size={next_size}"
+            f"evenly over {amount(processes, 'process')}{in_pairs}: set {key}.per_device_train_batch_size={next_size}"
         )
 
 

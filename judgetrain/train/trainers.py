@@ -10,6 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from trl import DPOTrainer, SFTTrainer
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.internals import check_internals
 from judgetrain.scorers.head import Head
@@ -232,7 +233,7 @@ class KeptPairs(KeptBest):
     """Ranks DPO's checkpoints by held-out pairs: training can unlearn (branching paper, section 5.7)."""
 
     def __init__(self, pairs: int, out: StageRun) -> None:
-        super().__init__(AGREEMENT, f"{pairs} pairs", out)
+        super().__init__(AGREEMENT, f"{amount(pairs, 'pair')}", out)
         self._pairs = pairs
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:

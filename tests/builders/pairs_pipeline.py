@@ -61,9 +61,6 @@ RL = [
 ]
 """Four steps of stage rl or so, and as many evaluations."""
 ROOT = Path(__file__).parents[2]
-LOSS = 1e-5
-LOGP = 1e-4
-"""Largest differences between one process and two, in float32: of a step's loss, of a log-probability."""
 STEPS = 12
 RATE = 1e-3
 """Of stage dpo with OVERRIDES: its steps and its learning rate."""

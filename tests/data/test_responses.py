@@ -136,7 +136,7 @@ def test_external_models_keep_to_a_budget_and_are_paid_for_once(tmp_path: Path) 
         api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
         config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)], max_requests=50)
         server.reply = lambda text: f"{len(server.bodies)}"
-        with pytest.raises(EngineError, match=r"responses\.max_requests=50 requests are sent"):
+        with pytest.raises(EngineError, match=r"responses\.max_requests=50: so many are sent"):
             run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
         config.max_requests = 80
         out = run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")

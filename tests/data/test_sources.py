@@ -205,7 +205,7 @@ def test_rows_with_two_responses_become_comparisons_with_the_label_that_is_known
     out = run(tmp_path, [*rows, {"query": "q", "response_a": "x", "response_b": "y"}])
     assert [row["label"] for row in read_rows(out.directory, "comparisons")] == ["A", "tie", None, None, None]
     assert (
-        "dialogues: src: 1 labels are none of A, B, tie and are not used: 'first' (1); say what they mean with "
+        "dialogues: src: 1 label is none of A, B, tie and is not used: 'first' (1); say what they mean with "
         "'dialogues.sources[0].labels={first: A, ...}'"
     ) in capsys.readouterr().out
 

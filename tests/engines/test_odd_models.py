@@ -1,6 +1,7 @@
 """Models from elsewhere: templates without end, settings of another type, weights that nobody vouches for."""
 
 import json
+import resource
 import shutil
 import time
 from pathlib import Path
@@ -119,6 +120,26 @@ def test_a_setting_of_another_type_is_one_sentence(what: str, model: Path) -> No
     with pytest.raises(EngineError, match="model") as caught:
         load(ModelConfig(path=str(model)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vocab_size": -1}, "vocab_size=-1, which no model has"),
+        ({"num_key_value_heads": 10**9}, "num_key_value_heads=1000000000, which no model has"),
+        ({"max_position_embeddings": 10**30}, "max_position_embeddings=10{30}, which no model has"),
+        # Eight gigabytes of embeddings that no file holds.
+        ({"vocab_size": 2**24, "tie_word_embeddings": False}, "vocab_size=16777216 and hidden_size=128, and its files"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_memory_is_filled(
+    changes: dict[str, Any], said: str, model: Path
+) -> None:
+    write(model, "config.json", changes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(EngineError, match=said):
+        loading.load_model(ModelConfig(path=str(model)))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20, "a gigabyte, in kilobytes"
 
 
 def test_an_index_that_points_outside_is_one_sentence(model: Path) -> None:

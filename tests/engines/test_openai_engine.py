@@ -23,6 +23,7 @@ from judgetrain.schema import Comparison
 from tests.builders.engines import PausesOnly, ask
 from tests.builders.faulty_server import KEY, FaultyServer
 from tests.builders.judges import SAMPLING
+from tests.builders.unopening import unopening
 
 
 @pytest.fixture
@@ -313,18 +314,30 @@ def test_a_server_that_falls_silent_is_not_waited_for_longer_than_the_limit(serv
     assert (done.finish_reason, done.error) == ("error", "the server sent nothing for 0.2 s")
 
 
-def test_a_server_that_takes_no_connection_is_not_waited_for(config):
-    # The address is one that nobody answers at; where no network is, it is refused at once.
-    config.base_url = "http://192.0.2.1:9/v1"
-    config.connect_timeout = 0.2
-    config.timeout = 60.0
-    engine = OpenAIEngine(config)
-    engine._clock = PausesOnly()
-    started_at = time.monotonic()
-    with pytest.raises(EngineError, match="cannot reach|answers no request"):
-        engine.generate([ask(f"q{i}") for i in range(OUTAGE)], seed=1)
-    # One request that waited for its time limit alone would take as long.
-    assert time.monotonic() - started_at < config.timeout
+def test_a_server_that_never_opens_a_connection_is_waited_for_once(config):
+    """Once, and not once a try and row: 4 tries here of 40 rows, 8 at a time, are 20 limits and more."""
+    with unopening() as address:
+        config.base_url = f"{address}/v1"
+        config.connect_timeout = 1.0
+        config.timeout = 60.0
+        engine = OpenAIEngine(config)
+        started_at = time.monotonic()
+        with pytest.raises(EngineError, match=r"answers no request.*no connection within 1 s"):
+            engine.generate([ask(f"q{i}") for i in range(40)], seed=1)
+        # One request that waited for the whole answer's limit alone would take as long.
+        assert 1 <= time.monotonic() - started_at < config.timeout
+
+
+def test_a_server_that_has_answered_is_tried_again_where_no_connection_opens(server, config, engine):
+    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
+    with unopening() as address:
+        config.base_url = f"{address}/v1"
+        config.connect_timeout = 0.2
+        config.timeout = 60.0
+        started_at = time.monotonic()
+        with pytest.raises(EngineError, match=r"no connection within 0\.2 s"):
+            engine.generate([ask("other")], seed=1)
+        assert time.monotonic() - started_at >= 0.2 * (openai_engine.RETRIES + 1)
 
 
 def test_further_parameters_are_sent_and_what_is_none_is_left_out():

@@ -82,7 +82,7 @@ TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 10000, Reque
 
 def test_a_request_that_is_too_large_for_the_limit_fails_alone(server: FaultyServer, tmp_path: Path) -> None:
     server.faults["q3"] = [(429, {}, TOO_LARGE)] * 10_000
-    with pytest.raises(UnansweredError, match="1 requests were given up, the last for: HTTP 429: Request too large"):
+    with pytest.raises(UnansweredError, match="1 request was given up, the last for: HTTP 429: Request too large"):
         shipped(server, AnswerStore(tmp_path, 0)).generate(asked(40), 1)
     with pytest.raises(UnansweredError):
         shipped(server, AnswerStore(tmp_path, 0)).generate(asked(40), 1)

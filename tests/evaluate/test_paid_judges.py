@@ -98,7 +98,7 @@ def test_workers_share_what_judges_of_ones_own_say_beside_one_that_is_paid(
 @pytest.mark.parametrize("fatal", [1, 9, CALLS - 1])
 def test_a_stop_inside_a_shard_pays_nothing_again(fatal: int, server: FaultyServer, config: Config) -> None:
     config.evaluate.max_requests = fatal
-    with pytest.raises(EngineError, match=rf"evaluate\.max_requests={fatal} requests are sent"):
+    with pytest.raises(EngineError, match=rf"evaluate\.max_requests={fatal}: so many are sent"):
         evaluated(config, "a")
     config.evaluate.max_requests = None
     evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=30)), "b")
@@ -115,7 +115,7 @@ def test_corrections_are_paid_for_once_and_within_limits(
         return run("correct", config, {}, Path(config.output_dir) / "artifacts" / "correct" / name, config.seed)
 
     config.correct.max_requests = 30
-    with pytest.raises(EngineError, match=r"correct\.max_requests=30 requests are sent"):
+    with pytest.raises(EngineError, match=r"correct\.max_requests=30: so many are sent"):
         corrected(config, "a")
     config.correct.max_requests = None
     whole = corrected(config, "a")

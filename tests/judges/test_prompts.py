@@ -273,5 +273,5 @@ def test_a_rubric_that_was_read_in_part_is_said_with_the_key() -> None:
     summary = summary_of([row], "external", ONE_CALL)
     assert summary["partly_read"] == 1
     lines = [str(line) for line in verdict_report(summary)]
-    assert any("1 comparisons have no verdict" in line and "judge.least_read" in line for line in lines)
+    assert any("1 comparison has no verdict" in line and "judge.least_read" in line for line in lines)
     assert not any("take recipe=untrained" in line for line in lines)

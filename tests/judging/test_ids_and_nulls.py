@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from judgetrain.data.cells import id_text
+from judgetrain.data.benchmarks.benchmark import selected
+from judgetrain.data.cells import RowError, id_text, turn_number
 from judgetrain.data.prompt_keys import prompt_key
 from judgetrain.judging.items import JudgedRow, pairs_of, read_items
 from tests.builders.judging import lines
@@ -21,6 +22,16 @@ def test_spellings_of_one_id_are_one_id() -> None:
     assert len({id_text(other) for other in (3, 30, "03", "3.5", 3.5, "3.0.0", "v3.0", "-3", "3.00")}) == 8
     assert {prompt_key({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
     assert {prompt_key({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
+
+
+def test_turns_and_cells_that_choose_rows_are_compared_as_ids() -> None:
+    assert {turn_number(spelling) for spelling in SPELLINGS} == {3}
+    for other in (0, -1, 1.5, "x", "", [1], "9" * 5000):
+        with pytest.raises(RowError, match="expected the number of a turn, from 1"):
+            turn_number(other)
+    for spelling in SPELLINGS:
+        assert selected({"turn": spelling}, {"turn": "3"}) and selected({"turn": 3}, {"turn": str(spelling)})
+        assert not selected({"turn": spelling}, {"turn": "30"})
 
 
 def paired(

@@ -62,7 +62,7 @@ def test_a_file_comes_out_as_verdicts_in_its_order_and_a_row_that_cannot_be_judg
     assert summary["failures"] == {"wrong_type": 1}
     printed = capsys.readouterr().out
     assert (
-        "1 comparisons hold an empty response, which loses" in printed and str(directory / "verdicts.jsonl") in printed
+        "1 comparison holds an empty response, which loses" in printed and str(directory / "verdicts.jsonl") in printed
     )
 
 
@@ -122,7 +122,7 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
 ) -> None:
     server.reply = lambda text: "[[B]]"
     overrides = (file_of(tmp_path, 6), "verdicts.shard_size=2", *external(server))
-    with pytest.raises(EngineError, match=r"verdicts\.max_requests=9 requests are sent; every answer is kept"):
+    with pytest.raises(EngineError, match=r"verdicts\.max_requests=9: so many are sent; every answer is kept"):
         judge_stage(tmp_path / "out", *overrides, "verdicts.max_requests=9", judge="pairwise:external")
     (kept,) = (tmp_path / "out").glob("artifacts/judge/*/verdicts.jsonl")
     assert len(kept.read_text().splitlines()) == 4
@@ -314,7 +314,7 @@ def test_pairs_go_by_criteria_too_and_a_column_that_nothing_reads_is_named(
         ([{**ALONE, "criteria": []}], ["judge.reads=one"], "mine.jsonl:1.*criteria: a rubric needs a criterion"),
         ([{**ALONE, "responses": "[1"}], ["judge.reads=one"], "expected a list of texts in field responses"),
         ([ALONE], ["judge.reads=one", "criteria=none.yaml"], "criteria=none.yaml: there is no such file"),
-        ([{**GOOD, "criteria": ["c"]}], ["verdicts.judge=longer"], "1 of 1 rows bring criteria"),
+        ([{**GOOD, "criteria": ["c"]}], ["verdicts.judge=longer"], "1 of 1 row brings criteria"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_judged_so_is_refused_with_the_remedy(

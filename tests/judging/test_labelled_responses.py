@@ -106,7 +106,7 @@ def test_a_label_without_a_meaning_costs_no_row(
     scores = list(read_rows(run(tmp_path, rows, "judge.reads=one"), "scores"))
     assert [(r["score"], r["label"]) for r in scores] == [(1, 1), (0, None), (0, None), (0, 0)]
     output = told(capsys)
-    assert "mine: the labels of 1 responses are not used: label 'maybe' of one response is not one of pass," in output
+    assert "mine: the labels of 1 response are not used: label 'maybe' of one response is not one of pass," in output
     assert "agreement: 2 of 2 labels" in output
 
 

@@ -324,8 +324,8 @@ def test_the_world_is_limited_like_any_source_and_is_named(tmp_path: Path, capsy
         ("a.dat", "why\nhow\n", r"none of the 2 rows .* first: not_json: a\.dat:1: expected a JSON object"),
         ("blank.jsonl", "\n\n", r"blank\.jsonl: there is no row; expected a comparison a line"),
         ("x.jsonl", '"a"\n"b"\n', r"none of the 2 rows holds a comparison; the first: not_an_object: x\.jsonl:1"),
-        ("x.jsonl", json.dumps(ROW | {"messages": "hello"}), "none of the 1 rows .* wrong_type: x.jsonl:1"),
-        ("x.jsonl", json.dumps(ROW | {"query": {"text": "q"}}), "none of the 1 rows .* wrong_type: x.jsonl:1"),
+        ("x.jsonl", json.dumps(ROW | {"messages": "hello"}), "none of the 1 row .* wrong_type: x.jsonl:1"),
+        ("x.jsonl", json.dumps(ROW | {"query": {"text": "q"}}), "none of the 1 row .* wrong_type: x.jsonl:1"),
         ("x.csv", "query,response_a,response_b\nä,b,c\n", "save the file as UTF-8"),
     ],
 )

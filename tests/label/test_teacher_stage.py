@@ -93,7 +93,7 @@ def test_a_run_whose_prompts_would_all_be_held_out_is_told_before_the_teacher_is
     assert held_out and others
     # As many comparisons on one prompt as there may be.
     message = teacher_stage.all_held_out(settings, held_out[:1] * 100)
-    assert message.startswith("label.holdout=0.5 holds out all 1 prompts") and "set label.holdout=0" in message
+    assert message.startswith("label.holdout=0.5 holds out all 1 prompt ") and "set label.holdout=0" in message
     assert not teacher_stage.all_held_out(settings, [*held_out, others[0]])
     assert not teacher_stage.all_held_out(replace(settings, holdout=0.0), held_out)
 

@@ -125,7 +125,7 @@ def loaded(code: str) -> list[str]:
 
 def test_help_imports_no_room() -> None:
     code = "sys.argv = ['judgetrain', '--help']\nfrom judgetrain.pipeline.cli import main\nmain()"
-    assert {name.split(".")[1] for name in loaded(code)} <= {"rooms", "errors", "lazy_names", "pipeline"}
+    assert {name.split(".")[1] for name in loaded(code)} <= {"rooms", "errors", "amounts", "lazy_names", "pipeline"}
 
 
 def test_training_a_judge_loads_no_extra_no_evaluation_and_no_judging() -> None:

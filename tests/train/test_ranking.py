@@ -79,7 +79,7 @@ def test_judgments_that_have_no_pair_are_said(tmp_path: Path, capsys: pytest.Cap
     assert logged(out)[0]["ranking_loss"] == 0 and 0 < logged(out)[0]["loss"] < 20
     words = " ".join(capsys.readouterr().out.split())
     assert "2 pairs of responses are ranked" in words
-    assert "1 judgments of one response are not ranked" in words and "train.initial.ranking_weight acts on" in words
+    assert "1 judgment of one response is not ranked" in words and "train.initial.ranking_weight acts on" in words
 
 
 def test_the_accuracy_is_a_mean_over_pairs(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ WRITES = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|im_st
         ("{{ m.content }}", "", "", ""),
         ("{{ m.content[1:] }}", "judgment", TWO, "esponse A Score: 4.*cuts answers or writes an end token"),
         ("{{ m.content | replace('\n', '</s>\n', 1) }}", "criteria", LIST, "'1. Clarity: easy to read': the chat"),
-        ("{{ m.content | replace('\n', ' ') }}", "criteria", LIST, "reads 1 criteria, not 2 criteria"),
+        ("{{ m.content | replace('\n', ' ') }}", "criteria", LIST, "reads 1 criterion, not 2 criteria"),
         ("{{ m.content | replace('\n', ' ') }}", "judgment", TWO, "reads no_scores, not 4 and 2"),
         ("Sure. {{ m.content }}", "judgment", SCORED, "reads no_scores, not 4"),
     ],

@@ -139,7 +139,7 @@ def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
     data[3]["prompt"][0]["content"] += " the cat" * 200
     out = run_initial(tmp_path, config(max_steps=1), data)
     assert out.totals()["counts"] == {"in": 12, "out": 11, "dropped": {"too_long": 1}}
-    with pytest.raises(TrainingError, match=r"all 12 .* longer than max_length=8 tokens.*max_length"):
+    with pytest.raises(TrainingError, match=r"all 12 .* longer than max_length=8 \(tokens\).*max_length"):
         run_initial(tmp_path, config(max_length=8), data, "again")
     with pytest.raises(TrainingError, match="no supervised examples to train on"):
         run_initial(tmp_path, config(), [], "empty")

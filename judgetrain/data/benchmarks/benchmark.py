@@ -13,12 +13,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.benchmarks.prompt_form import with_parts
-from judgetrain.data.cells import NO_LABEL, RowError, id_text, label_text, majority, name_text
+from judgetrain.data.cells import NO_LABEL, RowError, id_text, majority, name_text, turn_number
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.limits import fitting
@@ -134,7 +135,7 @@ def selected(row: Any, where: Mapping[str, str]) -> bool:
         if column not in row:
             columns = ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {column!r} (where), found {columns}")
-    return all(label_text(row[column]) == value for column, value in where.items())
+    return all(id_text(row[column]) == id_text(value) for column, value in where.items())
 
 
 class CaseReader:
@@ -234,7 +235,7 @@ class CaseReader:
                 continue
             if column not in row:
                 raise RowError("missing_field", f"expected the column {column!r} (key), found {', '.join(row)}")
-            parts.append(str(row[column]))
+            parts.append(id_text(row[column]))
         in_order = sorted(models)
         return ":".join([*parts, *in_order]), models != in_order
 
@@ -260,9 +261,9 @@ class CaseReader:
             # Without a turn, a vote is on the whole conversation.
             count = len(answers)
             if turn is not None:
-                count = int(turn)
+                count = turn_number(turn)
             if not 1 <= count <= min(len(questions), len(answers)):
-                raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
+                raise RowError("missing_turn", f"turn {turn!r}: {model} has {amount(len(answers), 'answer')}")
             if category:
                 values["group"] = category
             questions_by_side.append([" ".join(question.split()) for question in questions[:count]])
@@ -342,7 +343,8 @@ class CaseReader:
         styles = self.adapter.styles
         if styles and len(texts) != len(styles):
             raise RowError(
-                "wrong_length", f"expected {len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
+                "wrong_length",
+                f"expected {amount(len(styles), 'text')} ({', '.join(styles)}) in {name}, found {len(texts)}",
             )
         return texts
 

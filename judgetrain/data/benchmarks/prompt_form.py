@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.data.cells import RowError
 
 PARTS = {
@@ -41,7 +42,8 @@ def parts_of_prompt(prompt: Any, column: str) -> dict[str, str]:
         beginnings = [match.start() for match in re.finditer(rf"^{re.escape(line)}", prompt, re.MULTILINE)]
         if len(beginnings) > 1:
             raise RowError(
-                "ambiguous_prompt", f"column {column!r}: {line!r} begins {len(beginnings)} lines of the prompt, not one"
+                "ambiguous_prompt",
+                f"column {column!r}: {line!r} begins {amount(len(beginnings), 'line')} of the prompt, not one",
             )
         if beginnings:
             places[name] = beginnings[0]

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, adapter_of, selected, source_of
@@ -194,7 +195,9 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     without_label = [response for response in kept if not response.votes]
     if without_label and not benchmark.unlabelled:
         raise DataError(
-            f"{key}: {len(without_label)} of {len(kept)} rows have no label, such as {without_label[0].id}; name its "
+            f"{key}: {len(without_label)} of {amount(len(kept), 'row')} {agree(len(without_label), 'have')} no "
+            "label, such as "
+            f"{without_label[0].id}; name its "
             "column with source.fields={label: COLUMN}, or set unlabelled=true to leave such rows uncounted"
         )
     left_out.lose_all("no_label", (response.id for response in without_label))

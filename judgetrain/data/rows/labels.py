@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, label_text, name_text, number_in, score_of
 from judgetrain.data.labelled import Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rows.columns import Columns
@@ -171,11 +172,12 @@ class LabelReader:
             allowed = ", ".join(self._verdicts or VERDICTS)
             example = next(iter(self.unknown))
             yield (
-                f"{self.unknown.total()} labels are none of {allowed} and are not used: {counts}; "
+                f"{amount(self.unknown.total(), 'label')} {agree(self.unknown.total(), 'are')} none of {allowed} "
+                f"and {agree(self.unknown.total(), 'are')} not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
         if self.unknown_votes:
-            yield f"the labels of {len(self.unknown_votes)} responses are not used: {self.unknown_votes[0]}"
+            yield (f"the labels of {amount(len(self.unknown_votes), 'response')} are not used: {self.unknown_votes[0]}")
         for criterion, numbers in self._numbers_found.items():
             # A column whose highest number is 3 may be of a scale of 1 to 3, and would be read as one of 1 to 5.
             if numbers.scores and 0 < numbers.highest < 5:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import RowError, as_row_error, list_in
 from judgetrain.data.rows.columns import Columns
 from judgetrain.messages import are_messages, replied, role_texts, with_empty_end
@@ -108,7 +109,9 @@ class ReplyReader:
             return row
         turns = lengths.pop()
         if turns != 1:
-            raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
+            raise RowError(
+                "several_turns", f"query and responses are lists of {amount(turns, 'turn')}; expected a text each"
+            )
         return {**row, **{column: texts[0] for column, texts in lists.items()}}
 
 
@@ -135,7 +138,10 @@ def thoughts_sentence(name: str, thoughts: Mapping[str, int]) -> str:
         name: of the source.
         thoughts: how many held ``some``, and ``all`` how many held nothing else.
     """
-    line = f"{name}: {sum(thoughts.values())} responses hold what their model thought (as <think>), which is left out"
+    line = (
+        f"{name}: {amount(sum(thoughts.values()), 'response')} {agree(sum(thoughts.values()), 'hold')} what their "
+        "model thought (as <think>), which is left out"
+    )
     if thoughts.get("all"):
         line += f"; {thoughts['all']} of them hold nothing else, and are empty"
     return line

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
+from judgetrain.amounts import amount
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.world.engine import Annotator
 from judgetrain.data.world.language import Language, load_language
@@ -61,7 +62,7 @@ def queries(split: Split) -> list[str]:
 def _check_size(split: Split, pool: list[str], count: int, key: str) -> None:
     """Refuse (ConfigError) more queries than a split's pool has; ``key`` is the setting with the count."""
     if count > len(pool):
-        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {len(pool)} queries")
+        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {amount(len(pool), 'query')}")
 
 
 def _position(query: str) -> float:

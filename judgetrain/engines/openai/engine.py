@@ -18,7 +18,15 @@ from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places, refuse_beginnings
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import reading
-from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, WholeAnswerTimeout
+from judgetrain.engines.openai.gate import (
+    ASKED,
+    Clock,
+    GatedClient,
+    NoConnectionError,
+    NotSentError,
+    Pending,
+    WholeAnswerTimeout,
+)
 from judgetrain.engines.openai.reading import Failure
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
@@ -121,6 +129,8 @@ class OpenAIEngine:
         # Requests that the server answered, and requests given up since the last of these.
         self._answered = 0
         self._given_up_in_row = 0
+        # Whether the server has answered anything in an earlier call.
+        self._is_reached = False
         # Whether an answer has come in this call, from the server or the store.
         self._has_served = False
         self._fatal: Exception | None = None
@@ -153,7 +163,9 @@ class OpenAIEngine:
         self._given_up_in_row = 0
         self._has_served = False
         self._fatal = None
-        gate = GatedClient(self._config, self._key, self._clock, self._budget, verify=self._tls)
+        gate = GatedClient(
+            self._config, self._key, self._clock, self._budget, reached=self._is_reached, verify=self._tls
+        )
         async with self._client(gate) as client:
             with doing(f"waiting for {self.name}", len(requests), "answers") as activity:
                 tasks = []
@@ -163,6 +175,7 @@ class OpenAIEngine:
                     task.add_done_callback(lambda _: activity.advance())
                     tasks.append(task)
                 outcomes = await asyncio.gather(*tasks)
+        self._is_reached = gate.reached
         if self._fatal:
             raise self._fatal
         return self._settled([outcome for outcome in outcomes if outcome is not None], contents)
@@ -286,6 +299,8 @@ class OpenAIEngine:
             unsent_headers.append("Authorization")
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent_headers, openai.omit))
+        except NoConnectionError as error:
+            return self._timed_out(error.__cause__)
         except openai.APITimeoutError as error:
             return self._timed_out(error.__cause__)
         except openai.APIConnectionError as error:

@@ -42,6 +42,10 @@ class NotSentError(Exception):
     """A request was not sent: the run has ended, the answer is kept by now, or another process is asking for it."""
 
 
+class NoConnectionError(Exception):
+    """A server that has never answered opens no connection in time; it is not tried again."""
+
+
 class WholeAnswerTimeout(httpx2.ReadTimeout):
     """An answer is not there as a whole in time, although its parts may keep coming."""
 
@@ -115,17 +119,27 @@ class GatedClient(httpx2.AsyncClient):
         secret: the key, which no message may hold.
         clock: measures the gate's time.
         budget: limits what is sent.
+        reached: whether the server has answered before.
         options: further arguments of the client.
     """
 
     def __init__(
-        self, config: OpenAIEngineConfig, secret: str, clock: Clock, budget: Budget | None, **options: Any
+        self,
+        config: OpenAIEngineConfig,
+        secret: str,
+        clock: Clock,
+        budget: Budget | None,
+        *,
+        reached: bool = False,
+        **options: Any,
     ) -> None:
         slots = config.concurrency
         # As many connections as requests under way: fewer would have them wait inside the client, on its clock.
         super().__init__(limits=httpx2.Limits(max_connections=slots), **options)
         self._address = server_address(config.base_url)[0]
         self._seconds_for_answer = config.timeout
+        # Whether the server has answered anything, be it that it is busy.
+        self.reached = reached
         self._secret = secret
         self.clock = clock
         self._budget = budget
@@ -149,6 +163,7 @@ class GatedClient(httpx2.AsyncClient):
 
         Raises:
             NotSentError: nothing is to be sent.
+            NoConnectionError: no connection opens in time, and the server has never answered.
             EngineError: the budget is spent, or the rate limit outlasts :data:`MAX_WAIT`.
         """
         pending = ASKED.get()
@@ -188,6 +203,7 @@ class GatedClient(httpx2.AsyncClient):
             # The client's time-out is for each read, and a server may send byte by byte.
             async with asyncio.timeout(self._seconds_for_answer):
                 response = await super().send(request, **options | {"stream": True})
+                self.reached = True
                 await read_whole(response)
             if response.status_code == 200:
                 # So that OpenAI's client sees an error, and tries again as it would.
@@ -200,9 +216,12 @@ class GatedClient(httpx2.AsyncClient):
             return response
         except TimeoutError as error:
             raise WholeAnswerTimeout("the answer is not there in time", request=request) from error
-        except httpx2.ConnectError:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             # Nothing was sent.
             may_be_charged = False
+            # One limit is waited for, and not one a try: nothing says that the address is right.
+            if isinstance(error, httpx2.ConnectTimeout) and not self.reached:
+                raise NoConnectionError from error
             raise
         finally:
             if not is_completion:

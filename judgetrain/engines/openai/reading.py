@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.engines import base
 from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
 
@@ -63,7 +64,8 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     if kept is not None:
         return base.Completion(
             finish_reason="too_long",
-            error=f"the server read {kept} tokens of a prompt of some {_words(request)} words, so it cut the prompt: "
+            error=f"the server read {amount(kept, 'token')} of a prompt of some {amount(_words(request), 'word')}, "
+            "so it cut the prompt: "
             f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
             **counts,
         )

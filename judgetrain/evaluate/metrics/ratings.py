@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.intervals import FEWEST, Floats, Interval, Resampling, bootstrap_interval, cluster_index
 from judgetrain.data.labelled import Scale, Votes
 from judgetrain.evaluate.metrics.intervals import resampled_interval, resampled_items, resamples_interval
@@ -433,10 +434,13 @@ def label_sentences(name: str, scored: Scored) -> list[str]:
     levels = np.unique(scored.truth)
     if len(levels) == 1:
         only = scored.scale.names[int(levels[0])]
-        lines.append(f"{name}: all {n} labels are {only}, so that whoever always says so is right; label others, too")
+        lines.append(
+            f"{name}: all {amount(n, 'label')} are {only}, so that whoever always says so is right; label others, too"
+        )
     n_prompts = len(set(scored.prompts))
     if n_prompts < FEWEST:
         lines.append(
-            f"{name}: {n} labels on {n_prompts} prompts are too few for intervals, which need {FEWEST} prompts"
+            f"{name}: {amount(n, 'label')} on {amount(n_prompts, 'prompt')} {agree(n_prompts, 'are')} too few "
+            f"for intervals, which need {FEWEST} prompts"
         )
     return lines

@@ -5,6 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import read_json
 from judgetrain.evaluate.metrics.rating_rows import RatingRow
 from judgetrain.evaluate.metrics.rows import Unit
@@ -162,7 +163,7 @@ def _card(directory: Path, judge: str) -> str:
         kappa = ""
         if row["kappa"] is not None:
             kappa = f", kappa {number(row['kappa'])}"
-        share = f"{percent(row['agreement'])}%{interval} of {row['n']} responses"
+        share = f"{percent(row['agreement'])}%{interval} of {amount(row['n'], 'response')}"
         lines.append(f"- {row['benchmark']}{criterion}: `{row['method']}` gives the label of {share}{kappa}")
     # Rules alone say nothing of the judge.
     if not any(f"`{judge}" in line for line in lines):

@@ -8,6 +8,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.console import VERBOSE
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.integrity import made_from, read_manifest
@@ -423,7 +424,7 @@ def figures(rows: Iterable[MetricRow]) -> list[Chart]:
     drawn.sort(key=lambda row: row.branches)
     series: dict[str, list[Point]] = {}
     for row in drawn:
-        tip = f"{row.method}, {row.branches} branches, n = {row.n}: {percent(row.agreement)}%"
+        tip = f"{row.method}, {amount(row.branches, 'branch')}, n = {row.n}: {percent(row.agreement)}%"
         # Rows without an agreement were left out above: "or" is for the type checker.
         point = Point(row.branches, row.agreement or 0.0, tip, row.agreement_ci)
         series.setdefault(row.method, []).append(point)

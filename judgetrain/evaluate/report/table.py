@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from judgetrain.amounts import amount
 from judgetrain.data.intervals import Interval
 from judgetrain.evaluate.metrics.groups import GroupAgreement
 from judgetrain.evaluate.metrics.paired import PairedComparison
@@ -221,7 +222,10 @@ def results(rows: Rows) -> Table:
     items = "over comparisons"
     for row in rows:
         if row.n_prompts is not None and row.n_prompts < row.n:
-            items = f"over the {row.n_prompts} prompts that the {row.n} comparisons share, each resampled whole"
+            items = (
+                f"over the {amount(row.n_prompts, 'prompt')} that the {amount(row.n, 'comparison')} share, each "
+                "resampled whole"
+            )
             break
     columns = {**NAME, **asked(rows), **agreed(rows), **SPENT, "length-balanced %": value("length_balanced")}
     note = f"Brackets: 95% bootstrap interval {items}{EXACT}. {BALANCED}"

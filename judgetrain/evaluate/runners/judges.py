@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
@@ -140,7 +141,10 @@ def by_criteria(
         comparisons = [comparison.with_rubric(rubric) for comparison in comparisons]
     missing = sum(comparison.rubric is None for comparison in comparisons)
     if missing:
-        raise ConfigError(f"evaluate.methods: {what}: {missing} of {len(comparisons)} rows bring no column criteria")
+        raise ConfigError(
+            f"evaluate.methods: {what}: {missing} of {amount(len(comparisons), 'row')} {agree(missing, 'bring')} "
+            "no column criteria"
+        )
     if criteria == "given":
         return list(comparisons)
 
@@ -196,7 +200,7 @@ def write_disagreements(
         if second is not None:
             views.append(View(second, facts=_facts(prediction)))
     comparisons = min(VIEW, len(wrong))
-    title = f"{benchmark.name}, {name}: {comparisons} of {len(wrong)} comparisons without the right verdict"
+    title = f"{benchmark.name}, {name}: {comparisons} of {amount(len(wrong), 'comparison')} without the right verdict"
     write_views(views, out.path(DIRECTORY) / f"{benchmark.name}-{name}", title)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
@@ -48,7 +49,7 @@ def choose_thresholds(
         labelled = _labelled_pairs(items, out)
     if not labelled:
         raise DataError(
-            f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with "
+            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its column with "
             "verdicts.source.fields={label: COLUMN}"
         )
     scale = labelled[0].scales.get(OVERALL)
@@ -161,7 +162,8 @@ def level_that_passes(scale: Scale, name: str | None) -> int:
         if scale.has_two_levels:
             return 1
         raise ConfigError(
-            f"calibrate.error: labels have the {len(scale.names)} levels {names}, and what decides is a pass or a "
+            f"calibrate.error: labels have the {amount(len(scale.names), 'level')} {names}, and what decides is "
+            "a pass or a "
             "fail: name the lowest level that passes with calibrate.passes"
         )
     # The worst level cannot be the lowest one that passes: nothing would fail.
@@ -176,7 +178,7 @@ def threshold_lines(thresholds: Thresholds) -> Iterator[str]:
     if not thresholds.decided:
         yield (
             f"nothing is decided: not even where the judge is surest can it be promised that at most "
-            f"{thresholds.error:.0%} of its answers are wrong ({thresholds.n} labels)"
+            f"{thresholds.error:.0%} of its answers are wrong ({amount(thresholds.n, 'label')})"
         )
         return
 

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from judgetrain.amounts import amount
 from judgetrain.errors import DataError
 from judgetrain.judges.deciding import Thresholds, Units
 
@@ -226,7 +227,8 @@ def score_thresholds(
         if all(passed):
             only = "pass"
         raise DataError(
-            f"calibrate.error={promise.error:g}: all {len(passed)} labels are a {only}, and thresholds tell passes "
+            f"calibrate.error={promise.error:g}: all {amount(len(passed), 'label')} are a {only}, and thresholds "
+            "tell passes "
             "from fails; label others, too"
         )
     above, below = _by_side(scores, passed, middle)

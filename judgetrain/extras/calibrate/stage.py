@@ -6,6 +6,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
@@ -55,7 +56,8 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     labelled = with_labels(items, labels_that_count(items, say).by_id)
     if not labelled:
         raise DataError(
-            f"none of the {len(items)} rows of verdicts.source has a label that counts; name its column with fields"
+            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its "
+            "column with fields"
         )
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
@@ -133,7 +135,8 @@ def _run_on_responses(
     labelled = [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
     if not labelled:
         raise DataError(
-            f"none of the {len(items)} rows of verdicts.source has a label of the response as a whole, by which "
+            f"none of the {amount(len(items), 'row')} of verdicts.source has a label of the response as a whole, "
+            "by which "
             "criteria are weighed; name its column with fields={label: COLUMN}"
         )
     branches = settings.method.most or 1

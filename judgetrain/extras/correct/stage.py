@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
@@ -87,7 +88,7 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     out.write_json("refinement", table)
     out.note("refinement", table)
     if table["rewritten"]:
-        share = f"{table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%})"
+        share = f"{table['rewritten']} of {amount(table['scored'], 'response')} rewritten ({table['refine_rate']:.1%})"
         out.log(f"correct: {share}", keep=True)
     if table["rated"] is not None:
         out.log(

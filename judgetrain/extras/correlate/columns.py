@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from judgetrain.data.cells import RowError, id_text, label_text, name_text
+from judgetrain.data.cells import EMPTY, RowError, id_text, name_text, turn_number
 from judgetrain.data.sources import read
 from judgetrain.extras.correlate.answers import Answer, Answers, RaterColumn
 from judgetrain.extras.correlate.config import ColumnConfig
@@ -62,7 +62,7 @@ def _row_reader(
             raise RowError("missing_field", f"expected an object with the columns {config.id} and {config.value}")
         # A row that another entry is about is no error, and counts nowhere.
         for name, value in config.where.items():
-            if label_text(row.get(name)) != value:
+            if id_text(row.get(name)) != id_text(value):
                 return {}
         benchmark = name_text(config.benchmark or row.get("benchmark"))
         model = name_text(config.model or row.get("model"))
@@ -73,7 +73,9 @@ def _row_reader(
         if not isinstance(numbers, list):
             numbers = [numbers]
         # A list is counted on from the row's turn, if it has one.
-        first_turn = int(row.get("turn") or 1)
+        first_turn = 1
+        if row.get("turn") not in EMPTY:
+            first_turn = turn_number(row["turn"])
         values: dict[Answer, float] = {}
         for turn, value in enumerate(numbers, start=first_turn):
             if not _is_number(value):

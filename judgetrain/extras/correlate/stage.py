@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import named
 from judgetrain.artifacts.shards import read_rows
@@ -98,9 +99,15 @@ def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> lis
 def _log_left_out(column: RaterColumn, out: StageRun) -> None:
     """Log how many values of a column count for nothing, and why."""
     if column.stand_ins:
-        out.log(f"correlate: {column.stand_ins} values of {column.name} are -1, for none: left out")
+        out.log(
+            f"correlate: {amount(column.stand_ins, 'value')} of {column.name} {agree(column.stand_ins, 'are')} -1, "
+            "for none: left out"
+        )
     if column.elsewhere:
-        out.log(f"correlate: {column.elsewhere} values of {column.name} are of answers that no run gave: left out")
+        out.log(
+            f"correlate: {amount(column.elsewhere, 'value')} of {column.name} {agree(column.elsewhere, 'are')} "
+            "of answers that no run gave: left out"
+        )
 
 
 def _first_answer(columns: Sequence[RaterColumn]) -> Answer | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.heartbeat import beating, doing
@@ -383,17 +384,18 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
 def _measured(parts: DataFiles, test: FileContents) -> str:
     """Return the line on what is measured on, and what is left out of training for it."""
     labels = test.verdicts
-    rows = f"{test.labelled:,} rows of {test.path.name}"
+    rows = f"{amount(test.labelled, 'row')} of {test.path.name}"
     if parts.held:
         labels = Counter(parts.held.labels)
-        rows = f"{parts.held.rows} rows of {test.path.name}, drawn at random by query"
+        rows = f"{amount(parts.held.rows, 'row')} of {test.path.name}, drawn at random by query"
     few = ""
     if labels.total() < FEW:
         few = "; so few tell little: label more as test.jsonl"
     left_out = _left_out(parts, test)
     return (
         f"measures on {rows} ({counts_in_order(labels)}){few}; "
-        f"{left_out:,} rows to learn from hold a query of it, or nearly, and are left out"
+        f"{amount(left_out, 'row')} to learn from {agree(left_out, 'hold')} a query of it, or nearly, and "
+        f"{agree(left_out, 'are')} left out"
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import EMPTY, NO_LABEL, RowError, label_text, number_in
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import Seen
@@ -139,7 +140,7 @@ class FileContents:
         if self.unused:
             facts.append(f"nothing is read from column {', '.join(self.unused)}")
         if self.rejects:
-            facts.append(f"{len(self.rejects):,} rows cannot be read: {self.rejects[0]}")
+            facts.append(f"{amount(len(self.rejects), 'row')} cannot be read: {self.rejects[0]}")
         yield "  " + "; ".join(facts)
 
     def _labels(self) -> str:
@@ -162,7 +163,7 @@ class FileContents:
             text += f" and {len(rows) - SLIPS_SHOWN} more"
         labels = "1 label has"
         if len(rows) > 1:
-            labels = f"{len(rows)} labels have"
+            labels = f"{amount(len(rows), 'label')} {agree(len(rows), 'have')}"
         return f"{labels} no meaning and {'is' if len(rows) == 1 else 'are'} not used: {text}"
 
     def _unknown_labels(self) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from rich.table import Table
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.shards import Rows, count_rows
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
@@ -248,8 +249,8 @@ class Play:
         played = count_rows(self._place("responses"), "comparisons")
         taught, trees = self._shared_out(round(played * self.more["responses"]))
         taught_played, trees_played = self._shared_out(played)
-        self.of["teacher"] = f"{taught:,} comparisons"
-        self.of["tree"] = f"{trees:,} trees"
+        self.of["teacher"] = f"{amount(taught, 'comparison')}"
+        self.of["tree"] = f"{amount(trees, 'tree')}"
         # The first judge learns from what the teacher wrote, and all later ones from trees.
         for stage in ("teacher", "initial"):
             self.more[stage] = taught / max(1, taught_played)
@@ -272,7 +273,7 @@ class Play:
             comparisons.append(sum(len(benchmark.comparisons) for benchmark in settings.benchmarks))
         whole, played = comparisons
         self.more["evaluate"] = whole / max(1, played)
-        self.of["evaluate"] = f"{len(self.config.evaluate.methods)} methods, {whole:,} comparisons"
+        self.of["evaluate"] = f"{amount(len(self.config.evaluate.methods), 'method')}, {amount(whole, 'comparison')}"
 
     def _first_training(self) -> float:
         """Train a few steps of stage initial, and return the seconds that all of them would take."""
@@ -331,7 +332,7 @@ class Play:
             self.counts[stage].append(0)
             return 0.0
         too_long = examples.dropped.get("too_long", 0)
-        self.cut |= Counter({f"{name} longer than {most_tokens} tokens (train.*.max_length)": too_long})
+        self.cut |= Counter({f"{name} longer than {amount(most_tokens, 'token')} (train.*.max_length)": too_long})
         # A share of the played rows is too long; the same share of the others is taken to be.
         rows = round(len(examples) * self.more[stage])
         tokens = fmean(examples.lengths)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import form_text
 from judgetrain.engines.base import Choice, Completion, Request
@@ -243,7 +244,7 @@ class Rehearsed:
             tokens = lengths[number % len(lengths)]
         if tokens > most and not untrained:
             reason = (
-                f"{request.step} texts are longer than the {most} tokens that they may have (judge.*_tokens, "
+                f"{request.step} texts are longer than the {amount(most, 'token')} that they may have (judge.*_tokens, "
                 "tree.*_sampling)"
             )
             self._ledger.cut[reason] += 1

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
@@ -25,7 +26,9 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
-    write_text_atomic(out.path("leaderboard.html"), page(board, f"Leaderboard of {len(board.systems)} systems"))
+    write_text_atomic(
+        out.path("leaderboard.html"), page(board, f"Leaderboard of {amount(len(board.systems), 'system')}")
+    )
     out.tell(console(board))
     out.log(f"leaderboard: page: {out.path('leaderboard.html')}")
 
@@ -72,16 +75,25 @@ def _row(standing: Standing) -> list[str]:
 def remarks(board: Leaderboard) -> list[str]:
     """Return sentences on what a reader of the ranks must know."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in board.outcomes.items())
-    sentences = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
+    sentences = [
+        f"{board.counted} of {amount(board.comparisons, 'comparison')} on {amount(board.prompts, 'prompt')} "
+        f"count ({outcomes})."
+    ]
     if board.repeated:
         sentences.append(
-            f"{board.repeated} verdicts repeat a comparison that the same judge judged before: the last one counts; "
-            f"on {board.changed} comparisons it is another one."
+            f"{amount(board.repeated, 'verdict')} {agree(board.repeated, 'repeat')} a comparison that the same "
+            "judge judged before: the last one counts; "
+            f"on {amount(board.changed, 'comparison')} it is another one."
         )
     if len(board.judges) > 1:
-        sentence = f"{len(board.judges)} judges are mixed: {', '.join(board.judges)}"
+        sentence = (
+            f"{amount(len(board.judges), 'judge')} {agree(len(board.judges), 'are')} mixed: {', '.join(board.judges)}"
+        )
         if board.shared:
-            sentence += f"; they agree on {board.agreed} of the {board.shared} comparisons that several of them judged"
+            sentence += (
+                f"; they agree on {board.agreed} of the {amount(board.shared, 'comparison')} that several of them "
+                "judged"
+            )
         sentences.append(f"{sentence}. Name one judge's files in leaderboard.files to rank by it alone.")
     if board.separability is not None:
         sentences.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
@@ -90,7 +102,8 @@ def remarks(board: Leaderboard) -> list[str]:
         sentences.append(f"Fewer than {FEWEST} prompts, so no interval and no rank is certain: {', '.join(uncertain)}.")
     if board.unnamed:
         sentences.append(
-            f"{board.unnamed} comparisons name no prompt: each counts as one; set leaderboard.prompt=COLUMN"
+            f"{amount(board.unnamed, 'comparison')} {agree(board.unnamed, 'name')} no prompt: each counts as "
+            "one; set leaderboard.prompt=COLUMN"
         )
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard.config import LeaderboardConfig
@@ -28,7 +29,9 @@ def _check_here(settings: LeaderboardSettings) -> None:
         return
     items = settings.items()
     if items and all(item.failure for item in items):
-        raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
+        raise DataError(
+            f"leaderboard: none of {amount(len(items), 'comparison')} can be judged; the first: {items[0].failure}"
+        )
     for item in items:
         # Rows that cannot be judged are counted, and rank nothing.
         if item.failure is not None:

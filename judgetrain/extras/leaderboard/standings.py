@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.amounts import amount
 from judgetrain.data.intervals import FEWEST, Interval
 from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard.ratings import Battle, Battles, Fit, Floats, Games, ends, fit
@@ -138,7 +139,7 @@ def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES
     counted = len(comparisons.games.share)
     if not counted:
         numbers = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) or "no row"
-        raise DataError(f"leaderboard: nothing to rank by, of {total} comparisons ({numbers}) none counts")
+        raise DataError(f"leaderboard: nothing to rank by, of {amount(total, 'comparison')} ({numbers}) none counts")
     ratings = fit(comparisons.games, resamples, seed)
     pairs = list(_pairs(ratings, comparisons.names))
     separability = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
 
+from judgetrain.amounts import amount
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
 from judgetrain.judges.deciding import BRANCHES, Decision, Thresholds
@@ -55,7 +56,7 @@ class Member:
             return
         differences = "; ".join(self.thresholds.differences(options.way))
         if not self.thresholds.holds_for(options.branches):
-            differences = f"it has {options.branches} branches, and had {self.thresholds.asked[BRANCHES]}"
+            differences = f"it has {amount(options.branches, 'branch')}, and had {self.thresholds.asked[BRANCHES]}"
         if differences:
             raise ConfigError(
                 f"decided of {self.method.text!r}: what it promises was measured on a judge that was asked otherwise "

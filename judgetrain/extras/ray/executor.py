@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
@@ -154,7 +155,10 @@ class RayExecutor(Executor):
         _, alive = ray.wait(calls, num_returns=len(calls), timeout=ENDING)
         remaining = max(len(alive), self._wait_for_processes())
         if remaining:
-            self._say(f"executor=ray: {remaining} workers run on after {ENDING:g} s: their GPUs may not be free yet")
+            self._say(
+                f"executor=ray: {amount(remaining, 'worker')} {agree(remaining, 'run')} on after {ENDING:g} s: "
+                "their GPUs may not be free yet"
+            )
         self._workers.clear()
         self._free.clear()
         self._coming.clear()
@@ -293,7 +297,8 @@ class RayExecutor(Executor):
         answered, _ = ray.wait([*busy, *self._coming], num_returns=1, timeout=timeout)
         if not answered:
             raise EngineError(
-                f"executor=ray: none of {len(self._workers)} workers was ready within {PATIENCE:g} s: each needs "
+                f"executor=ray: none of {amount(len(self._workers), 'worker')} was ready within {PATIENCE:g} s: "
+                "each needs "
                 f"{self._need} on one node of {described()}: ask for less, or wait"
             )
         return answered[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Self
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import named, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
@@ -433,7 +434,7 @@ def merge(pipeline: Pipeline) -> None:
             f"report: {benchmark}: the runs have {number} sets of comparisons or labels under this name, which are not "
             "comparable: their figures stand apart"
         )
-    pipeline.console.line(f"report: {len(finished)} evaluations: {target / 'report.html'}")
+    pipeline.console.line(f"report: {amount(len(finished), 'evaluation')}: {target / 'report.html'}")
 
 
 def _data_apart(runs: Sequence[FinishedEvaluation]) -> Iterator[tuple[str, int]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import count_rows, read_rows
@@ -352,9 +353,10 @@ class _Learning:
             )
         trainer.remove_callback(PrinterCallback)
         steps = len(chosen) // config.comparisons_per_step
-        size = f"{config.comparisons_per_step} x {config.num_generations} branches"
+        size = f"{config.comparisons_per_step} x {amount(config.num_generations, 'branch')}"
         out.log(
-            f"{out.stage}: {len(self.train)} labelled comparisons, {steps} steps of {size}, from the {config.start} "
+            f"{out.stage}: {len(self.train)} labelled comparisons, {amount(steps, 'step')} of {size}, from the "
+            f"{config.start} "
             "judge"
         )
         return trainer

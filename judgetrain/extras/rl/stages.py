@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stages import at
 from judgetrain.engines.config import EngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError
@@ -38,14 +39,15 @@ def _check(settings: RlSettings) -> None:
     processes = check_stage(settings.stages, "rl", config)
     if config.comparisons_per_step % processes:
         raise ConfigError(
-            f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {processes} "
-            f"processes: make it a multiple of {processes}"
+            f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over "
+            f"{amount(processes, 'process')}: make it a multiple of {processes}"
         )
     # Micro-batches must be whole, as each step's rows are sampled at once and split into them.
     texts = config.rows_per_step // processes
     if texts % config.per_device_train_batch_size:
         raise ConfigError(
-            f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {texts} texts "
+            f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the "
+            f"{amount(texts, 'text')} "
             "that a process learns from in a step: take a number that does"
         )
     if settings.engine is not None:
@@ -53,7 +55,7 @@ def _check(settings: RlSettings) -> None:
         # vLLM gets the new weights of each step: whole ones, from the process beside it.
         if processes > 1:
             raise ConfigError(
-                f"engine=vllm needs whole weights in one process, and rl has {processes} processes: set "
+                f"engine=vllm needs whole weights in one process, and rl has {amount(processes, 'process')}: set "
                 "engine=transformers"
             )
         if config.lora:

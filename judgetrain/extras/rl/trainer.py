@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
@@ -162,7 +163,7 @@ class KeptLabels(KeptBest):
     """
 
     def __init__(self, held_out: int, out: StageRun) -> None:
-        super().__init__(AGREEMENT, f"{held_out} comparisons", out)
+        super().__init__(AGREEMENT, f"{amount(held_out, 'comparison')}", out)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any

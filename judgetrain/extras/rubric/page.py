@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from judgetrain.amounts import amount
 from judgetrain.data.intervals import Interval
 from judgetrain.extras.rubric.evidence import Evidence
 from judgetrain.extras.rubric.examples import Example, Sort
@@ -76,7 +77,7 @@ def _kind(
     """Yield the lines of a kind."""
     yield f"## {_plain(name)}"
     yield ""
-    yield f"{figures.trees:,} comparisons, {figures.labelled:,} with a label. Typical queries:"
+    yield f"{amount(figures.trees, 'comparison')}, {figures.labelled:,} with a label. Typical queries:"
     yield ""
     for query in queries[:SHOWN_QUERIES]:
         yield f"- {_short(query)}"

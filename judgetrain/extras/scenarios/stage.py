@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import named
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.pages import Chart, Point
@@ -243,7 +244,9 @@ def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
             labelled.append((dialogue.query, str(dialogue.category)))
     if len({category for _, category in labelled}) < 2:
         raise DataError(
-            f"{key}.path={source.path!r}: {counts.total()} of {len(dialogues)} rows have a category, fewer than two "
+            f"{key}.path={source.path!r}: {counts.total()} of {amount(len(dialogues), 'row')} "
+            f"{agree(counts.total(), 'have')} a category, "
+            "fewer than two "
             f"categories {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
         )
     return labelled

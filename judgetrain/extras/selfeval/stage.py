@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -263,7 +264,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     out.write_json("metrics", rows)
     # A tracker takes numbers alone.
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
-    title = f"Self-evaluation: {settings.scored_model.path}, {len(dialogues)} prompts"
+    title = f"Self-evaluation: {settings.scored_model.path}, {amount(len(dialogues), 'prompt')}"
     out.tell([title, *table_lines(shown(rows))])
     write_report(out, title, [shown(rows)], "metrics.json")
 

@@ -24,12 +24,14 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.pages import render
 from judgetrain.data.rubrics import number_of_criteria
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars, soft_share
 from judgetrain.extras.server import schema, systemone
-from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
+from judgetrain.extras.server.openrlhf import GROUPS, NOTHING_READ, Gathering, groups_of
+from judgetrain.extras.server.reading import ReadingRoute
 from judgetrain.extras.server.service import BusyError, Service
 from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
@@ -43,8 +45,6 @@ EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "respons
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
 TEMPLATES = Path(__file__).with_name("templates")
 Judged = tuple[Comparison, Prediction]
-GROUPS = 64
-"""Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
 
 
 def error(status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> Response:
@@ -259,6 +259,7 @@ def create_app(service: Service, token: str | None = None, hosts: frozenset[str]
     """
     # Without FastAPI's own pages, which load scripts from another site.
     app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
+    app.router.route_class = ReadingRoute
     # Before everything else, so that no endpoint can be added without it.
     app.add_middleware(Admission, service=service, token=token, hosts=hosts)
     _handle_errors(app)
@@ -449,7 +450,7 @@ def _add_reward(app: FastAPI, service: Service, group_rewards: GroupRewards) -> 
         largest = max(map(len, groups.values()))
         most = service.limits.responses
         if config.reward == "round_robin" and largest > most:
-            return error(422, f"query: at most {most} responses to one prompt, found {largest}", "query")
+            return error(422, f"query: at most {amount(most, 'response')} to one prompt, found {largest}", "query")
         gathering = gatherings[request.reasons]
         waiting = [gathering.scalars(key, list(group.values())) for key, group in groups.items()]
         worths = await asyncio.gather(*waiting)
@@ -622,6 +623,8 @@ def _handle_errors(app: FastAPI) -> None:
         if "json" not in request.headers.get("content-type", ""):
             return error(422, "expected the header Content-Type: application/json (curl -H)", "body")
         field = _field(first["loc"])
+        if first["type"] == schema.UNKNOWN:
+            field = f"{field}.{first['ctx']['field']}".lstrip(".")
         message = str(first["msg"]).removeprefix("Value error, ")
         # A validator of the whole body names the field itself.
         if not field and message.partition(":")[0] in ("messages", "prompts", "labels"):

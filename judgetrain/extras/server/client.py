@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from judgetrain.amounts import agree, amount
 from judgetrain.engines.config import server_address
 from judgetrain.errors import EngineError
 from judgetrain.extras.server.config import LIMITS, TOKEN
@@ -197,7 +198,8 @@ def _verdicts(response: httpx2.Response, ids: Sequence[str], url: str) -> list[A
     # A proxy or another version may answer; verdicts on other rows must not be taken for these.
     if ids_of_answer != [*ids]:
         raise EngineError(
-            f"{url}/v1/judge: {len(ids)} comparisons were sent, and {len(ids_of_answer)} verdicts came that are not "
+            f"{url}/v1/judge: {amount(len(ids), 'comparison')} {agree(len(ids), 'were')} sent, and "
+            f"{amount(len(ids_of_answer), 'verdict')} came that are not "
             "about the same, in order"
         )
     return verdicts

@@ -52,6 +52,10 @@ class Limits:
     """Responses in one request at most."""
     body: int = 8 * 2**20
     """Bytes of the longest request."""
+    parts: int = 2**17
+    """Texts (with keys), lists and objects in one request at most."""
+    values: int = 2**20
+    """Values of any kind, with numbers, in one request at most."""
     bodies: int = 128 * 2**20
     """Bytes of all requests that are still coming in; further ones are answered 429."""
     patience: float = 60.0

@@ -20,6 +20,8 @@ from judgetrain.messages import reference_text, shown_text
 from judgetrain.schema import Message, Prompt
 from judgetrain.thoughts import opening_in, shown
 
+GROUPS = 64
+"""Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
 NOTHING_READ = 0.5
 """The reward of a response about which nothing readable was said: trainers take numbers alone. ``extra_logs`` tell."""
 
@@ -191,13 +193,15 @@ class Gathering:
         self._size = size
         self._wait = wait
         self._judge = judge
+        # A request may hold thousands of groups: all at once would keep the event loop from everybody else.
+        self._turns = asyncio.Semaphore(GROUPS)
         self._open: dict[Key, _Open] = {}
 
     async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
         """Return the scalars of responses to one prompt, each by comparison with all of its group."""
         if len(responses) >= self._size:
             # A whole group in one request, as OpenRLHF up to 0.8 sends it.
-            return await self._judge(await asyncio.to_thread(_group, key, responses))
+            return await self._judged(key, responses)
         group = self._open.setdefault(key, _Open())
         # Its place in the group: the results come in the order in which responses joined.
         first = len(group.responses)
@@ -231,8 +235,13 @@ class Gathering:
         with suppress(TimeoutError):
             await asyncio.wait_for(group.full.wait(), self._wait)
         self._close(key, group)
-        # In a thread, since long prompts take a while to be taken apart.
-        return await self._judge(await asyncio.to_thread(_group, key, group.responses))
+        return await self._judged(key, group.responses)
+
+    async def _judged(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
+        """Return the scalars of a whole group, when it is its turn."""
+        async with self._turns:
+            # In a thread, since long prompts take a while to be taken apart.
+            return await self._judge(await asyncio.to_thread(_group, key, responses))
 
 
 def _group(key: Key, responses: Sequence[str]) -> Group:

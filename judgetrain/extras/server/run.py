@@ -1,6 +1,7 @@
 """The process: a socket, uvicorn, and an end that finishes what was accepted."""
 
 import asyncio
+import gc
 import socket
 from functools import partial
 from types import FrameType
@@ -157,6 +158,10 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     console.line(
         f"serve: {service.judge.name} answers at http://{url_host}:{port}{secured} (a page, and POST /v1/judge)"
     )
+    # What is loaded by now stays: requests of many parts would have it looked through again and again, which keeps
+    # everybody waiting.
+    gc.collect()
+    gc.freeze()
     server = Server(settings, service)
     server.run([listener])
     if server.force_exit:

@@ -15,6 +15,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import DataError
@@ -86,10 +87,24 @@ Criteria = Annotated[Any, AfterValidator(_none_if_empty)]
 """The criteria to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md), not read yet."""
 
 
+UNKNOWN = "unknown_field"
+"""The type of the error of a field that there is not; its context names the field."""
+
+
 class Strict(BaseModel):
     """An object without other fields than its own."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: Any) -> Any:
+        """Return the object (PydanticCustomError: it has another field; of a million, the first ends the reading)."""
+        if isinstance(data, dict):
+            for name in data:
+                if name not in cls.model_fields:
+                    raise PydanticCustomError(UNKNOWN, "Extra inputs are not permitted", {"field": name})
+        return data
 
 
 class ChatMessage(Strict):
@@ -108,7 +123,7 @@ def _check_query(messages: list[ChatMessage]) -> list[ChatMessage]:
 
 
 NO_QUERY = "expected a query, found only white space"
-Messages = Annotated[list[ChatMessage], Field(min_length=1), AfterValidator(_check_query)]
+Messages = Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1), AfterValidator(_check_query)]
 """A dialogue up to its query."""
 
 
@@ -163,7 +178,7 @@ class OneIn(ComparisonIn):
 class ComparisonsIn(Strict):
     """Many comparisons, which are judged together, with reasons or without."""
 
-    comparisons: Annotated[list[ComparisonIn], Field(min_length=1, max_length=LIMITS.comparisons)]
+    comparisons: Annotated[list[ComparisonIn], Field(fail_fast=True, min_length=1, max_length=LIMITS.comparisons)]
     reasons: Reasons = None
 
 
@@ -238,8 +253,8 @@ class VerdictsOut(BaseModel):
 class RewardIn(Strict):
     """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
 
-    query: Annotated[list[Text], Field(min_length=1, max_length=LIMITS.rewarded)]
-    prompts: Annotated[list[Text], Field(max_length=LIMITS.rewarded)]
+    query: Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=LIMITS.rewarded)]
+    prompts: Annotated[list[Text], Field(fail_fast=True, max_length=LIMITS.rewarded)]
     labels: Annotated[list[Any], Field(max_length=LIMITS.rewarded)] | None = None
     reasons: Reasons = None
 
@@ -291,7 +306,7 @@ class CompareIn(Strict):
     """NeMo Gym's request (``resources_servers/genrm_compare``); ``principle``: what to judge by."""
 
     conversation_history: Messages
-    response_objs: Annotated[list[ResponseObject], Field(max_length=LIMITS.responses)]
+    response_objs: Annotated[list[ResponseObject], Field(fail_fast=True, max_length=LIMITS.responses)]
     principle: Criteria = None
     reasons: Reasons = None
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.errors import JudgetrainError
 from judgetrain.extras.server.config import LIMITS, Limits, ServeConfig
 from judgetrain.judges.base import Judge
@@ -238,7 +239,7 @@ class Service:
 
             # Handing out unequal numbers would end this thread, and all clients would wait for ever.
             if len(results) != len(batch):
-                raise ValueError(f"{len(results)} results for {len(batch)} comparisons")
+                raise ValueError(f"{len(results)} results for {amount(len(batch), 'comparison')}")
         except Exception as error:
             if len(batch) == 1:
                 return [error]

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
+from judgetrain.extras.server.config import LIMITS
 from judgetrain.extras.server.schema import FieldError, Strict, Text
 from judgetrain.judges.predictions import Cost, Score
 from judgetrain.rubrics import HIGHEST, LOWEST, Criterion, Level, Rubric, share
@@ -23,10 +24,27 @@ from judgetrain.thoughts import shown
 
 Content = Text | dict[str, Any] | list[Any]
 """A text, or JSON that is shown as it is."""
+OPTIONS = 255
+"""Options of a choice at most."""
 SURE = 1e-6
 """The least and, from 1, the most that an option's own judgment counts, for its odds to be finite."""
 QUERIES = ("query", "prompt")
 """The keys of a state that is an object with a ``response``: what it responds to."""
+
+
+def _at_most(most: int) -> BeforeValidator:
+    """Return what refuses an object of more entries before these are looked at, so that each is not a fault of its own.
+
+    Args:
+        most: entries.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > most:
+            raise ValueError(f"at most {most} with their options in one request, found {len(value)}")
+        return value
+
+    return BeforeValidator(check)
 
 
 class Sides(Strict):
@@ -49,7 +67,7 @@ class ChoiceIn(Strict):
 
     type: Literal["choice"]
     instructions: Content | None = None
-    criteria: Annotated[dict[Text, Content | None], Field(min_length=2, max_length=255)]
+    criteria: Annotated[dict[Text, Content | None], Field(min_length=2, max_length=OPTIONS), _at_most(OPTIONS)]
 
 
 class ScoreIn(Strict):
@@ -68,7 +86,7 @@ class DecisionsIn(Strict):
 
     model: Text | None = None
     state: Content
-    questions: Annotated[dict[Text, Question], Field(min_length=1)]
+    questions: Annotated[dict[Text, Question], Field(min_length=1), _at_most(LIMITS.queue)]
 
 
 class NoulOut(BaseModel):

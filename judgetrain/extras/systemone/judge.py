@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urldefrag, urlsplit
 
 import httpx2
@@ -27,9 +27,16 @@ AT_ONCE = 8
 """Requests at a time."""
 TIMES = 5
 """Times that a request is sent while the server is busy or away."""
+CONNECTING = 10.0
+"""Seconds that are waited for a connection."""
+ANSWERING = 120.0
+"""Seconds that are waited for the next bytes of an answer."""
 BUSY = (429, 502, 503, 504)
 """Status codes after which a request is sent again."""
 PATH = "/v1/systemone"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 WHICH = "Which response answers the query better?"
 HOW_GOOD = "How good is the response as an answer to the query?"
@@ -61,18 +68,31 @@ class SystemOneJudge(Judge):
         key = os.environ.get(KEY, "").strip()
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx2.Client(headers=headers, timeout=120.0)
+        self._client = httpx2.Client(headers=headers, timeout=httpx2.Timeout(ANSWERING, connect=CONNECTING))
+        # Whether the server has answered anything, be it that it is busy.
+        self._is_reached = False
 
     def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return a prediction for each comparison (EngineError: the server refuses one, or is away for too long)."""
-        # Several at a time, which the server may judge together.
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            return list(threads.map(self._verdict, comparisons))
+        return self._at_once(self._verdict, comparisons)
 
     def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group; errors as of :meth:`compare_batch`."""
+        return self._at_once(self._scores, groups)
+
+    def _at_once(self, judge: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return what ``judge`` makes of each item, several at a time, which the server may judge together.
+
+        As long as the server has never answered, one item goes ahead alone: where nothing answers, one limit is waited
+        for, and not one a row.
+        """
+        results = []
+        for item in items:
+            if self._is_reached:
+                break
+            results.append(judge(item))
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            return list(threads.map(self._scores, groups))
+            return [*results, *threads.map(judge, items[len(results) :])]
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,9 +158,16 @@ class SystemOneJudge(Judge):
                 time.sleep(2 ** (attempt - 1))
             try:
                 reply = self._client.post(f"{self._url.rstrip('/')}{PATH}", json=body)
+            except httpx2.ConnectTimeout:
+                reason = f"no connection within {CONNECTING:g} s; check that a server runs at this address"
+                # Nothing says that the address is right.
+                if not self._is_reached:
+                    break
+                continue
             except httpx2.TransportError as error:
                 reason = str(error) or type(error).__name__
                 continue
+            self._is_reached = True
             reason = f"status {reply.status_code}: {reply.text[:200]}"
             if reply.status_code == 200:
                 return self._answer(reply)

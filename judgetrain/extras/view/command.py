@@ -8,6 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.errors import ConfigError
@@ -43,7 +44,8 @@ def view(pipeline: Pipeline) -> None:
     write_text_atomic(file, page(pairing))
     differ = sum(item.differ for item in pairing.items)
     pipeline.console.line(
-        f"view: {pairing.left} beside {pairing.right} on {len(pairing.items)} comparisons; they disagree on {differ}: "
+        f"view: {pairing.left} beside {pairing.right} on {amount(len(pairing.items), 'comparison')}; they "
+        f"disagree on {differ}: "
         f"{file}"
     )
 

@@ -9,6 +9,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import Engine, no_beginnings
@@ -299,7 +300,9 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
         most = 1
     # A trained judge says itself how many criteria it names, which check_criteria reads.
     if most < 1 or (most > criteria and not method.is_directory):
-        raise ConfigError(f"{use.key}={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
+        raise ConfigError(
+            f"{use.key}={method.text!r}: {amount(most, 'branch')}; allowed are 1 to tree.criteria={criteria}"
+        )
     check_criteria(criteria, method, most, use.key)
 
 

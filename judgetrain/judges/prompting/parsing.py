@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from judgetrain.amounts import amount
 from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.engines.confusables import fold
 from judgetrain.engines.prompting import NO_ANSWER
@@ -410,7 +411,7 @@ def read_by_frames(level: str, text: str, frames: Mapping[str, str]) -> str:
         frames: the prompt set's, by step.
     """
     if level == "criteria":
-        return f"{len(listed_criteria(text))} criteria"
+        return amount(len(listed_criteria(text)), "criterion")
     if level == "guideline":
         if text.strip():
             return "a guideline"

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Form, FormLine, Request, Sampling, Step
 from judgetrain.engines.config import SamplingConfig
@@ -263,7 +264,7 @@ def errors_sentence(replies: Iterable[Reply]) -> str:
             errors.append(reply.error or "no reason was given")
     if not errors:
         return ""
-    return f"{len(errors)} replies failed with an error; the first: {errors[0]}"
+    return f"{amount(len(errors), 'reply')} failed with an error; the first: {errors[0]}"
 
 
 def failures_of(replies: Iterable[Reply]) -> Counter[str]:

@@ -257,7 +257,7 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     printed = here("init", str(place), "train.base.path=world").stdout
     assert "1 duplicates" in printed and "row 4 says 'C'" in printed and "from column note" in printed
     assert "; 3 rows to learn from hold a query of it, or nearly, and are left out" in printed
-    assert "1 rows cannot be read" in printed and "train.jsonl:14: expected text in field query" in printed
+    assert "1 row cannot be read" in printed and "train.jsonl:14: expected text in field query" in printed
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
     """Reading a hundred thousand takes seconds, in which nobody else would be answered."""
     many = {"comparisons": [{**ROW, "criteria": [f"c{i}" for i in range(3000)]}] * 2}
     with client_of(world_judge()) as client:
-        # Of this process, in which the server answers: other processes of a busy machine do not count.
-        began = time.process_time()
+        # Of the processor, in all threads: the machine may be busy otherwise.
+        started_at = time.process_time()
         # Everything that is read as a list of criteria is counted as one.
         shapes = (
             "a\n" * 100_000,
@@ -162,7 +162,7 @@ def test_more_criteria_than_a_request_may_have_are_not_read() -> None:
             answer = client.post("/v1/judge", json=body)
             assert (answer.status_code, answer.json()["error"]["field"]) == (422, "criteria")
             assert "at most 4096 in one request (serve.criteria), found " in answer.json()["error"]["message"]
-        assert time.process_time() - began < 5
+        assert time.process_time() - started_at < 5
         history = {"conversation_history": [{"role": "user", "content": "Why?"}], "response_objs": []}
         assert client.post("/compare", json=history | {"principle": "a\n" * 9999}).status_code == 422
 
@@ -330,11 +330,10 @@ def test_a_query_without_its_prompt_is_refused(client: TestClient, before: str |
 
 
 def test_what_is_too_much_is_refused_before_it_is_worked_on(client: TestClient) -> None:
-    """150,000 rows are not looked at one by one; 1,000 responses to a prompt would be 499,500 judgments."""
-    began = time.process_time()
-    rows = client.post("/v1/judge", json={"comparisons": [{}] * 150_000})
-    assert time.process_time() - began < 5, "of this process, in which the server answers"
-    assert rows.status_code == 422 and "at most 256" in rows.text
+    """20,000 rows are not looked at one by one; 1,000 responses to a prompt would be 499,500 judgments."""
+    started = time.process_time()
+    rows = client.post("/v1/judge", json={"comparisons": [{"prompt": "p", "response_a": "a"}] * 20_000})
+    assert (rows.status_code, time.process_time() - started < 5) == (422, True) and "at most 256" in rows.text
     group = client.post("/get_reward", json={"query": [f"p{i}" for i in range(1000)], "prompts": ["p"] * 1000})
     assert group.status_code == 422 and "at most 64 responses to one prompt, found 1000" in group.text
     many = client.post("/get_reward", json={"query": ["p"] * 4097, "prompts": ["p"] * 4097})

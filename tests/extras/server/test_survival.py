@@ -21,6 +21,7 @@ from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.judges import LongerJudge
 from judgetrain.schema import Comparison
 from tests.builders.served import SLOW, Served, free_port, served
+from tests.builders.unopening import unopening
 
 ROWS = [Comparison.of(f"query {i}", "a" * (i % 7), "b" * (i % 5), id=f"row-{i}") for i in range(256)]
 
@@ -184,6 +185,17 @@ def test_where_nothing_listens_a_client_says_so_in_ten_seconds() -> None:
     # Ten seconds, and a busy machine's delay; its patience with a server that has answered is ten minutes.
     assert time.monotonic() - began < 60
     assert "nothing seems to listen there: start judgetrain serve" in str(given_up.value)
+
+
+def test_a_server_that_never_opens_a_connection_is_waited_for_once() -> None:
+    began = time.monotonic()
+    with (
+        unopening() as address,
+        RemoteJudge(address, patience=1.0) as judge,
+        pytest.raises(EngineError, match=r"no answer within 1 s.*nothing seems to listen there"),
+    ):
+        judge.compare_batch(ROWS)
+    assert 1 <= time.monotonic() - began < 10
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Decision models of others as judges: what they are asked, and what their probabilities become."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.systemone import judge as judge_module
 from judgetrain.extras.systemone.judge import LEVELS, SystemOneJudge
 from judgetrain.judges import load_judge
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured
+from tests.builders.scripted import comparison
+from tests.builders.unopening import unopening
 from tests.extras.server.test_systemone import Unsure, judge, url
 
 __all__ = ["judge", "url"]
@@ -63,6 +67,18 @@ def test_a_refusal_is_told_and_not_sent_again() -> None:
     with pytest.raises(EngineError, match="status 401"):
         answering({}, requests, 401)("q", "a")
     assert len(requests) == 1
+
+
+def test_a_server_that_never_opens_a_connection_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and not once a try (5) and row (40 rows, 8 at a time): 25 limits."""
+    monkeypatch.setattr(judge_module, "CONNECTING", 1.0)
+    rows = [comparison(place) for place in range(40)]
+    with unopening() as address:
+        unreached = SystemOneJudge(address, "systemone:unopening")
+        started_at = time.monotonic()
+        with pytest.raises(EngineError, match=r"/v1/systemone: no connection within 1 s; check that a server runs"):
+            unreached.compare_batch(rows)
+        assert 1 <= time.monotonic() - started_at < 10
 
 
 @pytest.mark.parametrize("name", ["systemone:", "systemone:localhost", "systemone:http://user:pw@host"])
