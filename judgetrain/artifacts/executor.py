@@ -235,11 +235,10 @@ IMPORTED = [
     "judgetrain.engines.local.transformers_engine",
     "transformers.modeling_utils",
     "judgetrain.pipeline.cli",
-    "judgetrain.artifacts.preloaded",
 ]
 """Modules that the server from which workers are forked imports once; otherwise each worker takes 7 seconds to.
 
-The first and the last have it end with its parent meanwhile."""
+The first has it end with its parent meanwhile."""
 
 
 class LocalExecutor(Executor):

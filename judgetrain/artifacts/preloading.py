@@ -1,35 +1,19 @@
-"""End a fork server whose parent ends while it imports.
+"""End a fork server with its parent, also while it imports.
 
-It notices the end of its parent once it serves. Its imports come before, and take minutes on a busy machine. The server
-imports this module first; the watch ends with ``preloaded``, the last import, since processes are forked afterwards and
-no thread may be left then.
+A fork server notices the end of its parent once it serves. Its imports come before, and take minutes on a busy machine.
+It imports this module first, which has Linux end it; elsewhere it ends when its imports are done.
+
+Linux looks at the thread that started the server, not at its process. Where a thread starts workers and ends, the
+server ends with it, and multiprocessing starts another one when it needs it.
 """
 
-import os
+import ctypes
+import signal
 import sys
-import threading
 
-LOOKS = 0.5
-"""Seconds between two looks."""
-_is_done = threading.Event()
-_parent = os.getppid()
+PR_SET_PDEATHSIG = 1
+"""The option of Linux's ``prctl`` that names the signal a process gets when its parent ends (prctl(2))."""
 
-
-def _watch() -> None:
-    """End this process if its parent ends before the imports do."""
-    while not _is_done.wait(LOOKS):
-        if os.getppid() != _parent:
-            os._exit(1)
-
-
-_watching = threading.Thread(target=_watch, daemon=True)
-# The other processes that import this have nothing to watch.
-if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
-    _watching.start()
-
-
-def stop() -> None:
-    """End the watch, and wait until its thread is gone."""
-    if _watching.is_alive():
-        _is_done.set()
-        _watching.join()
+# Only in a fork server: other processes may outlive who started them. Workers, forked later, do not inherit it.
+if sys.platform == "linux" and any("multiprocessing.forkserver" in word for word in sys.orig_argv):
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,8 +1,11 @@
-"""A module whose import outlasts a test: stands for the libraries that a fork server imports when it starts."""
+"""A module whose import outlasts a test: stands for the libraries that a fork server imports when it starts.
 
+It holds Python's lock meanwhile, as loading a large library does, so that no thread of the process runs.
+"""
+
+import ctypes
 import os
-import time
 from pathlib import Path
 
 Path(os.environ["SLOW_IMPORT_BEGAN"]).touch()
-time.sleep(300)
+ctypes.PyDLL(None).sleep(300)
