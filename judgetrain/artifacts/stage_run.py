@@ -439,7 +439,7 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
             continue
         number = _adopt_from(other, shards, out)
         if number:
-            out.log(f"{out.stage}: {shards}: {amount(number, 'shard')} {agree(number, 'are')} those of {other}")
+            out.log(f"{out.stage}: {shards}: {amount(number, 'shard')} {agree(number, 'are')} taken from {other}")
 
 
 def _adopt_from(other: Path, shards: str, out: StageRun) -> int:

@@ -290,7 +290,8 @@ def _check_sizes(config: ModelConfig, text_config: PretrainedConfig, directory: 
     if not files or not isinstance(vocabulary, int) or not isinstance(width, int):
         return
     stored = sum(file.stat().st_size for file in files)
-    if vocabulary * width > NUMBERS_A_BYTE * stored:
+    # Nothing is made for an empty file: it is refused when it is opened.
+    if stored and vocabulary * width > NUMBERS_A_BYTE * stored:
         raise EngineError(
             f"config.json of {config.path} says vocab_size={vocabulary} and hidden_size={width}, and its files hold "
             f"{stored:,} bytes, too few for so many embeddings: copy the model again"

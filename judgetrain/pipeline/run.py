@@ -351,7 +351,7 @@ class Pipeline:
         if 0 < len(headings) < len(chain):
             self.console.line(
                 f"{name}: {len(headings)} of {amount(len(chain), 'stage')} {agree(len(headings), 'are')} to be "
-                "made; the others are reused"
+                "made; the rest is reused"
             )
 
         remaining = list(headings)

@@ -128,7 +128,7 @@ def test_a_label_of_several_is_their_mean_and_a_tie_over_two_levels_is_none(tmp_
         ([row("pass"), row("maybe", 1)], r"mine\.jsonl:2: label 'maybe' of one response is not one of pass, "),
         ([row([["pass"]])], r"mine\.jsonl:1: expected a label, a list of labels or a label a criterion, found \[\["),
         ([row(1), row(2, 1), row(7, 2)], r"its numbers, 1 to 7, are neither 0 and 1 nor 1 to 5"),
-        ([row("pass"), row(None, 1)], r"\[0\]: 1 of 2 rows have no label, such as mine:0000002; name its column with"),
+        ([row("pass"), row(None, 1)], r"\[0\]: 1 of 2 rows has no label, such as mine:0000002; name its column with"),
         ([row([0, 1])], r"no response with a label is left of 1 \(1 no_majority\)"),
     ],
 )

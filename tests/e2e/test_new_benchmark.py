@@ -53,4 +53,4 @@ def test_a_corrected_label_makes_only_evaluate_and_asks_no_judge_again(tmp_path:
     after = manifests(tmp_path)
     assert before.items() <= after.items(), "nothing that was there is touched"
     assert [path.parent.parent.name for path in after.keys() - before.keys()] == ["evaluate"]
-    assert "trees-test-dpo: 1 shards are those of" in done.stdout
+    assert "trees-test-dpo: 1 shard is taken from" in done.stdout

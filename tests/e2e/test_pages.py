@@ -4,6 +4,7 @@ Tutorials are followed from their first line to their last (tests/e2e/test_tutor
 tests/e2e/test_readme.py, blocks of Python in tests/e2e/test_python_blocks.py; tests/pipeline/test_docs.py plans all.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -81,10 +82,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def at_debug_size(words: Sequence[str]) -> list[str]:
     """Return a command's arguments with what makes it small, and with files that are there."""
-    arguments = [word.replace("judge.decided=FILE", "judge.decided=decided.json") for word in words]
+    arguments = []
+    for word in words:
+        word = word.replace("judge.decided=FILE", "judge.decided=decided.json")
+        # A directory of the user's, which has a path where an example has DIR.
+        arguments.append(re.sub(r"(?<![/\w])(DIR\d?)(?=@|$|,|\])", r"./\1", word))
     for recipe, sizes in OWN_SIZES.items():
         if recipe in arguments:
-            return [word.replace("data_dir=DIR", "data_dir=dialogues") for word in arguments] + [*sizes]
+            return [word.replace("data_dir=./DIR", "data_dir=dialogues") for word in arguments] + [*sizes]
     # The quickstart, which the debug recipe is with everything tiny.
     arguments = [word for word in arguments if word != "recipe=quickstart"]
     if any(word.startswith("view.judges=") for word in arguments):

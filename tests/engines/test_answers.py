@@ -64,7 +64,7 @@ def test_a_budget_of_requests_holds_over_restarts_and_torn_lines(tmp_path: Path)
     assert second.spent == {"requests": 2, "prompt_tokens": 10, "generated_tokens": 4}
     second.settle(second.send(ask("q")), None)
     for budget in (second, Budget(path, max_requests=3)):
-        with pytest.raises(EngineError, match=r"teacher\.max_requests=3 .*raise it"):
+        with pytest.raises(EngineError, match=r"teacher\.max_requests=3: .*raise it"):
             budget.send(ask("q"))
     assert Budget(path, max_requests=4).spent["requests"] == 3
 

@@ -295,7 +295,7 @@ def test_a_prompt_that_the_server_cut_is_not_answered(server, engine):
     server.faults[long] = [(200, {}, json.dumps(answer))]
     done = engine.generate([ask(long)], seed=1)[0]
     assert (done.text, done.finish_reason) == ("", "too_long")
-    assert "read 1999 tokens of a prompt of some 4000 words" in done.error and "num_ctx" in done.error
+    assert "read 1,999 tokens of a prompt of some 4,000 words" in done.error and "num_ctx" in done.error
 
     for counts in (
         {"prompt_tokens": 2000},

@@ -38,7 +38,7 @@ def test_own_given_and_shuffled() -> None:
 @pytest.mark.parametrize(
     ("rows", "criteria", "message"),
     [
-        ([*ROWS, Comparison.of("q", "a", "b")], "given", "1 of 5 rows bring no column criteria"),
+        ([*ROWS, Comparison.of("q", "a", "b")], "given", "1 of 5 rows brings no column criteria"),
         (ROWS[:2], "shuffled", "all comparisons have the same criteria"),
     ],
 )

@@ -99,7 +99,7 @@ def test_intervals_are_those_of_resamples_drawn_item_by_item() -> None:
         rows = [i for c in again.integers(25, size=25) for i, p in enumerate(prompts) if p == names[c]]
         means.append(np.mean([right[i] for i in rows]))
     assert bootstrap_interval([], 100, 1) is None
-    with pytest.raises(ValueError, match="2 values and 1 clusters"):
+    with pytest.raises(ValueError, match="2 values and 1 cluster"):
         bootstrap_interval([1.0, 0.0], 50, 1, ["x"])
     # Drawn by what clusters say and not one by one, so that only the noise of the draws is between them.
     assert bootstrap_interval(right, 4000, 7, prompts) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.02)

@@ -231,7 +231,7 @@ def placed(directory: Path, criteria: int = 3) -> Path:
     ("methods", "unused"),
     [
         (["random", "scorer:sentprob", "stored:x"], {"teacher", "external", "engine", "prompts", "judge", "criteria"}),
-        (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
+        (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external"}),
         (["pairwise:base"], {"teacher", "external", "prompts", "judge", "criteria"}),
         (["teacher"], {"base", "external", "engine"}),
         (["pairwise:external", "pointwise:teacher"], {"base", "engine", "prompts", "judge", "criteria"}),

@@ -436,7 +436,7 @@ def test_a_run_says_which_stage_of_how_many_where_it_goes_on_and_why_rows_are_le
     assert ended.returncode == 130 and "judgetrain: interrupted; what is finished is kept" in ended.stderr
     assert "interrupted in stage 2 of 2: cluster; the same command goes on there (" in ended.stdout
     again = here(*command, "-v").stdout
-    assert "cluster: 1 of 2 stages are to be made; the others are reused" in again
+    assert "cluster: 1 of 2 stages is to be made; the rest is reused" in again
     assert "  stage 2 of 2: cluster: " in again
     assert re.search(r"48 read, 40 made, 8 not_sampled, \d+\.\d s, \d+\.\d s of them before\n", again)
     printed = here(*command, "cluster.n_clusters=3").stdout

@@ -86,7 +86,10 @@ def in_parts(directory: Path) -> None:
         (lambda base: (base / "config.json").unlink(), "cannot load a model"),
         (in_parts, "model-00002-of-00002.safetensors, which"),
         (lambda base: (base / "tokenizer.json").write_text("{not json"), "cannot load a model"),
-        (lambda base: (base / "config.json").write_text('{"model_type": "t5"}'), "no causal language model"),
+        (
+            lambda base: (base / "config.json").write_text('{"model_type": "t5", "vocab_size": 546, "d_model": 32}'),
+            "no causal language model",
+        ),
         (lambda base: (base / "chat_template.jinja").write_text("{% for m in messages %}"), "chat template refuses"),
     ],
 )

@@ -76,7 +76,7 @@ OTHERS = {
     "judgetrain.extras.trackers.wandb_run": {"_log_artifact"},
     # Python's own, for which there is no public way before 3.14, or none at all.
     "judgetrain.artifacts.executor": {"_processes", "_sentinel"},
-    "judgetrain.pipeline.cli": {"_run_exitfuncs"},
+    "judgetrain.pipeline.cli": {"_run_exitfuncs", "_shutdown"},
 }
 """Private names of other libraries, by the modules that may use them."""
 PUBLIC = {"_asdict", "_exit"}

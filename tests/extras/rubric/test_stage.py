@@ -47,7 +47,7 @@ def test_the_rubric_is_read_as_criteria_with_its_kinds(artifact: Path) -> None:
         for criterion, one in zip(kind.rubric.criteria, of_kind["criteria"], strict=True):
             assert criterion.weight == pytest.approx(one["weight"], abs=5e-4)
             assert criterion.guideline
-        assert 3 <= len(kind.queries) <= 20
+        assert 3 <= len(kind.queries) <= 40
     assert sum(of_kind["trees"] for of_kind in figures["kinds"]) == 300
 
 
