@@ -20,6 +20,7 @@ from judgetrain.data.benchmarks.benchmark import CaseReader, VotedComparison, ad
 from judgetrain.data.cells import Pairing, RowError, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
+from judgetrain.data.part_facts import PartFacts, are_divided
 from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows.labels import SHOWN
@@ -74,6 +75,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
 
     # Only now is it known how all rows on a pair of responses label it.
     _settle_labels(sieve.votes, out)
+    if are_divided(config.sources):
+        _tell_parts(config, out)
     out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
@@ -258,6 +261,18 @@ def _settle_labels(votes: PairVotes, out: StageRun) -> None:
         f"dialogues: {len(labels)} pairs of responses stand in several rows with different labels, such as "
         f"{next(iter(labels))}: the majority counts, and {without_majority} have none"
     )
+
+
+def _tell_parts(config: DialoguesConfig, out: StageRun) -> None:
+    """Print and note what is learned from of each source, and the queries that are kept out of it by benchmark."""
+    of_source: dict[str, list[Comparison]] = {source.name: [] for source in config.sources}
+    for row in read_rows(out.directory, "comparisons"):
+        comparison = Comparison.from_row(row)
+        of_source[comparison.dialogue.source].append(comparison)
+    facts = {name: PartFacts.of(comparisons) for name, comparisons in of_source.items() if comparisons}
+    for name, of_part in facts.items():
+        out.log(f"dialogues: to learn from, {name}: {of_part}", keep=True)
+    out.note("parts", {name: of_part.to_row() for name, of_part in facts.items()})
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,8 @@ def _check_general(rubric: Rubric, engine: EngineConfig) -> None:
     for criterion in rubric.criteria:
         if criterion.weight < 0:
             raise ConfigError(
-                f"teacher.engine.by_criteria=true: the criterion {criterion.name or criterion.text!r} says what must not "
-                "be (its weight is negative), so that the better response has the lower level; leave one of them out"
+                f"teacher.engine.by_criteria=true: the criterion {criterion.name or criterion.text!r} says what must "
+                "not be (its weight is negative), so that the better response has the lower level; leave one out"
             )
 
 
