@@ -89,6 +89,7 @@ ARMS: dict[str, tuple[str, ...]] = {
         "judge.reasons=true",
         'evaluate.methods=[longer,surface,"scorer:sentprob_mean","prompted:base","rubric:70","fewshot:70"]',
     ),
+    "base": ("evaluate.methods=[base+given]",),
 }
 """What an arm sets beside the recipe. ``half``, the Initial judge of 600 pairs, is what others are compared with."""
 
