@@ -50,7 +50,9 @@ OWN_CRITERIA = (
     "criteria=null",
     "teacher.engine.by_criteria=false",
     "tree.criteria_sampling.max_new_tokens=64",
+    "tree.guideline_sampling.max_new_tokens=40",
     "judge.criteria_tokens=64",
+    "judge.guideline_tokens=40",
     "teacher.comparisons=600",
 )
 """The judge names three criteria for each query, as the teacher's rule does."""
@@ -87,6 +89,7 @@ ARMS: dict[str, tuple[str, ...]] = {
         "prompts=examples",
         "judge.judgment_tokens=16",
         "judge.reasons=true",
+        "evaluate.pairwise.sampling.max_new_tokens=8",
         'evaluate.methods=[longer,surface,"scorer:sentprob_mean","prompted:base","rubric:70","fewshot:70"]',
     ),
     "base": ("evaluate.methods=[base+given]",),
