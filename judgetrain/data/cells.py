@@ -312,11 +312,20 @@ def preference(row: Any) -> Any:
     A hash of the texts decides the side of the chosen response, so that it is not always the same.
 
     Args:
-        row: a mapping with ``prompt``, ``chosen`` and ``rejected``, texts or messages.
+        row: a mapping with ``prompt``, ``chosen`` and ``rejected``, texts or messages. Without a prompt both may be
+            transcripts of a whole dialogue (:mod:`judgetrain.data.transcripts`).
+
+    Raises:
+        RowError: two transcripts are about two dialogues.
     """
     # A row with both shapes is a comparison already.
     if not isinstance(row, Mapping) or row.get("response_a") is not None:
         return row
+    # Imported here, as the module raises this one's errors.
+    from judgetrain.data.transcripts import is_transcript, with_dialogue
+
+    if row.get("prompt") is None and is_transcript(row.get("chosen")) and is_transcript(row.get("rejected")):
+        row = with_dialogue(row)
     chosen = row.get("chosen")
     rejected = row.get("rejected")
     prompt = row.get("prompt")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -115,6 +115,13 @@ class SourceConfig:
 
 
 _PART = "take only rows whose prompts stand in this stretch of 0 to 1, by a hash, as [0.8, 1]; empty: all"
+_ONLY = "file of prompts' hashes (docs/own_data.md): take only rows on these prompts; empty: all"
+_LEAVE_OUT = "file of prompts' hashes: leave out rows on these prompts, as those that were looked at before"
+
+
+def _named(name: str) -> Callable[[Any], bool]:
+    """Return a function that returns whether a text of this name is not empty: fingerprints leave out an empty one."""
+    return lambda config: bool(getattr(config, name))
 
 
 @dataclass
@@ -124,6 +131,14 @@ class DialogueSourceConfig(SourceConfig):
     turns: str = key("last", "user turns of a conversation that become dialogues", choices=("first", "last", "every"))
     sample: int | None = key(None, "take this many rows, drawn by the seed; all are read", low=1, unit="rows")
     part: list[float] = key([], _PART)
+    only: str = key("", _ONLY, content=of_file, active_if=_named("only"))
+    leave_out: str = key("", _LEAVE_OUT, content=of_file, active_if=_named("leave_out"))
+    answers: str | None = key(
+        None,
+        "file of the models' answers, for votes published without texts",
+        content=of_file,
+        active_if=_named("answers"),
+    )
     dataset: str | None = key(None, "a known data set (data/data_sets.yaml): its shape and its place on the Hub")
 
 
@@ -221,6 +236,8 @@ class BenchmarkConfig:
     answers: str | None = key(None, "file of the models' answers, for votes published without texts", content=of_file)
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
     part: list[float] = key([], _PART)
+    only: str = key("", _ONLY, content=of_file, active_if=_named("only"))
+    leave_out: str = key("", _LEAVE_OUT, content=of_file, active_if=_named("leave_out"))
     unlabelled: bool = key(False, "rows may lack a label (null): they are judged too; metrics are of the labelled")
 
 

@@ -17,11 +17,12 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
-from judgetrain.data.benchmarks.benchmark import CaseReader, placed
+from judgetrain.data.benchmarks.benchmark import CaseReader, VotedComparison, add_case, placed, read_answers
 from judgetrain.data.cells import Pairing, RowError, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
-from judgetrain.data.parts import in_part
+from judgetrain.data.part_facts import PartFacts, are_divided
+from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows.labels import SHOWN
 from judgetrain.data.sources import Rejects, read, row_reader, sampled
@@ -75,6 +76,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
 
     # Only now is it known how all rows on a pair of responses label it.
     _settle_labels(sieve.votes, out)
+    if are_divided(config.sources):
+        _tell_parts(config, out)
     out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
@@ -262,6 +265,18 @@ def _settle_labels(votes: PairVotes, out: StageRun) -> None:
     )
 
 
+def _tell_parts(config: DialoguesConfig, out: StageRun) -> None:
+    """Print and note what is learned from of each source, and the queries that are kept out of it by benchmark."""
+    of_source: dict[str, list[Comparison]] = {source.name: [] for source in config.sources}
+    for row in read_rows(out.directory, "comparisons"):
+        comparison = Comparison.from_row(row)
+        of_source[comparison.dialogue.source].append(comparison)
+    facts = {name: PartFacts.of(comparisons) for name, comparisons in of_source.items() if comparisons}
+    for name, of_part in facts.items():
+        out.log(f"dialogues: to learn from, {name}: {of_part}", keep=True)
+    out.note("parts", {name: of_part.to_row() for name, of_part in facts.items()})
+
+
 @dataclass(frozen=True)
 class _Outputs:
     """The files of the stage.
@@ -328,8 +343,9 @@ def _rows(
     else:
         rows = _read(source, key, rejects, say)
     # A part before a sample: the sample is then drawn from the part alone.
-    if source.part:
-        rows = _of_part(rows, source, say)
+    is_taken = PromptFilter(source, key)
+    if not is_taken.takes_all:
+        rows = _of_part(rows, source, is_taken, say)
     if source.sample is None:
         return rows
     # The name in the seed: two sources are sampled independently.
@@ -337,23 +353,30 @@ def _rows(
 
 
 def _of_part(
-    rows: Iterator[Sequence[Item]], source: DialogueSourceConfig, say: Callable[[str], object]
+    rows: Iterator[Sequence[Item]], source: DialogueSourceConfig, is_taken: PromptFilter, say: Callable[[str], object]
 ) -> Iterator[Sequence[Item]]:
-    """Yield the items of every row whose prompts stand in the source's part, and say at the end how many do."""
+    """Yield the items of every row whose prompts the source takes, and say at the end how many do."""
     kept = 0
     left_out = 0
     for items in rows:
         # A row's turns are of one conversation, and so in one part; rated responses that make a pair share a prompt.
-        if in_part(items[0][0], source.part):
+        if is_taken(items[0][0]):
             kept += 1
             yield items
         else:
             left_out += 1
-    begin, end = source.part
     total = kept + left_out
+    conditions = []
+    if source.part:
+        begin, end = source.part
+        conditions.append(f"in the part from {begin:g} to {end:g}")
+    if source.only:
+        conditions.append(f"that {source.only} names")
+    if source.leave_out:
+        conditions.append(f"that {source.leave_out} does not name")
     say(
-        f"dialogues: {source.name}: {kept} of {amount(total, 'row')} {agree(kept, 'have')} prompts in the part "
-        f"from {begin:g} to {end:g}"
+        f"dialogues: {source.name}: {kept} of {amount(total, 'row')} {agree(kept, 'have')} prompts "
+        f"{' and '.join(conditions)}"
     )
 
 
@@ -438,9 +461,35 @@ def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[C
         key: the configuration key of the source, for messages.
         rejects: where rows go that cannot be read.
     """
+    answers = None
+    path = getattr(source, "answers", None)
+    if path:
+        answers = read_answers(path, key)
     source = placed(source)
-    for cases in read(source, key, CaseReader(source).cases, rejects):
+    reader = CaseReader(source, answers)
+    if reader.adapter.kind == "votes":
+        for case in _united_votes(source, key, reader, rejects):
+            yield [replace(case.comparison, label=majority(case.votes))]
+        return
+    for cases in read(source, key, reader.cases, rejects):
         yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
+
+
+def _united_votes(source: SourceConfig, key: str, reader: CaseReader, rejects: Rejects) -> Iterable[VotedComparison]:
+    """Return the comparisons that rows of single votes are about, each with all votes on it.
+
+    Arguments are as of :func:`adapted`; ``reader`` is the source's.
+    """
+    cases: dict[str, VotedComparison] = {}
+
+    def take(row: Any, number: int) -> None:
+        for case in reader.cases(row, number):
+            add_case(case, cases, holds_votes=True)
+
+    # A vote on a comparison may stand anywhere in the file, so that all rows are read first.
+    for _ in read(source, key, take, rejects):
+        pass
+    return cases.values()
 
 
 def check_labelled(

@@ -13,7 +13,7 @@ from typing import Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.data.benchmarks.benchmark import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
-from judgetrain.data.parts import in_part
+from judgetrain.data.parts import PromptFilter, read_hashes
 from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
@@ -231,8 +231,9 @@ def _dialogues(benchmark: BenchmarkConfig, key: str) -> Iterator[Dialogue]:
         return
     source = source_of(benchmark)
     reader = RowReader(source, f"{key}.source")
+    is_taken = PromptFilter(benchmark, key)
     for dialogue in read(source, f"{key}.source", reader.dialogue):
-        if in_part(dialogue, benchmark.part):
+        if is_taken(dialogue):
             yield dialogue
 
 
@@ -265,6 +266,11 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
             # Without a part the fingerprint is what it was before there were parts.
             if benchmark.part:
                 identity[benchmark.name].append(list(benchmark.part))
+            for name in ("only", "leave_out"):
+                path = getattr(benchmark, name)
+                if path:
+                    hashes = read_hashes(path, f"dialogues.decontaminate: {benchmark.name}.{name}")
+                    identity[benchmark.name].append([name, sorted(hashes)])
     return identity
 
 

@@ -58,30 +58,45 @@ def _check_benchmark(key: str, benchmark: data.BenchmarkConfig) -> None:
     # Imported here, as reading settings alone must not load the readers of rows.
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import source_of
-    from judgetrain.data.parts import check_part
+    from judgetrain.data.parts import check_parted
 
     answers = benchmark.answers
     adapter = benchmark.source.adapter
     if adapter is not None:
         load_adapter(adapter, f"{key}.source")
     source_of(benchmark).check(f"{key}.source")
-    check_part(benchmark.part, f"{key}.part")
-    if benchmark.part and benchmark.source.type == "world":
+    check_parted(benchmark, key)
+    if (benchmark.part or benchmark.only or benchmark.leave_out) and benchmark.source.type == "world":
         raise ConfigError(f"{key}.part: the generated world is divided already: its held-out queries are never taught")
-    if answers is not None and adapter is None:
-        raise ConfigError(f"{key}.answers={answers!r}: read with an adapter; set source.adapter")
-    if answers is not None and not Path(answers).expanduser().is_file():
-        raise ConfigError(f"{key}.answers={answers!r}: no such file")
+    _check_answers(answers, adapter, key, "source.adapter")
     if adapter is not None and benchmark.unlabelled:
         raise ConfigError(f"{key}.unlabelled: rows that {key}.source.adapter reads have labels; leave one out")
 
 
-def check_adapter(source: data.SourceConfig, key: str) -> None:
+def _check_answers(answers: str | None, adapter: str | None, key: str, adapter_key: str) -> None:
+    """Refuse (ConfigError) a file of models' answers that is missing, or that nothing reads.
+
+    Args:
+        answers: the file, if there is one.
+        adapter: of the rows.
+        key: the configuration key of the source or benchmark.
+        adapter_key: the key of the adapter, below it.
+    """
+    if answers is None:
+        return
+    if adapter is None:
+        raise ConfigError(f"{key}.answers={answers!r}: read with an adapter; set {adapter_key}")
+    if not Path(answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={answers!r}: no such file")
+
+
+def check_adapter(source: data.SourceConfig, key: str, votes: bool = False) -> None:
     """Refuse the adapter of a source of training data.
 
     Args:
         source: with or without an adapter.
         key: the configuration key of the source.
+        votes: rows may be single votes, which the reader unites.
 
     Raises:
         ConfigError: there is no such adapter, its rows are single votes, or it names no place on the Hub for a source
@@ -92,7 +107,7 @@ def check_adapter(source: data.SourceConfig, key: str) -> None:
 
     if not source.adapter:
         return
-    if load_adapter(source.adapter, key).kind == "votes":
+    if load_adapter(source.adapter, key).kind == "votes" and not votes:
         raise ConfigError(f"{key}.adapter={source.adapter}: its rows are single votes; give one row a comparison")
     if source.type == "hub" and not placed(source).path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
@@ -100,7 +115,7 @@ def check_adapter(source: data.SourceConfig, key: str) -> None:
 
 def _check_dialogues(settings: DialoguesSettings) -> None:
     """Refuse (ConfigError) settings of stage dialogues that do not go together."""
-    from judgetrain.data.parts import check_part
+    from judgetrain.data.parts import check_parted
 
     sources = settings.dialogues.sources
     if not sources:
@@ -109,8 +124,9 @@ def _check_dialogues(settings: DialoguesSettings) -> None:
     check_names("dialogues.sources", [source.name for source in sources])
     for place, source in enumerate(sources):
         source.check(f"dialogues.sources[{place}]")
-        check_part(source.part, f"dialogues.sources[{place}].part")
-        check_adapter(source, f"dialogues.sources[{place}]")
+        check_parted(source, f"dialogues.sources[{place}]")
+        check_adapter(source, f"dialogues.sources[{place}]", votes=True)
+        _check_answers(source.answers, source.adapter, f"dialogues.sources[{place}]", "adapter")
 
     # Later stages judge all dialogues of the world by one rule.
     rules = {source.rule for source in sources if source.type == "world"}

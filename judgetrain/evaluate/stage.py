@@ -14,6 +14,7 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.responses import ResponseBenchmark
+from judgetrain.data.part_facts import PartFacts, are_divided
 from judgetrain.engines.answers import spending
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
@@ -79,6 +80,11 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 f"{agree(benchmark.labelled_differently, 'are')} on pairs of responses that "
                 "other rows label differently; no judge can agree with all of them"
             )
+    if are_divided(settings.evaluate.benchmarks):
+        for benchmark in benchmarks:
+            facts = PartFacts.of(benchmark.comparisons)
+            out.note(f"part:{benchmark.name}", facts.to_row())
+            out.log(f"evaluate: measured on, {benchmark.name}: {facts}", keep=True)
     for responses in settings.responses:
         out.note(f"left_out:{responses.name}", responses.left_out)
         _tell_losses(responses, len(responses.responses), out)

@@ -24,6 +24,11 @@ class GivenEngineConfig(EngineConfig):
     """Labels that the data brings, in the teacher's place: evaluations are written from them by rule."""
 
     type: str = "given"
+    by_criteria: bool = key(
+        False,
+        "write the label under each criterion of criteria=, where these are general: each speaks of the whole response",
+        active_if=lambda c: c.by_criteria,
+    )
 
     makes = "judgetrain.label.labels:no_engine"
     computes = True

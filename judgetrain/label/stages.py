@@ -20,6 +20,7 @@ from judgetrain.judges.settings import check_asking
 from judgetrain.judges.trees.config import TREE_READS, TreeConfig
 from judgetrain.keys import in_place, of_file
 from judgetrain.label.config import ExternalConfig, GivenEngineConfig, LabelConfig, TeacherConfig
+from judgetrain.rubrics import Rubric
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.encode import revision_prompt
 
@@ -148,8 +149,9 @@ def check_teacher(settings: TeacherSettings) -> None:
     teacher = settings.teacher
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if settings.criteria_file:
-        # Read for its errors alone.
-        read_rubric(settings.criteria_file)
+        _check_general(read_rubric(settings.criteria_file), teacher.engine)
+    elif isinstance(teacher.engine, GivenEngineConfig) and teacher.engine.by_criteria:
+        raise ConfigError("teacher.engine.by_criteria=true: there are no criteria; name their file with criteria=FILE")
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
     # Nobody is asked then, so that no engine has to be there.
@@ -163,6 +165,18 @@ def check_teacher(settings: TeacherSettings) -> None:
         from judgetrain.data.dialogues import check_labelled
 
         check_labelled(settings.sources, settings.responses, "teacher=given")
+
+
+def _check_general(rubric: Rubric, engine: EngineConfig) -> None:
+    """Refuse (ConfigError) criteria under which a known label of the whole response would be wrong."""
+    if not isinstance(engine, GivenEngineConfig) or not engine.by_criteria:
+        return
+    for criterion in rubric.criteria:
+        if criterion.weight < 0:
+            raise ConfigError(
+                f"teacher.engine.by_criteria=true: the criterion {criterion.name or criterion.text!r} says what must "
+                "not be (its weight is negative), so that the better response has the lower level; leave one out"
+            )
 
 
 def _check_tree(settings: TreeSettings) -> None:
@@ -214,7 +228,7 @@ TEACHER = Stage(
     inputs=needs("responses"),
     check=check_teacher,
     check_here=by_name("judgetrain.label.teacher_stage:check_evaluations"),
-    format=4,
+    format=5,
 )
 
 TREE = Stage(

@@ -320,10 +320,11 @@ def _write_examples(settings: TeacherSettings, out: StageRun) -> None:
     """Write what the evaluations teach (DataError: nothing)."""
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
+    by_label = isinstance(settings.teacher.engine, GivenEngineConfig) and not settings.teacher.evaluations
     examples: list[dict[str, Any]] = []
     reasons = Counter[str]()
     for tree in trees:
-        examples.extend(teaching_examples(tree, prompter))
+        examples.extend(teaching_examples(tree, prompter, by_label))
         reasons.update(tree.failures)
     if not examples:
         otherwise = "look at the texts in evaluations-*.jsonl, and choose a teacher.engine that follows instructions"
@@ -473,7 +474,7 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     )
 
     def write(shard: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
-        if isinstance(teacher.engine, GivenEngineConfig):
+        if isinstance(teacher.engine, GivenEngineConfig) and not teacher.engine.by_criteria:
             # Known labels are of the whole response, whatever a rubric asks.
             shard = [replace(comparison, rubric=None) for comparison in shard]
         return grow(shard, TreeModel(engine, prompts, asking), shape, seed)
@@ -503,12 +504,22 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
             out.sharded("evaluations", comparisons, settings.shard_size, work, "comparisons")
 
 
-def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:
+LEADS = {"A": 1.0, "tie": 0.0, "B": -1.0}
+"""How far response A is ahead by a label; only the sign counts."""
+
+
+def teaching_examples(tree: EvaluationTree, prompter: Prompter, by_label: bool = False) -> Iterator[dict[str, Any]]:
     """Yield supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
 
     The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
     fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing, but for a list's lines
     before the one that was cut.
+
+    Args:
+        tree: the teacher's.
+        prompter: writes the prompts.
+        by_label: judgments of one response are ranked by the comparison's label. The scores of a response are the mean
+            of all pairs that it stands in, which may say the opposite of one of them.
     """
     criteria = _whole_criteria(tree, prompter.count)
     if criteria and not tree.given:
@@ -523,7 +534,12 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
             yield prompter.guideline_row(tree.comparison, criterion, guideline)
         for judgment in guideline.judgments:
             if judgment.failure is None and judgment.finish_reason == "stop":
-                yield prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
+                row = prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
+                if by_label and "ahead" in row and tree.comparison.label is not None:
+                    row["ahead"] = LEADS[tree.comparison.label]
+                    if judgment.order == "B":
+                        row["ahead"] = -row["ahead"]
+                yield row
 
 
 def _whole_criteria(tree: EvaluationTree, limit: int) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain import rooms
@@ -39,7 +39,37 @@ def filled(key: str, value: str) -> str:
     return value
 
 
+def shipped_file(directory: str, name: str) -> str:
+    """Return the path of a file that is shipped beside recipes, in a checkout or a wheel.
+
+    Args:
+        directory: ``conf``, ``recipes`` or ``launch``.
+        name: the file's, below it.
+    """
+    return str(rooms.shipped(directory) / name)
+
+
+def entries(listed: Sequence[Any], *names: str, _root_: DictConfig) -> ListConfig:
+    """Return the entries of a list that have these names, for recipes that use some of a list twice.
+
+    Args:
+        listed: configurations with a ``name`` each.
+        names: of those to take, in this order.
+        _root_: the whole configuration, which OmegaConf gives; what the entries name is looked up there.
+
+    Raises:
+        ConfigError: there is no entry of a name.
+    """
+    by_name = {entry.name: entry for entry in listed}
+    for name in names:
+        if name not in by_name:
+            raise ConfigError(f"entries: there is no {name!r}; there are {', '.join(by_name)}")
+    return ListConfig([by_name[name] for name in names], parent=_root_)
+
+
 OmegaConf.register_new_resolver("filled", filled, replace=True)
+OmegaConf.register_new_resolver("entries", entries, replace=True)
+OmegaConf.register_new_resolver("shipped", shipped_file, replace=True)
 read_environment_here()
 
 

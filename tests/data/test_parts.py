@@ -104,3 +104,55 @@ def test_the_generated_world_has_no_parts() -> None:
     benchmark = BenchmarkConfig("w", SourceConfig(name="w", type="world"), part=[0, 0.5])
     with pytest.raises(ConfigError, match=r"benchmarks\[0\]\.part: the generated world is divided already"):
         check_benchmarks("evaluate.benchmarks", [benchmark])
+
+
+def hash_of(text: str) -> str:
+    """Return a prompt's hash, by another way than the code's."""
+    return hashlib.sha256(" ".join(text.split()).casefold().encode()).hexdigest()[:16]
+
+
+def test_rows_that_a_file_names_are_left_out_or_are_the_only_ones(file: Path, tmp_path: Path) -> None:
+    seen = [f"What is thing {number}?" for number in (3, 5, 8)]
+    hashes = tmp_path / "seen.txt"
+    hashes.write_text("# looked at\n\n" + "".join(f"{hash_of(text)} # {place}\n" for place, text in enumerate(seen)))
+    source = DialogueSourceConfig(name="s", path=str(file), leave_out=str(hashes))
+    kept = taught_prompts(tmp_path / "kept", DialoguesConfig([source]))
+    assert {*kept} == {f"What is thing {number}?" for number in range(60)} - {*seen}
+    source = DialogueSourceConfig(name="s", path=str(file), only=str(hashes))
+    assert {*taught_prompts(tmp_path / "only", DialoguesConfig([source]))} == {*seen}
+
+    measured = BenchmarkConfig(name="b", source=SourceConfig(path=str(file)), only=str(hashes))
+    assert {c.dialogue.query for c in load_benchmark(measured, 0, 0, None).comparisons} == {*seen}
+    # What is measured on is left out of training, by the same file.
+    source = DialogueSourceConfig(name="s", path=str(file))
+    settings = DialoguesConfig([source], decontaminate=[measured])
+    assert {*taught_prompts(tmp_path / "taught", settings)} == {*kept}
+
+
+def test_a_file_of_hashes_is_checked_before_anything_runs(file: Path, tmp_path: Path) -> None:
+    hashes = tmp_path / "seen.txt"
+    measured = BenchmarkConfig(name="b", source=SourceConfig(path=str(file)), leave_out=str(hashes))
+    with pytest.raises(ConfigError, match=r"evaluate.benchmarks\[0\].leave_out=.*seen.txt': no such file"):
+        check_benchmarks("evaluate.benchmarks", [measured])
+    hashes.write_text(f"{hash_of('x')}\nWhat is thing 3?\n")
+    with pytest.raises(ConfigError, match=r"seen.txt, line 2: expected a prompt's hash of 16 .* 'What is thing 3"):
+        check_benchmarks("evaluate.benchmarks", [measured])
+
+
+def test_votes_on_one_pair_are_learned_from_as_one_comparison(tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    with answers.open("w") as rows:
+        for model in ("m", "n"):
+            row = {"question_id": 1, "model": model, "questions": ["Name a tree."], "answers": [f"{model} says elm."]}
+            rows.write(json.dumps(row) + "\n")
+    votes = tmp_path / "votes.jsonl"
+    # Two of three people prefer n, whichever model is named first.
+    with votes.open("w") as rows:
+        for first, second, winner in (("m", "n", "model_b"), ("n", "m", "model_a"), ("m", "n", "model_a")):
+            row = {"question_id": 1, "turn": 1, "model_a": first, "model_b": second, "winner": winner}
+            rows.write(json.dumps(row) + "\n")
+    source = DialogueSourceConfig(name="s", path=str(votes), adapter="mt_bench_human", answers=str(answers))
+    out = run_dialogues(tmp_path / "out", DialoguesConfig([source]))
+    (comparison,) = read_rows(out.directory, "comparisons")
+    assert comparison[f"response_{comparison['label'].lower()}"] == "n says elm."
+    assert {comparison["response_a"], comparison["response_b"]} == {"m says elm.", "n says elm."}

@@ -337,3 +337,21 @@ def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:
     row = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, Resampling(200, 1))
     assert (row.n, row.n_prompts, expected.n_prompts) == (120, 30, 30)
     assert row.agreement_ci == pytest.approx(expected.agreement_ci)
+
+
+def test_a_forced_choice_is_what_both_orders_say_or_the_margin() -> None:
+    rows = [
+        # verdicts of AB and BA, margin, label, how right by hand
+        ("A", "A", None, "A", 1.0),
+        ("A", "A", -0.5, "A", 1.0),  # the verdicts go before the margin
+        ("A", "tie", None, "B", 0.0),
+        ("A", "B", None, "A", 0.5),
+        ("A", "B", 0.25, "A", 1.0),
+        ("tie", "tie", -0.25, "A", 0.0),
+        ("tie", "tie", 0.0, "B", 0.5),
+        (None, "A", None, "A", 0.0),
+        (None, "A", 0.1, "A", 1.0),
+        ("A", "A", 1.0, "tie", 0.0),
+    ]
+    ab, ba, margins, labels, expected = zip(*rows, strict=True)
+    assert metrics.forced(ab, ba, margins, labels).tolist() == list(expected)

@@ -345,3 +345,19 @@ def test_criteria_of_a_rubric_count_as_people_weigh_them_until_labels_say_what_t
     assert TrainingData(PROMPTER, LabelConfig(rule="paper")).add(weighted).verdict == "B"
     # 3 of 5 parts for A against 2: by how far A is ahead of B among what decides.
     assert TrainingData(PROMPTER).add(weighted).share == pytest.approx(0.6)
+
+
+def test_known_labels_rank_a_pair_by_its_label_not_by_scores_over_all_pairs() -> None:
+    """x beats y, but loses two other pairs, and y wins two: their scores alone would rank y first."""
+    texts = [("x", "y"), ("z", "x"), ("w", "x"), ("y", "v"), ("y", "u")]
+    pairs = [replace(PAIR, id=a + b, response_a=a, response_b=b, label="A") for a, b in texts]
+    shape = Shape(count=1, criteria=1, orders=RESPONSES)
+    (tree, *_) = grow(pairs, TreeModel(KnownLabels(pairs), PROMPTS, StepsConfig(criteria=1)), shape, 0)
+    scores = {judgment.order: judgment.score_a for _, _, judgment in tree.judgments()}
+    # Of x (4, 2, 2) and of y (2, 4, 4): the mean as a whole number is 3 for both.
+    assert scores["A"] == 3
+    leads = {}
+    for row in teaching_examples(tree, BOTH, by_label=True):
+        if row["level"] == "judgment":
+            leads[row["prompt"][-1]["content"].partition("Response: ")[2].split()[0]] = row["ahead"]
+    assert leads == {"x": 1.0, "y": -1.0}

@@ -36,7 +36,7 @@ from judgetrain.judges.trees.config import TreeConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
-from judgetrain.label.config import TeacherConfig
+from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.stages import TeacherSettings, check_teacher
 from judgetrain.label.teacher_stage import estimate, read_evaluations
@@ -546,3 +546,40 @@ def test_without_a_file_of_criteria_the_teachers_fingerprint_has_no_such_key() -
     config = teacher_config()
     config.criteria = "rubric.yaml"
     assert plain(TeacherSettings.of(config))["criteria_file"]
+
+
+def given_config(directory: Path, weight: float, **engine: Any) -> Config:
+    """Return a configuration whose teacher writes known labels, with two criteria of a file."""
+    path = directory / "criteria.json"
+    rows = [
+        {"name": "Helpfulness", "text": "Serves what was asked for"},
+        {"name": "Other", "text": "o", "weight": weight},
+    ]
+    path.write_text(json.dumps(rows))
+    config = teacher_config()
+    teacher = replace(config.teacher, engine=GivenEngineConfig(name="given", **engine), criteria=2, branches=2)
+    return replace(config, teacher=teacher, criteria=str(path))
+
+
+def test_known_labels_are_written_under_general_criteria_of_a_file(tmp_path: Path) -> None:
+    out = run_teacher(tmp_path / "by", given_config(tmp_path, 1.0, by_criteria=True))
+    for row in read_rows(out.directory, "evaluations"):
+        tree = EvaluationTree.from_row(row)
+        assert [node.criterion.name for node in tree.criteria] == ["Helpfulness", "Other"]
+        assert {judgment.verdict for _, _, judgment in tree.judgments()} == {tree.comparison.label}
+    out = run_teacher(tmp_path / "aspects", given_config(tmp_path, 1.0))
+    named = {
+        c.criterion.name
+        for row in read_rows(out.directory, "evaluations")
+        for c in EvaluationTree.from_row(row).criteria
+    }
+    assert "Other" not in named
+
+
+def test_a_label_is_not_written_under_a_criterion_that_says_what_must_not_be(tmp_path: Path) -> None:
+    settings = TeacherSettings.of(given_config(tmp_path, -1.0, by_criteria=True))
+    with pytest.raises(ConfigError, match="by_criteria=true: the criterion 'Other' says what must not be"):
+        check_teacher(settings)
+    settings = TeacherSettings.of(replace(given_config(tmp_path, 1.0, by_criteria=True), criteria=None))
+    with pytest.raises(ConfigError, match="by_criteria=true: there are no criteria; name their file"):
+        check_teacher(settings)

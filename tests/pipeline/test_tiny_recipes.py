@@ -57,7 +57,9 @@ class Tiny:
             config.teacher.judged = 10
         if config.teacher.evaluations:
             config.teacher.evaluations = str(self.home / "evaluations.jsonl")
-        config.teacher.engine = WorldEngineConfig(name="annotator")
+        # The annotator knows the world's criteria, and none of a file.
+        if not getattr(config.teacher.engine, "by_criteria", False):
+            config.teacher.engine = WorldEngineConfig(name="annotator")
         for place, model in enumerate(config.responses.models):
             model.engine = WorldEngineConfig(skill=0.3 + 0.1 * place)
         evaluate = config.evaluate
@@ -211,6 +213,10 @@ def judge(request: Request, occurrence: int) -> str:
     if request.step != "judgment":
         return "a better text ." if request.step == "correction" else answer(request.messages[-1]["content"])
     slots = request.slots
+    if "response" in slots:
+        score = 1 + number(slots["criterion"], slots["response"]) % 5
+        # Some second judgments differ, as of two responses.
+        return f"Score: {1 + score % 5 if occurrence and number(slots['response']) % 2 else score}"
     a, b = (1 + number(slots["criterion"], slots[f"response_{side}"]) % 5 for side in "ab")
     if occurrence and number(slots["guideline"]) % 2:
         a, b = b, a

@@ -65,6 +65,9 @@ class Adapter:
             ``score1_description``); ``a.b`` is the entry ``b`` of a column ``a``.
         prompts: columns of prompts in Feedback Collection's form, whose parts are further columns
             (:mod:`judgetrain.data.benchmarks.prompt_form`): ``COLUMN.query``, ``COLUMN.response``, ``COLUMN.criteria``.
+        preferences: rows of kind ``pair`` may hold ``chosen`` and ``rejected`` in place of two responses and a label,
+            two transcripts of a whole dialogue among them. Their columns are then ``prompt``, ``response_a``,
+            ``response_b`` and ``label``.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Adapter:
     scalar_texts: bool = False
     rubric: Mapping[str, str] = field(default_factory=dict)
     prompts: list[str] = field(default_factory=list)
+    preferences: bool = False
 
     @property
     def of_single_responses(self) -> bool:

@@ -19,11 +19,11 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.benchmarks.prompt_form import with_parts
-from judgetrain.data.cells import NO_LABEL, RowError, id_text, majority, name_text, turn_number
+from judgetrain.data.cells import NO_LABEL, RowError, id_text, majority, name_text, preference, turn_number
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.limits import fitting
-from judgetrain.data.parts import in_part
+from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
@@ -165,6 +165,8 @@ class CaseReader:
         """
         if self.adapter.prompts:
             row = with_parts(row, self.adapter.prompts)
+        if self.adapter.preferences:
+            row = preference(row)
         if self.adapter.of_single_responses:
             return [VotedComparison(self._rows.rated(self._single(row, number), number))]
         # Its rows give several cases, and the columns say which response is better.
@@ -350,7 +352,7 @@ class CaseReader:
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
-    """Return the cases of a benchmark, from the rows that ``where`` and ``part`` select.
+    """Return the cases of a benchmark, from the rows that ``where``, ``part``, ``only`` and ``leave_out`` select.
 
     Votes on one comparison are one case.
 
@@ -365,7 +367,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     """
     answers = None
     if benchmark.answers:
-        answers = _answers(benchmark, key)
+        answers = read_answers(benchmark.answers, key)
+    is_taken = PromptFilter(benchmark, key)
     source = source_of(benchmark)
     reader = None
     if source.adapter:
@@ -391,8 +394,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
         if not selected(row, benchmark.where):
             return
         for case in cases_of(row, number):
-            if in_part(case.comparison.dialogue, benchmark.part):
-                _add_case(case, cases, holds_votes)
+            if is_taken(case.comparison.dialogue):
+                add_case(case, cases, holds_votes)
 
     # The cases are put together by ``take``.
     for _ in read(source, f"{key}.source", take):
@@ -400,7 +403,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[VotedComparison]:
     return list(cases.values())
 
 
-def _add_case(case: VotedComparison, cases: dict[str, VotedComparison], holds_votes: bool) -> None:
+def add_case(case: VotedComparison, cases: dict[str, VotedComparison], holds_votes: bool) -> None:
     """Add a case to those of its benchmark, or its votes to those of an earlier case on the same comparison.
 
     Args:
@@ -446,8 +449,13 @@ def united(cases: Sequence[VotedComparison]) -> list[VotedComparison]:
     return result
 
 
-def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
-    """Return the models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``."""
+def read_answers(path: str, key: str) -> Answers:
+    """Return the models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``.
+
+    Args:
+        path: of the file.
+        key: the configuration key of the benchmark or source, for messages.
+    """
     answers: dict[tuple[str, str], ModelAnswers] = {}
 
     def take(row: Any, number: int) -> None:
@@ -456,7 +464,7 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
         place = (id_text(row["question_id"]), name_text(row["model"]))
         answers[place] = ModelAnswers(row["questions"], row["answers"], row.get("category"))
 
-    source = SourceConfig(name="answers", path=benchmark.answers or "")
+    source = SourceConfig(name="answers", path=path)
     for _ in read(source, f"{key}.answers", take):
         pass
     return answers

@@ -17,7 +17,7 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
 from judgetrain.data.limits import fitting
-from judgetrain.data.parts import in_part
+from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
@@ -127,13 +127,14 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
     responses: dict[Hashable, LabelledResponse] = {}
     place_of_id: dict[str, Hashable] = {}
     repeats = 0
+    is_taken = PromptFilter(benchmark, key)
 
     def take(row: Any, number: int) -> None:
         nonlocal repeats
         if not selected(row, benchmark.where):
             return
         response = reader.labelled(row, number)
-        if not in_part(response.dialogue, benchmark.part):
+        if not is_taken(response.dialogue):
             return
         # An adapter's rows are as published, where one id is one response. Users' rows may repeat a response, one row
         # for each annotator, under any id.

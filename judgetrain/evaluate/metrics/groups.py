@@ -108,14 +108,14 @@ def _mean_of_groups(totals: Floats) -> Floats:
 _NUMBER = {"A": 1.0, "tie": 0.0, "B": -1.0}
 
 
-def length_balanced(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> float | None:
+def length_balanced(agreed: Bools | Floats, labels: Sequence[str], longer: Sequence[str]) -> float | None:
     """Return the mean of two agreements: where the better response is the longer one, and where it is the shorter one.
 
     A judge that goes by length alone is right on all of one half and wrong on all of the other: 0.5. Items whose label
     is a tie, or whose responses are equally long, are in neither half; None where one half is empty.
 
     Args:
-        agreed: bool [n].
+        agreed: bool [n], or parts of 1.
         labels: A, B or tie [n].
         longer: the longer response: A, B or tie [n].
     """
@@ -123,7 +123,11 @@ def length_balanced(agreed: Bools, labels: Sequence[str], longer: Sequence[str])
 
 
 def length_balanced_interval(
-    agreed: Bools, labels: Sequence[str], longer: Sequence[str], resampling: Resampling, clusters: Clusters = None
+    agreed: Bools | Floats,
+    labels: Sequence[str],
+    longer: Sequence[str],
+    resampling: Resampling,
+    clusters: Clusters = None,
 ) -> Interval | None:
     """Return the 95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
     # Items in neither half are left out, so that every cluster that is drawn has one that counts.
@@ -160,10 +164,10 @@ def _masked(mask: Bools, clusters: Clusters) -> Clusters:
 # Statistics are computed from sums over items, so that a resample of clusters is a sum of theirs.
 
 
-def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floats:
+def _halves(agreed: Bools | Floats, labels: Sequence[str], longer: Sequence[str]) -> Floats:
     """Return the sums that :func:`_balanced` needs, by item: float [n, 4].
 
-    The columns are 1 where the longer response is better and the judge is right, where the longer one is better, and
+    The columns are how right the judge is where the longer response is better, 1 where the longer one is better, and
     both again for the shorter one.
     """
     # A tie has no better response, and equal lengths have no longer one.
@@ -171,7 +175,8 @@ def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floa
     is_longer = np.array([label == side for label, side in zip(labels, longer, strict=True)], dtype=bool)
     long = decided & is_longer
     short = decided & ~is_longer
-    return np.column_stack([agreed & long, long, agreed & short, short]).astype(float)
+    right = np.asarray(agreed, dtype=float)
+    return np.column_stack([right * long, long, right * short, short])
 
 
 def _balanced(totals: Floats) -> Floats:

@@ -17,7 +17,7 @@ import numpy as np
 
 from judgetrain import rooms
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.intervals import Interval, Resampling, bootstrap_interval, wilson_interval
+from judgetrain.data.intervals import Floats, Interval, Resampling, bootstrap_interval, wilson_interval
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
@@ -113,6 +113,10 @@ class MethodPredictions:
         self.single_margins: list[float | None] | None = None
         if not predictions[0].branches and any(margin is not None for margin in margins):
             self.single_margins = margins
+
+        # By forced choice, of which a judge that ties is half right.
+        self.margins = margins
+        self.forced = verdicts.forced(self.ab, self.ba, margins, self.labels)
 
         # Unreadable judgments by reason; a reason with a colon ended a branch before its judgment.
         failures: Counter[str] = Counter()
@@ -238,6 +242,7 @@ _OPTIONAL = ("asked", "plan", "learned", "money", "run", "data")
 """Fields that a row of ``metrics.json`` has only where they have a value."""
 
 # The tables of the report whose columns are declared here.
+FORCED = "By forced choice"
 DEFINITIONS = "Definitions"
 BIASES = "Biases"
 COST = "Cost"
@@ -259,6 +264,12 @@ class MethodKey:
 def _where(values: Bools, mask: Bools) -> Bools:
     """Return the values [n] where a mask holds."""
     return values[mask]
+
+
+def _interval_where(values: Floats, mask: Bools, resampling: Resampling, prompts: Sequence[str]) -> Interval | None:
+    """Return the 95% bootstrap interval over prompts of the mean of the values [n] where a mask holds."""
+    clusters = [prompt for prompt, holds in zip(prompts, mask, strict=True) if holds]
+    return bootstrap_interval(values[mask], resampling.number, resampling.seed, clusters)
 
 
 def _count(mask: Bools) -> int:
@@ -351,6 +362,8 @@ class MetricRow:
     - ``..._ci``: 95% intervals over items, or over the ``n_prompts`` prompts where comparisons share one.
     - ``..._wo_tie``: over the items whose label is no tie.
     - ``..._decided``: over the items that both label and verdict decide for A or B.
+    - ``right_...``: by forced choice, of the items that the label decides; a judge that ties is half right there
+      (:func:`~judgetrain.evaluate.metrics.verdicts.forced`).
 
     Tokens, calls, seconds and money are per verdict in one order, mean over items and orders.
 
@@ -411,6 +424,14 @@ class MetricRow:
     )
     length_balanced_ci: Interval | None = metric(
         grouped.length_balanced_interval, "agreed labels longer resampling prompts"
+    )
+    right_of_decided: float | None = metric(_where, "forced without_ties", Column(FORCED, "right of decided %"))
+    right_of_decided_ci: Interval | None = metric(_interval_where, "forced without_ties resampling prompts")
+    right_length_balanced: float | None = metric(
+        grouped.length_balanced, "forced labels longer", Column(FORCED, "length-balanced %")
+    )
+    right_length_balanced_ci: Interval | None = metric(
+        grouped.length_balanced_interval, "forced labels longer resampling prompts"
     )
     correlations: Correlations | None = metric(
         intervals.margin_correlations, "single_margins labels prompts resampling"

@@ -19,7 +19,7 @@ from judgetrain.schema import Verdict, mirror
 
 # fmt: off
 __all__ = [
-    "accuracy", "agreement", "conflict_as_tie", "consistency", "correlations", "decided", "flips",
+    "accuracy", "agreement", "conflict_as_tie", "consistency", "correlations", "decided", "flips", "forced",
     "merged", "position_bias", "single_order_accuracy", "unreadable", "without_ties",
 ]
 # fmt: on
@@ -114,6 +114,33 @@ def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
     checked_labels = _arrays(ab, ba, labels=labels)[-1]
     pairs = zip(merged(ab, ba), checked_labels, strict=True)
     return np.array([verdict == label for verdict, label in pairs], dtype=bool)
+
+
+def forced(ab: Verdicts, ba: Verdicts, margins: Sequence[float | None], labels: Sequence[str]) -> NDArray[np.float64]:
+    """Return how right each item is by forced choice: float [n] of 0, 0.5 or 1.
+
+    The choice is the side that the verdicts of both orders say together. Where these cancel out it is the side that the
+    margin favours, and a judge that is even there is half right. A verdict that could not be read is wrong, unless a
+    margin is known. Labels that are a tie have no right side: these items are 0, and left out by :func:`without_ties`.
+
+    Args:
+        ab: verdicts of order AB.
+        ba: verdicts of order BA.
+        margins: how far A is ahead over both orders [n]; None: not known.
+        labels: A, B or tie.
+    """
+    values = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    first, second, label = _arrays(ab, ba, labels=labels)
+    right = np.zeros(len(label))
+    for place, margin in enumerate(margins):
+        lead: float | None = margin
+        if first[place] is not None and second[place] is not None:
+            lead = values[first[place]] + values[second[place]] or margin or 0.0
+        if lead is None or label[place] == "tie":
+            continue
+        side = values[label[place]]
+        right[place] = (np.sign(lead * side) + 1) / 2
+    return right
 
 
 def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:

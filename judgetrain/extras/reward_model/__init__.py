@@ -1,0 +1,1 @@
+"""Scalar reward models as judges (``reward:DIR``)."""

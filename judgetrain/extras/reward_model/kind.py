@@ -1,0 +1,12 @@
+"""The kind ``reward:DIR``: a scalar reward model, which reads one response at a time."""
+
+from judgetrain.judges.kinds.kind import Forms, Kind, later
+
+_ROOM = __name__.rpartition(".")[0]
+
+KIND = Kind(
+    name="reward",
+    forms=Forms(evaluate="reward:DIR"),
+    check=later(f"{_ROOM}.judge:check"),
+    build=later(f"{_ROOM}.judge:build"),
+)

@@ -1,0 +1,180 @@
+"""The peer that anybody with labelled pairs would try: TRL's RewardTrainer, on the same base and the same labels.
+
+    python -m tests.benchmarks.reward_peer PAIRS KEEP --rates 1e-4 3e-5 1e-5 recipe=people_pairs data_dir=DIR
+
+PAIRS is a finished stage ``teacher`` (pairs that the Initial judge was taught) or ``responses`` (all pairs). What is no
+option is an override of the recipe, whose base is trained and whose ``evaluate.benchmarks``, development rows, choose
+the rate. A pair whose label is a tie teaches nothing here. The other settings are TRL's defaults, of which 1e-4 and
+three epochs are two. KEEP holds a directory for each rate, seed and number of labels, which is resumed after a kill and
+not made twice, and ``results.jsonl``. The last line names the best rate by length-balanced forced choice, which stage
+evaluate takes as ``reward:DIR``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.evaluate.metrics.groups import length_balanced
+from judgetrain.evaluate.metrics.verdicts import forced
+from judgetrain.extras.reward_model.judge import RewardJudge, conversation
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison
+from tests.benchmarks.common import parser_of
+from tests.builders.pipeline import configured
+
+CHECKPOINT_STEPS = 20
+
+
+def labelled_pairs(directory: Path) -> list[Comparison]:
+    """Return the comparisons of a finished stage teacher or responses that are decided, in their order."""
+    if (directory / "comparisons.jsonl").exists():
+        rows = list(read_rows(directory, "comparisons"))
+    else:
+        rows = [row["comparison"] for row in read_rows(directory, "evaluations")]
+    comparisons = [Comparison.from_row(row) for row in rows]
+    return [comparison for comparison in comparisons if comparison.label in ("A", "B")]
+
+
+def preference(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison in TRL's conversational preference format."""
+    texts = [comparison.response_a, comparison.response_b]
+    if comparison.label == "B":
+        texts.reverse()
+    chosen, rejected = (conversation(comparison.dialogue, text) for text in texts)
+    return {"chosen": chosen, "rejected": rejected}
+
+
+def train(config: Config, pairs: Sequence[Comparison], rate: float, seed: int, place: Path, options: Namespace) -> None:
+    """Train a reward model into ``place/model``, from the last checkpoint where there is one."""
+    from datasets import Dataset
+    from transformers import AutoModelForSequenceClassification, set_seed
+    from transformers.trainer_utils import get_last_checkpoint
+    from trl import RewardConfig, RewardTrainer
+
+    base = config.train.base
+    place.mkdir(parents=True, exist_ok=True)
+    tokenizer = load_tokenizer(base)
+    set_seed(seed)
+    with TemporaryDirectory() as plain:
+        # A base may be a GGUF file, which a classifier cannot be read from.
+        load_model(base).save_pretrained(plain)
+        model = AutoModelForSequenceClassification.from_pretrained(plain, num_labels=1)
+    arguments = RewardConfig(
+        output_dir=str(place / "checkpoints"),
+        learning_rate=rate,
+        num_train_epochs=options.epochs,
+        max_steps=options.max_steps,
+        per_device_train_batch_size=options.batch,
+        gradient_accumulation_steps=options.accumulation,
+        max_length=options.max_length,
+        save_steps=CHECKPOINT_STEPS,
+        save_total_limit=1,
+        seed=seed,
+        report_to=[],
+        disable_tqdm=True,
+        # TRL's default is bfloat16, which most CPUs compute slowly.
+        bf16=options.bf16,
+    )
+    trainer = RewardTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list([preference(comparison) for comparison in pairs]),
+        processing_class=tokenizer,
+    )
+    last = None
+    if (place / "checkpoints").is_dir():
+        last = get_last_checkpoint(str(place / "checkpoints"))
+    began = time.monotonic()
+    trainer.train(resume_from_checkpoint=last)
+    seconds = round(time.monotonic() - began, 1)
+    trainer.save_model(str(place / ".model"))
+    tokenizer.save_pretrained(str(place / ".model"))
+    facts = {"pairs": len(pairs), "steps": trainer.state.global_step, "seconds_since_resume": seconds}
+    facts["tokens"] = trainer.state.num_input_tokens_seen or trainer._total_train_tokens
+    (place / "facts.json").write_text(json.dumps(facts))
+    # A rename is all or nothing: what stands there is whole.
+    (place / ".model").rename(place / "model")
+
+
+def measured(directory: Path, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return how right a reward model is on labelled comparisons by forced choice."""
+    judge = RewardJudge(str(directory), directory.parent.name)
+    began = time.monotonic()
+    predictions = judge.compare_batch(comparisons)
+    seconds = (time.monotonic() - began) / len(comparisons)
+    labels = [str(comparison.label) for comparison in comparisons]
+    verdicts = [prediction.verdict_ab for prediction in predictions]
+    right = forced(verdicts, verdicts, [prediction.margin for prediction in predictions], labels)
+    decided = np.array([label != "tie" for label in labels])
+    balanced = length_balanced(right, labels, [comparison.longer for comparison in comparisons])
+    return {
+        "decided": int(decided.sum()),
+        "right_of_decided": round(float(right[decided].mean()), 4),
+        "length_balanced": balanced,
+        "seconds_of_a_verdict": round(seconds, 3),
+    }
+
+
+def main() -> None:
+    """Train what is not there yet, measure it on development rows, and name the best."""
+    parser = parser_of(__doc__)
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("keep", type=Path)
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-5, 1e-5])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--labels", type=int, default=0, help="so many pairs, drawn by the seed; 0: all")
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--max-steps", type=int, default=-1)
+    parser.add_argument("--batch", type=int, default=8, help="pairs that are computed together")
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--max-length", type=int, default=1024, help="TRL leaves out pairs with more tokens")
+    parser.add_argument("--bf16", action="store_true")
+    overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("--")]
+    options = parser.parse_args([word for word in sys.argv[1:] if word not in overrides])
+    config = configured(*overrides)
+    comparisons: list[Comparison] = []
+    for place, benchmark in enumerate(config.evaluate.benchmarks):
+        rows = load_benchmark(benchmark, place, config.seed, None).comparisons
+        comparisons += [comparison for comparison in rows if comparison.label is not None]
+
+    options.keep.mkdir(parents=True, exist_ok=True)
+    results = options.keep / "results.jsonl"
+    finished: dict[str, dict[str, Any]] = {}
+    if results.exists():
+        finished = {row["name"]: row for row in map(json.loads, results.read_text().splitlines())}
+    names = []
+    for seed in options.seeds:
+        pairs = labelled_pairs(options.pairs)
+        random.Random(100 + seed).shuffle(pairs)
+        pairs = pairs[: options.labels or None]
+        for rate in options.rates:
+            name = f"reward-{len(pairs)}-{rate:g}-{options.epochs:g}-{seed}"
+            names.append(name)
+            place = options.keep / name
+            if not (place / "model").is_dir():
+                train(config, pairs, rate, seed, place, options)
+            if name not in finished:
+                facts = json.loads((place / "facts.json").read_text())
+                finished[name] = {"name": name, "rate": rate, **facts, **measured(place / "model", comparisons)}
+                with results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(finished[name]) + "\n")
+            print(json.dumps(finished[name]), flush=True)
+    best = max(names, key=lambda name: finished[name]["length_balanced"] or 0.0)
+    print(f"the best by development rows: reward:{options.keep / best / 'model'}")
+
+
+if __name__ == "__main__":
+    main()
