@@ -123,6 +123,12 @@ class Method:
         return kind is not None and kind.target.model and (self.target in TARGETS or _is_path(self.target))
 
     @property
+    def names_files(self) -> bool:
+        """Return whether the target is a path, of a model that generates no text."""
+        kind = find_kind(self.kind)
+        return kind is not None and kind.target.files
+
+    @property
     def goes_by_criteria(self) -> bool:
         """Return whether its judges grow a branch for each criterion (``criteria`` of its kind)."""
         kind = find_kind(self.kind)
@@ -224,11 +230,11 @@ class Method:
 
 
 def method_directory(text: str, owner: object = None) -> str | list[str | None] | None:
-    """Return the directory of the model that a method names, or its commit on the Hub; None without either."""
+    """Return the path of the model that a method names, or its commit on the Hub; None without either."""
     method = Method.parse(text)
     if method.on_hub:
         return ["commit", commit_of(method.target)]
-    if method.is_directory:
+    if method.is_directory or method.names_files:
         return method.target
     return None
 

@@ -45,7 +45,7 @@ class RewardJudge(Judge):
         self.name = name
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._tokenizer: Any = AutoTokenizer.from_pretrained(directory)
-        model: Any = AutoModelForSequenceClassification.from_pretrained(directory)
+        model: Any = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True)
         if model.config.num_labels != 1:
             raise ConfigError(f"{name!r}: the model has {model.config.num_labels} labels; a reward model has one")
         if not self._tokenizer.chat_template:

@@ -190,6 +190,9 @@ def no_arguments(method: Method, directory: Path | None, arguments: Arguments) -
 
 def name_alone(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
     """Return the kind and, but for a model's directory, the method's name, for judges that these tell apart."""
+    if method.names_files:
+        # The content alone: a directory may be moved, or written anew under its name.
+        return {"kind": method.kind, "name": None, "files": hashes.of(method.target)}
     name = None
     # A directory's name is no part of it: its model's content is.
     if not method.is_directory:
@@ -216,6 +219,7 @@ class Target:
         model: it is a model that generates text, on which a run then depends.
         trained: such a model, in a directory, must be a trained judge: it has ``prompts.yaml`` and ``judge.json``.
         learns: it says how many labelled pairs the method learns from, ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
+        files: it is a path whose content a run depends on, of a model that generates no text.
         panel: it names an entry of the section of the kind's name, whose members are judges
             (:class:`~judgetrain.judges.panels_config.PanelsConfig`).
     """
@@ -224,6 +228,7 @@ class Target:
     model: bool = False
     trained: bool = False
     learns: bool = False
+    files: bool = False
     panel: bool = False
 
 

@@ -1,15 +1,21 @@
 """A scalar reward model in the table: its rewards are the classifier's own, whatever stands beside a response."""
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import ConfigError
+from judgetrain.extras.reward_model.kind import KIND
 from judgetrain.judges.factory import load_judge
+from judgetrain.judges.method import Method, method_directory
 from judgetrain.schema import Comparison
 from tests.builders.pipeline import check_stage, configured
 
@@ -52,6 +58,32 @@ def test_the_higher_reward_wins_and_the_margin_is_their_difference(directory: Pa
         winner = "A" if rewards[0] > rewards[1] else "B"
         assert (prediction.verdict_ab, prediction.verdict_ba) == (winner, winner)
         assert prediction.cost.calls == 2
+
+
+def test_its_content_is_what_an_evaluation_depends_on_and_not_its_path(directory: Path, tmp_path: Path) -> None:
+    def known_by(place: Path) -> Mapping[str, Any]:
+        method = Method.parse(f"reward:{place}")
+        return KIND.setup.identity(None, method, ContentHashes.of_run(None), 0)  # type: ignore[arg-type]
+
+    assert method_directory(f"reward:{directory}") == str(directory)
+    moved = tmp_path / "moved"
+    shutil.copytree(directory, moved)
+    assert known_by(moved) == known_by(directory)
+    model = AutoModelForSequenceClassification.from_pretrained(moved)
+    with torch.no_grad():
+        model.score.weight += 1
+    model.save_pretrained(moved)
+    assert known_by(moved) != known_by(directory)
+
+
+def test_weights_are_read_of_safetensors_alone(directory: Path, tmp_path: Path) -> None:
+    """Others are pickles, which run what whoever wrote them put there."""
+    pickled = tmp_path / "pickled"
+    shutil.copytree(directory, pickled)
+    torch.save(AutoModelForSequenceClassification.from_pretrained(pickled).state_dict(), pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        load_judge(f"reward:{pickled}").compare(Comparison.of(*PAIRS[0]))
 
 
 def test_what_is_no_reward_model_is_refused(directory: Path, tmp_path: Path) -> None:
