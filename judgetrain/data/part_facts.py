@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.data.parts import Parted, prompt_hash
 from judgetrain.schema import Comparison
 
@@ -59,8 +60,8 @@ class PartFacts:
         if self.longer_right is not None:
             longer = f"{100 * self.longer_right:.1f}%"
         return (
-            f"{self.rows:,} rows on {self.prompts:,} prompts, {self.decided:,} decided, the longer is better in "
-            f"{longer}; sha256 of ids {self.ids[:16]}"
+            f"{amount(self.rows, 'row')} on {amount(self.prompts, 'prompt')}, {self.decided:,} decided, "
+            f"the longer is better in {longer}; sha256 of ids {self.ids[:16]}"
         )
 
 

@@ -308,7 +308,10 @@ def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield from intervals(value, f"{path}{name}.")
 
 
-KNOWN = {*("agreement_ci", "consistency_ci"), *("position_bias_ci", "length_balanced_ci", "length_correlation_ci")}
+KNOWN = {
+    *("agreement_ci", "consistency_ci", "position_bias_ci", "length_balanced_ci", "length_correlation_ci"),
+    *("right_of_decided_ci", "right_length_balanced_ci"),
+}
 CORRELATIONS = {"pearson_ci", "kendall_ci", "spearman_ci"}
 
 

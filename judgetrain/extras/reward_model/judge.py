@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Parts, Use
@@ -47,7 +48,9 @@ class RewardJudge(Judge):
         self._tokenizer: Any = AutoTokenizer.from_pretrained(directory)
         model: Any = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True)
         if model.config.num_labels != 1:
-            raise ConfigError(f"{name!r}: the model has {model.config.num_labels} labels; a reward model has one")
+            raise ConfigError(
+                f"{name!r}: the model has {amount(model.config.num_labels, 'label')}; a reward model has one"
+            )
         if not self._tokenizer.chat_template:
             raise ConfigError(f"{name!r}: its tokenizer has no chat template, by which it was trained")
         # The reward is read at the last token that is no padding.
