@@ -6,9 +6,12 @@ import argparse
 import inspect
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from judgetrain.artifacts.fingerprint import version_of
 
@@ -16,6 +19,29 @@ from judgetrain.artifacts.fingerprint import version_of
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser that shows the docstring as it is laid out."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def made_by(command: Sequence[str], name: str) -> Path:
+    """Run a main command, its lines passed on to standard error, and return its artifact's directory.
+
+    Args:
+        command: the program and its arguments.
+        name: of the run, before each line.
+
+    Raises:
+        RuntimeError: the command failed; the message says which run.
+    """
+    print("$ python", *command[1:], file=sys.stderr, flush=True)
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(f"{name}: {line}", end="", file=sys.stderr, flush=True)
+            last = line.strip() or last
+    if process.returncode:
+        raise RuntimeError(f"{name}: the main command ended with exit code {process.returncode}; see above")
+    # The last line of a run ends with its artifact.
+    return Path(last.rsplit(": ", 1)[1])
 
 
 def program(doc: str | None, figures: Callable[..., Sequence[Figure]]) -> None:

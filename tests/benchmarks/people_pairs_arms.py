@@ -18,7 +18,6 @@ Intervals are 95% bootstrap ones over prompts. Each method is also compared with
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_
 from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.schema import Comparison
-from tests.benchmarks.common import parser_of
+from tests.benchmarks.common import made_by, parser_of
 from tests.benchmarks.quickstart_table import commit_here
 from tests.builders.pipeline import configured
 
@@ -125,22 +124,11 @@ def commands(arm: str, overrides: Sequence[str], rubric: str) -> list[list[str]]
 
 
 def run(command: Sequence[str], name: str) -> Path:
-    """Run a main command, its lines passed on to standard error, and return its artifact's directory.
-
-    Raises:
-        SystemExit: the command failed; the same command resumes it.
-    """
-    print("$", *command[1:], file=sys.stderr, flush=True)
-    directory = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(f"{name}: {line}", end="", file=sys.stderr, flush=True)
-            if ": done in " in line or ": reused" in line or "/artifacts/" in line:
-                directory = line.strip().rsplit(": ", 1)[-1]
-    if process.returncode:
-        sys.exit(f"{name}: the main command ended with exit code {process.returncode}; the same command resumes it")
-    return Path(directory)
+    """Run a main command and return its artifact's directory (SystemExit: it failed; the same command resumes it)."""
+    try:
+        return made_by(command, name)
+    except RuntimeError as error:
+        sys.exit(f"{error}; the same command resumes it")
 
 
 def rows_of(directory: Path) -> tuple[list[str], dict[str, Rows]]:

@@ -33,7 +33,7 @@ from scipy.stats import t as student
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.data.intervals import Resampling
 from judgetrain.evaluate.metrics.intervals import paired_difference
-from tests.benchmarks.common import parser_of
+from tests.benchmarks.common import made_by, parser_of
 
 RESAMPLES = 2000
 Key = tuple[str, int]
@@ -164,23 +164,14 @@ def commit_here() -> str:
 
 
 def run(recipe: str, rule: int, output: Path, overrides: Sequence[str]) -> Path:
-    """Run the main command for a rule, its lines passed on to standard error; return the artifact's directory.
+    """Run the main command for a rule and return the artifact's directory.
 
     Raises:
         RuntimeError: the command failed; the message says of which rule.
     """
     command = [sys.executable, "-m", "judgetrain", "stage=evaluate", f"recipe={recipe}", f"seed={rule}"]
     command += [f"output_dir={output}", *overrides]
-    print("$ python", *command[1:], file=sys.stderr, flush=True)
-    last = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(f"rule {rule}: {line}", end="", file=sys.stderr, flush=True)
-            last = line.strip() or last
-    if process.returncode:
-        raise RuntimeError(f"rule {rule}: the main command ended with exit code {process.returncode}; see above")
-    return Path(last.rsplit(": ", 1)[1])
+    return made_by(command, f"rule {rule}")
 
 
 def load(directory: Path) -> Run:
