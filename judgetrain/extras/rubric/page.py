@@ -75,12 +75,12 @@ def _kind(
     examples: Mapping[tuple[int, int, Sort], Example],
 ) -> Iterator[str]:
     """Yield the lines of a kind."""
-    yield f"## {_plain(name)}"
+    yield f"## {plain(name)}"
     yield ""
     yield f"{amount(figures.trees, 'comparison')}, {figures.labelled:,} with a label. Typical queries:"
     yield ""
     for query in queries[:SHOWN_QUERIES]:
-        yield f"- {_short(query)}"
+        yield f"- {short(query)}"
     yield ""
     if figures.fitted is not None:
         before = 100 * figures.fitted.before["agreement"]
@@ -91,7 +91,7 @@ def _kind(
     yield "| --- | --- | --- | --- | --- |"
     for one in figures.criteria:
         yield (
-            f"| **{_plain(one.name)}** | {one.weight:.2f} | {_ends(one.interval, 1, 2)} | {100 * one.loss:.1f} | "
+            f"| **{plain(one.name)}** | {one.weight:.2f} | {_ends(one.interval, 1, 2)} | {100 * one.loss:.1f} | "
             f"{_ends(one.loss_interval, 100, 1)} |"
         )
     yield ""
@@ -103,22 +103,22 @@ def _criterion(
     kind: int, one: Weighed, guideline: str | None, examples: Mapping[tuple[int, int, Sort], Example]
 ) -> Iterator[str]:
     """Yield the lines of a criterion: what it asks, its levels, and examples."""
-    yield f"### {_plain(one.name)}"
+    yield f"### {plain(one.name)}"
     yield ""
     if one.text != one.name:
-        yield f"{_plain(one.text)}."
+        yield f"{plain(one.text)}."
         yield ""
     if guideline:
-        yield f"Levels: {_short(guideline)}"
+        yield f"Levels: {short(guideline)}"
         yield ""
     for sort, title in SORTS.items():
         example = examples.get((kind, one.type, sort))
         if example is not None:
-            yield f"- **{title}.** To: {_short(example.query)}"
-            yield f"    - this one: {_short(example.answer)}"
-            yield f"    - the other: {_short(example.other)}"
+            yield f"- **{title}.** To: {short(example.query)}"
+            yield f"    - this one: {short(example.answer)}"
+            yield f"    - the other: {short(example.other)}"
             if example.judgment:
-                yield f"    - the judgment: {_short(example.judgment)}"
+                yield f"    - the judgment: {short(example.judgment)}"
     yield ""
 
 
@@ -129,12 +129,12 @@ def _left_out(left_out: Sequence[LeftOut], evidence: Evidence) -> Iterator[str]:
     yield "| criterion | | kinds | judgments that decide |"
     yield "| --- | --- | --- | --- |"
     for row in left_out:
-        yield f"| {_plain(row.name)} | {row.reason} | {row.kinds} | {100 * row.decides:.0f}% |"
+        yield f"| {plain(row.name)} | {row.reason} | {row.kinds} | {100 * row.decides:.0f}% |"
     yield ""
     for name, other in evidence.merged:
-        yield f"- {_plain(name)} says the same as {_plain(other)}: it is counted there."
+        yield f"- {plain(name)} says the same as {plain(other)}: it is counted there."
     for first, second, agreement in evidence.near():
-        yield f"- {_plain(first)} and {_plain(second)} say nearly the same (agreement {agreement:.2f}; 1: the same)."
+        yield f"- {plain(first)} and {plain(second)} say nearly the same (agreement {agreement:.2f}; 1: the same)."
     yield ""
 
 
@@ -146,15 +146,15 @@ def _ends(interval: Interval | None, factor: float, digits: int) -> str:
     return f"{low} to {high}"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Return a text in one line, cut where it is long."""
-    line = _plain(text)
+    line = plain(text)
     if len(line) > SHOWN_TEXT:
         line = f"{line[: SHOWN_TEXT - 1]}…"
     return line
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return a text in one line that Markdown shows as it is."""
     line = " ".join(text.split())
     for mark in "\\`*_[]<>|#":
