@@ -168,6 +168,19 @@ def criterion_of(row: Mapping[str, Any]) -> Criterion:
     return Criterion(**{**row, "scale": scale})
 
 
+def criterion_key(name: str) -> str:
+    """Return a criterion's name as labels are found by it: without case, and with single blanks."""
+    return " ".join(name.split()).casefold()
+
+
+def label_keys(line: str) -> tuple[str, ...]:
+    """Return the keys by which labels may be of a criterion: those of its line, and of the name before its colon."""
+    name, colon, _ = line.partition(":")
+    if not colon:
+        return (criterion_key(line),)
+    return criterion_key(line), criterion_key(name)
+
+
 def level_on(scale: Sequence[float], score: float) -> float:
     """Return a judge's score (1 to 5) on a scale, interpolated between its levels.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
 from judgetrain.messages import reference_text, role_texts
-from judgetrain.rubrics import Rubric
+from judgetrain.rubrics import Rubric, label_keys
 from judgetrain.thoughts import shown
 
 Verdict = Literal["A", "B", "tie"]
@@ -127,10 +127,34 @@ class Dialogue:
 
 @dataclass(frozen=True)
 class Rating:
-    """People's score of one response by itself, from 0 (worst) to 1, and their reason, where they give one."""
+    """People's score of one response by itself.
+
+    Args:
+        score: from 0 (worst) to 1.
+        reason: why, where people say it.
+        by_criterion: their scores by single criteria, by :func:`~judgetrain.rubrics.criterion_key`.
+        whole: whether they scored the response as a whole; False: ``score`` is made of those by criterion.
+    """
 
     score: float
     reason: str | None = None
+    by_criterion: Mapping[str, float] = field(default_factory=dict)
+    whole: bool = True
+
+    def by(self, line: str) -> float | None:
+        """Return the score by a criterion, given its line: its own, or the whole response's; None without either."""
+        for name in label_keys(line):
+            if name in self.by_criterion:
+                return self.by_criterion[name]
+        return self.score if self.whole else None
+
+    def to_row(self) -> dict[str, Any]:
+        """Return a dictionary for JSON, whose items are the arguments of the class."""
+        row: dict[str, Any] = {"score": self.score, "reason": self.reason}
+        # Rows made before there were labels by criterion stay equal to the byte.
+        if self.by_criterion:
+            row |= {"by_criterion": dict(self.by_criterion), "whole": self.whole}
+        return row
 
 
 @dataclass(frozen=True)
@@ -268,6 +292,9 @@ class Comparison:
         row = asdict(self)
         row["dialogue"] = self.dialogue.to_row()
         row = _rubric_row(row, self.rubric)
+        for name, rating in (("rating_a", self.rating_a), ("rating_b", self.rating_b)):
+            if rating is not None:
+                row[name] = rating.to_row()
         # Rows made before a field was added stay equal to the byte.
         for name in _SELDOM:
             if row[name] is None:

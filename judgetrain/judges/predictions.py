@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from judgetrain.judges.deciding import Decision
-from judgetrain.rubrics import Source, share, share_on
+from judgetrain.rubrics import Source, criterion_key, share, share_on
 from judgetrain.schema import ORDERS, Comparison, Order, Verdict
 
 
@@ -117,11 +117,6 @@ class Reason:
     source: Source = "judge"
     levels: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
-
-
-def criterion_key(name: str) -> str:
-    """Return a criterion's name as labels are found by it: without case, and with single blanks."""
-    return " ".join(name.split()).casefold()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,10 @@ from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_k
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
-from judgetrain.judges.predictions import Prediction, Reason, Score, criterion_key, listed
+from judgetrain.judges.predictions import Prediction, Reason, Score, listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judging.votes import THEIR_OWN, Labels
-from judgetrain.rubrics import is_above
+from judgetrain.rubrics import criterion_key, is_above
 from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
 Row = dict[str, Any]

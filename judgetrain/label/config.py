@@ -26,7 +26,8 @@ class GivenEngineConfig(EngineConfig):
     type: str = "given"
     by_criteria: bool = key(
         False,
-        "write the label under each criterion of criteria=, where these are general: each speaks of the whole response",
+        "write the label under each criterion of criteria=, where these are general: each speaks of the whole "
+        "response; criteria that people labelled by themselves have their own label in any case",
         active_if=lambda c: c.by_criteria,
     )
 

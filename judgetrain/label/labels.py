@@ -18,9 +18,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
 from judgetrain.judges.trees.grow import Steer
-from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
-from judgetrain.rubrics import HIGHEST, LOWEST
+from judgetrain.rubrics import HIGHEST, LOWEST, Rubric, label_keys
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Rating, Verdict, mirror
 
 VERDICTS: tuple[Verdict, ...] = ("A", "B", "tie")
@@ -177,9 +177,13 @@ WITHIN = {True: (HIGHEST - LOWEST) / 2, False: 1.0}
 a level. At just that distance it is neither right nor wrong."""
 
 
-def level_of(rating: Rating) -> float:
-    """Return the level that a rating says, on the scale of judgments."""
-    return LOWEST + (HIGHEST - LOWEST) * rating.score
+UNLABELLED = "no_label"
+"""Why a judgment teaches nothing whose criterion nobody labelled."""
+
+
+def level_of(score: float) -> float:
+    """Return the level that a rating's score (0 to 1) says, on the scale of judgments."""
+    return LOWEST + (HIGHEST - LOWEST) * score
 
 
 def judged(comparisons: Sequence[Comparison], orders: Sequence[Order]) -> list[Comparison]:
@@ -205,36 +209,81 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
 
     The scores of its judgments are then how near they are to the rating, and how near is near enough: the verdict is A
     where a judgment is right, B where it is wrong, and the nearer of two is the better one. Other trees stay.
+
+    A criterion that people labelled by itself is held to that label. Where they labelled single criteria alone, the
+    judgments of the others say nothing.
     """
     rating = tree.comparison.rating_a
     if not tree.comparison.alone or rating is None:
         return tree
-    # An end of the scale may be a pass or a fail, which is half of it; a rating between the ends is its level.
-    is_end_of_scale = rating.score in (0.0, 1.0)
-    within = WITHIN[is_end_of_scale]
-    level = level_of(rating)
-
-    def placed(judgment: JudgmentNode) -> JudgmentNode:
-        """Return the judgment with its distance from the rating as score, and the allowed one as the other's."""
-        if judgment.score_a is None:
-            return judgment
-        due = level
-        if judgment.inverted:
-            # By a criterion that says what should not be, a good response has a low level.
-            due = LOWEST + HIGHEST - level
-        distance = abs(judgment.score_a - due)
-        # The nearer has the higher score: A is ahead where the distance is less than what is allowed.
-        return replace(judgment, score_a=-distance, score_b=-within, inverted=False)
-
     criteria = []
     for criterion in tree.criteria:
         guidelines = []
         for guideline in criterion.guidelines:
-            judgments = tuple(map(placed, guideline.judgments))
+            judgments = tuple(_placed(judgment, criterion, rating) for judgment in guideline.judgments)
             guidelines.append(replace(guideline, judgments=judgments))
         criteria.append(replace(criterion, guidelines=tuple(guidelines)))
     # What is right is called A: whoever makes labels and pairs then needs no rule of its own for ratings.
     return replace(tree, comparison=replace(tree.comparison, label="A"), criteria=tuple(criteria))
+
+
+def _placed(judgment: JudgmentNode, criterion: CriterionNode, rating: Rating) -> JudgmentNode:
+    """Return a judgment with its distance from the rating as score, and the allowed one as the other's."""
+    if judgment.score_a is None:
+        return judgment
+    score = rating.by(criterion.text)
+    if score is None:
+        return replace(judgment, score_a=None, score_b=None, failure=UNLABELLED)
+    due = level_of(score)
+    if judgment.inverted and not is_labelled(rating, criterion.text):
+        # By a criterion that says what should not be, a good response has a low level.
+        due = LOWEST + HIGHEST - due
+    distance = abs(judgment.score_a - due)
+    # An end of the scale may be a pass or a fail, which is half of it; a rating between the ends is its level.
+    is_end_of_scale = score in (0.0, 1.0)
+    # The nearer has the higher score: A is ahead where the distance is less than what is allowed.
+    return replace(judgment, score_a=-distance, score_b=-WITHIN[is_end_of_scale], inverted=False)
+
+
+def is_labelled(rating: Rating, line: str) -> bool:
+    """Return whether people labelled a response by the criterion of this line itself."""
+    return any(name in rating.by_criterion for name in label_keys(line))
+
+
+def taught_rubric(comparison: Comparison, by_criteria: bool) -> Rubric | None:
+    """Return the criteria of a comparison's rubric by which its known labels can be taught; None where there are none.
+
+    Args:
+        comparison: with its rubric and what people say of its responses.
+        by_criteria: a label of the whole is taught under every criterion (``teacher.engine.by_criteria``); False: only
+            criteria that people labelled by themselves are.
+    """
+    if comparison.rubric is None:
+        return None
+    whole_is_taught = by_criteria and not _has_criteria_alone(comparison)
+    ratings = [rating for rating in (comparison.rating_a, comparison.rating_b) if rating is not None]
+    taught = []
+    for criterion in comparison.rubric.criteria:
+        # Of a pair whose label people gave there is no rating, and so no label of one criterion.
+        is_by_itself = bool(ratings) and all(is_labelled(rating, criterion.line) for rating in ratings)
+        if whole_is_taught or is_by_itself:
+            taught.append(criterion)
+    return Rubric(tuple(taught)) if taught else None
+
+
+def label_under(comparison: Comparison, line: str) -> Verdict | None:
+    """Return which of two responses is better by the criterion of this line, as far as people say; else as a whole.
+
+    None where people labelled single criteria alone, and not this one, and where there is no label.
+    """
+    rating_a = comparison.rating_a
+    rating_b = comparison.rating_b
+    if rating_a is not None and rating_b is not None and is_labelled(rating_a, line) and is_labelled(rating_b, line):
+        score_a = rating_a.by(line)
+        score_b = rating_b.by(line)
+        assert score_a is not None and score_b is not None
+        return _label_by(score_a, score_b)
+    return None if _has_criteria_alone(comparison) else comparison.label
 
 
 ShownTexts = tuple[str, str, str, str]
@@ -282,7 +331,8 @@ class KnownLabels:
     """An engine that writes the known labels of comparisons as evaluations; nothing else can be judged.
 
     It names criteria that suit a query. A response that stands in several pairs has the mean of their scores, as a
-    whole number; one that people rated, its rating. Token counts are words.
+    whole number; one that people rated, its rating, by a criterion that they labelled the label. Where they labelled
+    single criteria alone, nothing is known by the others. Token counts are words.
     """
 
     name = "given"
@@ -290,29 +340,65 @@ class KnownLabels:
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[ShownTexts, str] = {}
+        self._texts_by_criterion: dict[tuple[ShownTexts, str], str] = {}
         # Of a comparison that stands twice the first label counts; of a response alone, the mean of all its pairs.
         scores_of: dict[ShownTexts, list[int]] = {}
         for comparison in comparisons:
-            ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
             # AB and BA show both responses, A and B one of them by itself.
             for order in (*ORDERS, *RESPONSES):
                 shown = _shown(judgment_slots(comparison, order, "", ""))
-                rating = ratings.get(order)
-                if rating:
-                    self._texts.setdefault(shown, rated(rating))
-                elif comparison.label is not None:
-                    # The label as it stands to what is shown: in BA, and of B alone, the sides change places.
-                    label = comparison.label
-                    if order in ("BA", "B"):
-                        label = mirror(label)
-                    if order in ORDERS:
-                        self._texts.setdefault(shown, judgment(label))
-                    else:
-                        score_of_shown, _ = SCORES[label]
-                        scores_of.setdefault(shown, []).append(score_of_shown)
+                self._learn_criteria(shown, comparison, order)
+                if not _has_criteria_alone(comparison):
+                    self._learn_whole(shown, comparison, order, scores_of)
         for shown, scores in scores_of.items():
             # Halves go away from the middle: 2.5 to 2, 3.5 to 4.
             self._texts.setdefault(shown, f"Score: {round(sum(scores) / len(scores))}")
+
+    def _learn_whole(
+        self, shown: ShownTexts, comparison: Comparison, order: Order, scores_of: dict[ShownTexts, list[int]]
+    ) -> None:
+        """Keep what is known of the responses that an order shows, as a whole.
+
+        Args:
+            shown: their texts.
+            comparison: of them.
+            order: that is shown.
+            scores_of: the scores of a response alone in all its pairs, to which this one's is added.
+        """
+        rating = {"A": comparison.rating_a, "B": comparison.rating_b}.get(order)
+        if rating:
+            self._texts.setdefault(shown, rated(rating.score, rating.reason))
+        elif comparison.label is not None:
+            # The label as it stands to what is shown: in BA, and of B alone, the sides change places.
+            label = comparison.label
+            if order in ("BA", "B"):
+                label = mirror(label)
+            if order in ORDERS:
+                self._texts.setdefault(shown, judgment(label))
+            else:
+                score_of_shown, _ = SCORES[label]
+                scores_of.setdefault(shown, []).append(score_of_shown)
+
+    def _learn_criteria(self, shown: ShownTexts, comparison: Comparison, order: Order) -> None:
+        """Keep what is known by single criteria of the responses that an order shows."""
+        rating_a = comparison.rating_a
+        rating_b = comparison.rating_b
+        if order in ORDERS:
+            if rating_a is None or rating_b is None:
+                return
+            for name in rating_a.by_criterion.keys() & rating_b.by_criterion.keys():
+                label = _label_by(rating_a.by_criterion[name], rating_b.by_criterion[name])
+                if order == "BA":
+                    label = mirror(label)
+                self._texts_by_criterion.setdefault((shown, name), judgment(label))
+            return
+        rating = rating_a
+        if order == "B":
+            rating = rating_b
+        if rating is None:
+            return
+        for name, score in rating.by_criterion.items():
+            self._texts_by_criterion.setdefault((shown, name), rated(score))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return one completion per request; nothing is drawn."""
@@ -340,7 +426,23 @@ class KnownLabels:
             return render_criteria([f"{aspect.name}: {aspect.asks}" for aspect in aspects])
         if request.step == "guideline":
             return GUIDELINE
-        return self._texts.get(_shown(slots))
+        shown = _shown(slots)
+        for name in label_keys(slots["criterion"]):
+            if (shown, name) in self._texts_by_criterion:
+                return self._texts_by_criterion[shown, name]
+        return self._texts.get(shown)
+
+
+def _has_criteria_alone(comparison: Comparison) -> bool:
+    """Return whether people labelled a comparison's responses by single criteria, and none as a whole."""
+    return any(rating is not None and not rating.whole for rating in (comparison.rating_a, comparison.rating_b))
+
+
+def _label_by(score_a: float, score_b: float) -> Verdict:
+    """Return which of two responses has the higher score, or a tie."""
+    if score_a == score_b:
+        return "tie"
+    return "A" if score_a > score_b else "B"
 
 
 def _shown(slots: Mapping[str, str]) -> ShownTexts:
@@ -364,14 +466,14 @@ def suited(query: str) -> list[Aspect]:
     return sorted(ASPECTS, key=rank)
 
 
-def rated(rating: Rating) -> str:
-    """Return a judgment of one response that says its rating, and why where people say it."""
-    score = f"Score: {round(level_of(rating))}"
+def rated(score: float, reason: str | None = None) -> str:
+    """Return a judgment of one response that says its score (0 to 1), and why where people say it."""
+    said = f"Score: {round(level_of(score))}"
     # A frame's analysis is one line.
-    reason = " ".join((rating.reason or "").split())
-    if not reason:
-        return score
-    return f"{score}\nAnalysis: {reason}"
+    analysis = " ".join((reason or "").split())
+    if not analysis:
+        return said
+    return f"{said}\nAnalysis: {analysis}"
 
 
 def judgment(label: Verdict) -> str:

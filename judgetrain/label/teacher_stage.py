@@ -41,7 +41,7 @@ from judgetrain.judges.trees.schema import (
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.corrections import LEFT_OUT
 from judgetrain.label.examples import Prompter, sft_row
-from judgetrain.label.labels import HINTS, KnownLabels, each_in, judged
+from judgetrain.label.labels import HINTS, KnownLabels, each_in, judged, label_under, taught_rubric
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 
@@ -297,12 +297,20 @@ def _shared_out(
         return divided(comparisons, settings.teacher, seed)
     labelled = []
     unlabelled = []
+    strange: Counter[str] = Counter()
     for comparison in comparisons:
+        names = _labels_of_other_criteria(comparison)
+        strange.update(names)
         # A response that stands alone has a rating.
-        if comparison.label or comparison.alone:
+        if not names and (comparison.label or comparison.alone):
             labelled.append(comparison)
         else:
             unlabelled.append(comparison)
+    if strange and not labelled:
+        raise DataError(
+            f"teacher=given: labels are of single criteria ({', '.join(sorted(strange))}), and none of these is a "
+            "criterion to teach by: give criteria of these names, in the rows' column criteria or with criteria=FILE"
+        )
     if not labelled:
         raise DataError(
             "teacher=given: none of the comparisons has a label; name its column with "
@@ -314,6 +322,14 @@ def _shared_out(
         # Stage label learns from labelled trees alone where labels are given, so that some have to be among them.
         remaining = [*(remaining or taught), *unlabelled]
     return taught, remaining
+
+
+def _labels_of_other_criteria(comparison: Comparison) -> Sequence[str]:
+    """Return the names of the criteria that people labelled, where no label speaks of a criterion of the comparison."""
+    ratings = [rating for rating in (comparison.rating_a, comparison.rating_b) if rating is not None]
+    if all(rating.whole for rating in ratings) or taught_rubric(comparison, by_criteria=True) is not None:
+        return ()
+    return sorted({name for rating in ratings for name in rating.by_criterion})
 
 
 def _write_examples(settings: TeacherSettings, out: StageRun) -> None:
@@ -474,9 +490,10 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     )
 
     def write(shard: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
-        if isinstance(teacher.engine, GivenEngineConfig) and not teacher.engine.by_criteria:
-            # Known labels are of the whole response, whatever a rubric asks.
-            shard = [replace(comparison, rubric=None) for comparison in shard]
+        if isinstance(teacher.engine, GivenEngineConfig):
+            # A rubric may ask what no label speaks of.
+            by_criteria = teacher.engine.by_criteria
+            shard = [replace(comparison, rubric=taught_rubric(comparison, by_criteria)) for comparison in shard]
         return grow(shard, TreeModel(engine, prompts, asking), shape, seed)
 
     return write
@@ -535,8 +552,9 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter, by_label: bool =
         for judgment in guideline.judgments:
             if judgment.failure is None and judgment.finish_reason == "stop":
                 row = prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
-                if by_label and "ahead" in row and tree.comparison.label is not None:
-                    row["ahead"] = LEADS[tree.comparison.label]
+                label = label_under(tree.comparison, criterion.text)
+                if by_label and "ahead" in row and label is not None:
+                    row["ahead"] = LEADS[label]
                     if judgment.order == "B":
                         row["ahead"] = -row["ahead"]
                 yield row

@@ -11,7 +11,7 @@ from judgetrain.data.rows.columns import Columns
 from judgetrain.data.rows.dialogue import DialogueReader
 from judgetrain.data.rows.labels import LabelReader, counts_text
 from judgetrain.data.rows.replies import ReplyReader, thoughts_sentence
-from judgetrain.rubrics import without_rounding
+from judgetrain.rubrics import Rubric, criterion_key, label_keys, weighted, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Rating
 
 
@@ -129,32 +129,42 @@ class RowReader:
     def rated(self, row: Any, number: int) -> Comparison:
         """Return the only response of a row with the rating that its label gives it; there is no second response.
 
-        Several annotators' labels are one rating, their mean.
+        Several annotators' labels are one rating, their mean. Where labels are of single criteria alone, the response
+        as a whole is rated by their mean, weighted where the row brings these criteria.
         """
         dialogue, rubric = self._dialogues.with_rubric(row, number)
         self._replies.check_conversation(self.columns.value(row, "response"), "response", dialogue)
         response = self._replies.response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
-        votes = self.labels.votes(row).get(OVERALL)
-        if not votes:
-            raise RowError(
-                "by_criterion",
-                f"label {self.columns.rating(row)!r} of one response says nothing of it as a whole: name the column of "
-                f"such a label, as in {self._key}.fields={{label: COLUMN}}",
-            )
-        # Rounded where sums of floats differ in their last digits, so that equal ratings are equal.
-        score = without_rounding(fmean(votes))
+        rating = self._rating(row, rubric)
         return Comparison(
             id=dialogue.id,
             dialogue=dialogue,
             response_a=response,
             response_b="",
-            rating_a=Rating(score, self.columns.optional_text(row, "rationale")),
+            rating_a=rating,
             model_a=name_text(self.columns.value(row, "model_a")),
             group=name_text(self.columns.value(row, "group")) or None,
             rubric=rubric,
         )
+
+    def _rating(self, row: Mapping[str, Any], rubric: Rubric | None) -> Rating:
+        """Return what people say of a row's only response, as a whole and by criterion; ``rubric``: the row's own."""
+        scores = {}
+        for name, votes in self.labels.votes(row).items():
+            if votes:
+                # Rounded where sums of floats differ in their last digits, so that equal ratings are equal.
+                scores[name] = without_rounding(fmean(votes))
+        whole = scores.pop(OVERALL, None)
+        by_criterion = {criterion_key(name): score for name, score in scores.items()}
+        score = whole
+        if score is None:
+            score = _mean_by(by_criterion, rubric)
+        if score is None:
+            raise RowError("no_label", f"label {self.columns.rating(row)!r} says nothing of the response")
+        reason = self.columns.optional_text(row, "rationale")
+        return Rating(score, reason, by_criterion, whole=whole is not None)
 
     def labelled(self, row: Any, number: int) -> LabelledResponse:
         """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
@@ -186,3 +196,17 @@ class RowReader:
         unused = self.columns.unused()
         if unused:
             say(f"{name}: columns that are not used (rows): {counts_text(unused)}")
+
+
+def _mean_by(scores: Mapping[str, float], rubric: Rubric | None) -> float | None:
+    """Return the mean of scores by criterion, 0 to 1, by a rubric's weights; None without any.
+
+    Without a rubric, or where it has none of these criteria, all count alike.
+    """
+    shares = []
+    for criterion in rubric.criteria if rubric else ():
+        for name in (criterion_key(criterion.name), *label_keys(criterion.line)):
+            if name in scores:
+                shares.append((criterion.weight, scores[name]))
+                break
+    return weighted(shares or [(1.0, score) for score in scores.values()])

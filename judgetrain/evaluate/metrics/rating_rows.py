@@ -22,7 +22,8 @@ from judgetrain.evaluate.metrics.ratings import (
     prevalence,
 )
 from judgetrain.evaluate.metrics.rows import MethodKey, read_record
-from judgetrain.judges.predictions import Score, criterion_key
+from judgetrain.judges.predictions import Score
+from judgetrain.rubrics import criterion_key
 
 if TYPE_CHECKING:
     from judgetrain.evaluate.runners.responses import ScoreResult

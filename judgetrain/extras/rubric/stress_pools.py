@@ -15,9 +15,8 @@ from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.data.world import SKILL, eval_comparisons, of_source, world_of
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import LABELS
-from judgetrain.judges.predictions import criterion_key
 from judgetrain.judging.items import KEY, JudgedRow, read_items, unread
-from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.rubrics import Criterion, Rubric, criterion_key
 from judgetrain.schema import Dialogue, Message, Verdict
 
 if TYPE_CHECKING:
