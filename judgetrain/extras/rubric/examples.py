@@ -30,12 +30,14 @@ class Example:
         query: what was asked.
         answer: the response.
         other: the response that it was compared with.
+        other_query: what that answers, where it is something else; empty: the same.
         judgment: by the criterion, as it was written.
     """
 
     query: str
     answer: str
     other: str
+    other_query: str
     judgment: str
 
 
@@ -100,13 +102,19 @@ def _example(tree: EvaluationTree, types: Mapping[str, int], key: tuple[int, int
     """
     _, type_, sort = key
     comparison = tree.comparison
-    pair = (comparison.response_a, comparison.response_b)
+    query = comparison.dialogue.query
+    # Single responses in a pair may answer two prompts.
+    answers = [(query, comparison.response_a), (comparison.made or query, comparison.response_b)]
     # The criterion's winner is shown as what gains, and as what the label speaks against; its loser as what loses.
     shows_a = (margin > 0) != (sort == "loses")
-    answer, other = pair if shows_a else pair[::-1]
+    if not shows_a:
+        answers.reverse()
+    (answered, answer), (other_query, other) = answers
     judgment = ""
     for criterion in tree.criteria:
         if types[criterion.id] == type_ and criterion.judgments:
             judgment = criterion.judgments[0].text
             break
-    return Example(comparison.dialogue.query, answer, other, judgment)
+    if other_query == answered:
+        other_query = ""
+    return Example(answered, answer, other, other_query, judgment)

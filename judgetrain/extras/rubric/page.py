@@ -116,7 +116,8 @@ def _criterion(
         if example is not None:
             yield f"- **{title}.** To: {short(example.query)}"
             yield f"    - this one: {short(example.answer)}"
-            yield f"    - the other: {short(example.other)}"
+            to_another = f", to {short(example.other_query)}" if example.other_query else ""
+            yield f"    - the other{to_another}: {short(example.other)}"
             if example.judgment:
                 yield f"    - the judgment: {short(example.judgment)}"
     yield ""

@@ -1,4 +1,4 @@
-"""Judgments by criteria, as trees: this run's trees, verdicts of stage judge, and evaluations in files."""
+"""Judgments by criteria, as trees: this run's trees, verdicts and scores of stage judge, and evaluations in files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
+from judgetrain.extras.rubric.pairing import ScoredCriterion, ScoredResponse, pairs_of
 from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.judging.rows import VERDICTS
+from judgetrain.judging.rows import SCORES, VERDICTS
 from judgetrain.label.teacher_stage import evaluation_of
 from judgetrain.rubrics import SCALE, Criterion, Level
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
@@ -55,40 +56,80 @@ def _known_labels(directory: Path) -> dict[str, Verdict]:
 
 
 def read_judged(files: Sequence[str]) -> Iterator[EvaluationTree]:
-    """Yield the trees of files: verdicts of stage judge with their reasons, or evaluations.
+    """Yield the trees of files: verdicts of stage judge with their reasons, or evaluations; or scores of its in pairs.
 
-    Verdicts without a reason that names a criterion are left out: their row failed, or the judge names none.
+    Rows without a reason that names a criterion are left out: they failed, or the judge names none. Scores of single
+    responses become pairs (:func:`~judgetrain.extras.rubric.pairing.pairs_of`) when all files have been read.
 
     Raises:
         ConfigError: there is no such file.
-        DataError: a row is neither, or holds a single response; names file and line.
+        DataError: a row is none of these; names file and line.
     """
+    scored: list[ScoredResponse] = []
     for place, name in enumerate(files):
-        path = Path(name).expanduser()
-        if path.is_dir():
-            path = path / f"{VERDICTS}.jsonl"
+        path = _file_in(Path(name).expanduser())
         source = SourceConfig(name=VERDICTS, path=str(path), fields={"criteria": ""})
         reader = RowReader(source, key=f"{KEY}[{place}]")
-        take = partial(_tree_of_row, reader=reader)
-        for tree in read(source, f"{KEY}[{place}]", take):
-            if tree.criteria:
-                yield tree
+        take = partial(_item_of_row, reader=reader)
+        for item in read(source, f"{KEY}[{place}]", take):
+            if not item.criteria:
+                continue
+            if isinstance(item, ScoredResponse):
+                scored.append(item)
+            else:
+                yield item
+    yield from pairs_of(scored)
 
 
-def _tree_of_row(row: Any, number: int, reader: RowReader) -> EvaluationTree:
-    """Return the tree of a row (RowError: it is neither a verdict nor an evaluation)."""
+def _file_in(path: Path) -> Path:
+    """Return the file of a directory that stage judge wrote, and any other path as it is."""
+    if not path.is_dir():
+        return path
+    # Single responses have scores, and nothing has both.
+    scores = path / f"{SCORES}.jsonl"
+    return scores if scores.exists() else path / f"{VERDICTS}.jsonl"
+
+
+def _item_of_row(row: Any, number: int, reader: RowReader) -> EvaluationTree | ScoredResponse:
+    """Return the tree of a row, or the response that it scores (RowError: it is no verdict, score or evaluation)."""
     if not isinstance(row, Mapping) or "reasons" not in row:
         return evaluation_of(row, number, reader, labelled=True)
     if "response" in row:
-        raise RowError(
-            "wrong_type",
-            "it holds the score of one response: a rubric is found in comparisons; give rows with response_a and "
-            "response_b",
-        )
+        try:
+            return scored_response(row)
+        except (KeyError, TypeError) as error:
+            raise RowError("malformed", f"not a row of {SCORES}.jsonl as stage judge writes it ({error})") from error
     try:
         return tree_of_verdict(row)
     except (KeyError, TypeError) as error:
         raise RowError("malformed", f"not a row of {VERDICTS}.jsonl as stage judge writes it ({error})") from error
+
+
+def scored_response(row: Row) -> ScoredResponse:
+    """Return the response of a row of stage judge, with its level by each criterion that could be read."""
+    messages = tuple(Message(message["role"], message["content"]) for message in row["messages"])
+    criteria: dict[str, ScoredCriterion] = {}
+    for reason in row["reasons"]:
+        if reason["criterion"] and reason["score"] is not None:
+            criteria.setdefault(
+                reason["criterion"],
+                ScoredCriterion(
+                    text=reason["criterion"],
+                    name=reason["name"] or "",
+                    given=reason["source"] == "given",
+                    weight=reason["weight"],
+                    guideline=reason["guideline"] or "",
+                    score=reason["score"],
+                    judgment=reason["text"],
+                ),
+            )
+    return ScoredResponse(
+        id=f"{row['id']}/{row['place']}",
+        dialogue=Dialogue(row["dialogue_id"], VERDICTS, messages),
+        response=row["response"],
+        label=row.get("label"),
+        criteria=tuple(criteria.values()),
+    )
 
 
 def tree_of_verdict(row: Row) -> EvaluationTree:

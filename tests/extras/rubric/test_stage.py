@@ -115,10 +115,10 @@ def test_a_verdict_of_stage_judge_is_the_tree_that_it_was_made_of(tmp_path: Path
     assert numbers(read_judged([str(file)])) == numbers(trees)
 
 
-def test_a_score_of_one_response_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_row_of_scores_that_lacks_a_column_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     file.write_text(json.dumps({"reasons": [], "response": "x", "score": 0.5}), encoding="utf-8")
-    with pytest.raises(DataError, match=r"scores.jsonl.*1.*response_a"):
+    with pytest.raises(DataError, match=r"scores.jsonl.*1.*not a row of scores.jsonl.*messages"):
         list(read_judged([str(file)]))
 
 
