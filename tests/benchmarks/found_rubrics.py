@@ -29,7 +29,7 @@ from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import RubricConfig
 from judgetrain.extras.rubric.evidence import evidence_of
 from judgetrain.extras.rubric.kinds import find_kinds
-from judgetrain.extras.rubric.measure import why_left_out
+from judgetrain.extras.rubric.measure import resampled_worth, why_left_out
 from judgetrain.extras.rubric.stage import find
 from judgetrain.extras.rubric.stages import RubricSettings
 from judgetrain.judges.kinds.branching import BranchingJudge
@@ -96,7 +96,8 @@ def agreement(world: World, comparisons: Sequence[Comparison]) -> float:
 def marked(rule: int, trees: Sequence[EvaluationTree]) -> tuple[int, int, int]:
     """Return how many criteria that are put in are marked, how many that count are, and how many count."""
     evidence = evidence_of(injected(rule, trees))
-    rows = why_left_out(evidence, find_kinds(evidence, None, 6), 0)
+    kinds = find_kinds(evidence, None, 6)
+    rows = why_left_out(evidence, kinds, resampled_worth(evidence, kinds, 0))
     out = {row.name for row in rows if not row.kinds}
     # What is counted under another name is marked as saying the same.
     same = {name for pair in evidence.merged for name in pair}

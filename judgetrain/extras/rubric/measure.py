@@ -125,9 +125,8 @@ class _Labelled:
     prompts: list[PromptKey]
 
 
-def weigh(evidence: Evidence, kinds: Kinds, seed: int) -> list[KindFigures]:
-    """Return the figures of every kind's rubric."""
-    resampled = _resampled_worth(evidence, kinds, seed)
+def weigh(evidence: Evidence, kinds: Kinds, resampled: Floats, seed: int) -> list[KindFigures]:
+    """Return the figures of every kind's rubric; ``resampled``: of :func:`resampled_worth`."""
     labelled_of = [_labelled(evidence, kinds, kind) for kind in range(kinds.number)]
     by_place = _weights_by_place([labelled for labelled in labelled_of if labelled is not None])
     figures = []
@@ -265,19 +264,9 @@ def _by_labels(
     weighed = []
     for place, number in enumerate(labelled.criteria):
         without = _held_out(np.delete(features, place, axis=1), labelled.targets, folds, fitted.ridge)
-        loss, loss_interval = _paired(right - without, labelled.prompts, seed)
-        weighed.append(
-            Weighed(
-                type=number,
-                name=evidence.names[number],
-                text=evidence.texts[number],
-                weight=float(weights[place] / heaviest),
-                interval=ends[place],
-                worth=float(worth[number]),
-                loss=loss,
-                loss_interval=loss_interval,
-            )
-        )
+        loss = _paired(right - without, labelled.prompts, seed)
+        weight = float(weights[place] / heaviest)
+        weighed.append(_weighed(evidence, number, weight, ends[place], float(worth[number]), loss))
     return weighed
 
 
@@ -306,20 +295,41 @@ def _by_worth(evidence: Evidence, kinds: Kinds, kind: int, resampled: Floats, se
     weighed = []
     for place, number in enumerate(criteria):
         gain = (errors[place + 1] - errors[0]) / max(to_foresee, 1e-9)
-        loss, loss_interval = _paired(gain, [evidence.prompts[row] for row in rows], seed)
-        weighed.append(
-            Weighed(
-                type=number,
-                name=evidence.names[number],
-                text=evidence.texts[number],
-                weight=float(worth[place] / heaviest),
-                interval=ends[place],
-                worth=float(kinds.worth[kind, number]),
-                loss=loss,
-                loss_interval=loss_interval,
-            )
-        )
+        loss = _paired(gain, [evidence.prompts[row] for row in rows], seed)
+        weight = float(worth[place] / heaviest)
+        weighed.append(_weighed(evidence, number, weight, ends[place], float(kinds.worth[kind, number]), loss))
     return weighed
+
+
+def _weighed(
+    evidence: Evidence,
+    number: int,
+    weight: float,
+    interval: Interval | None,
+    worth: float,
+    loss: tuple[float, Interval | None],
+) -> Weighed:
+    """Return a criterion of a rubric.
+
+    Args:
+        evidence: the judgments.
+        number: the criterion's type.
+        weight: as a share of the heaviest one's.
+        interval: of the weight.
+        worth: of the type for the kind.
+        loss: what the rubric loses without it, and the interval of that.
+    """
+    lost, loss_interval = loss
+    return Weighed(
+        type=number,
+        name=evidence.names[number],
+        text=evidence.texts[number],
+        weight=weight,
+        interval=interval,
+        worth=worth,
+        loss=lost,
+        loss_interval=loss_interval,
+    )
 
 
 def _errors_without(evidence: Evidence, kinds: Kinds, kind: int) -> tuple[Integers, list[Floats], float]:
@@ -361,7 +371,7 @@ def _errors_without(evidence: Evidence, kinds: Kinds, kind: int) -> tuple[Intege
     return inside, errors, to_foresee
 
 
-def _resampled_worth(evidence: Evidence, kinds: Kinds, seed: int) -> Floats:
+def resampled_worth(evidence: Evidence, kinds: Kinds, seed: int) -> Floats:
     """Return what types are worth for kinds in resamples of prompts [resample, kind, type]."""
     grains = with_all(kinds.of_tree)
     everything = np.ones(len(evidence.prompts), dtype=bool)
@@ -405,9 +415,14 @@ def _paired(differences: Floats, prompts: Sequence[object], seed: int) -> tuple[
     return float(differences.mean()), _ends(means, len(set(prompts)))[0]
 
 
-def why_left_out(evidence: Evidence, kinds: Kinds, seed: int) -> list[LeftOut]:
-    """Return of each type in how many kinds' rubrics it is, or why in none; what is in most comes first."""
-    resampled = _resampled_worth(evidence, kinds, seed)
+def why_left_out(evidence: Evidence, kinds: Kinds, resampled: Floats) -> list[LeftOut]:
+    """Return of each type in how many kinds' rubrics it is, or why in none; what is in most comes first.
+
+    Args:
+        evidence: the judgments.
+        kinds: of query.
+        resampled: of :func:`resampled_worth`.
+    """
     # Over all kinds: what speaks against the better side for one kind may decide for another.
     sizes = np.bincount(kinds.of_tree, minlength=kinds.number) / len(kinds.of_tree)
     overall = np.tensordot(resampled, sizes, axes=(1, 0))

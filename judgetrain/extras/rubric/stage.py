@@ -18,7 +18,7 @@ from judgetrain.extras.rubric.evidence import Evidence, evidence_of
 from judgetrain.extras.rubric.examples import find_examples, wanted_examples
 from judgetrain.extras.rubric.forms import autorubric_form, file_names, own_form, prompt_text, verifiers_form
 from judgetrain.extras.rubric.kinds import Kinds, find_kinds
-from judgetrain.extras.rubric.measure import KindFigures, LeftOut, weigh, why_left_out
+from judgetrain.extras.rubric.measure import KindFigures, LeftOut, resampled_worth, weigh, why_left_out
 from judgetrain.extras.rubric.page import rubric_page
 from judgetrain.extras.rubric.reading import trees_in
 from judgetrain.extras.rubric.stages import RubricSettings
@@ -90,11 +90,12 @@ def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
     # On matrices of this size two threads take three times the time of one.
     with threadpool_limits(1):
         kinds = find_kinds(evidence, config.kinds, config.most)
-        figures = weigh(evidence, kinds, seed)
-        left_out = why_left_out(evidence, kinds, seed)
+        resampled = resampled_worth(evidence, kinds, seed)
+        figures = weigh(evidence, kinds, resampled, seed)
+        left_out = why_left_out(evidence, kinds, resampled)
         # For every query: as if all were of one kind.
         whole = find_kinds(evidence, 1, config.most)
-        (overall_figures,) = weigh(evidence, whole, seed)
+        (overall_figures,) = weigh(evidence, whole, resampled_worth(evidence, whole, seed), seed)
     rubrics = []
     for of_kind in figures:
         rubrics.append(rubric_for(evidence, of_kind))

@@ -21,7 +21,7 @@ from judgetrain.extras.rubric.config import RubricConfig
 from judgetrain.extras.rubric.described import guideline_for
 from judgetrain.extras.rubric.evidence import evidence_of
 from judgetrain.extras.rubric.kinds import find_kinds
-from judgetrain.extras.rubric.measure import _Labelled, _order, _weights_by_place, why_left_out
+from judgetrain.extras.rubric.measure import _Labelled, _order, _weights_by_place, resampled_worth, why_left_out
 from judgetrain.extras.rubric.stage import Found, find
 from judgetrain.extras.rubric.stages import RubricSettings
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -138,7 +138,7 @@ def test_what_is_worthless_redundant_reversed_or_never_differs_is_marked(rule: i
     evidence = evidence_of(trees)
     with threadpool_limits(1):
         kinds = find_kinds(evidence, None, 6)
-        rows = {row.name: row for row in why_left_out(evidence, kinds, 0)}
+        rows = {row.name: row for row in why_left_out(evidence, kinds, resampled_worth(evidence, kinds, 0))}
     reasons = {name: rows[name].reason for name in INJECTED if name in rows}
     # One name stands for the two that say the same.
     assert evidence.merged == [("numbers", "amounts")] or evidence.merged == [("amounts", "numbers")]
