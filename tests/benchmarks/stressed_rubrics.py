@@ -8,7 +8,8 @@ its judgments, and valued by the hidden rule or by a referee, who errs as often.
 queries. A row a rule and value says how many of the twelve worthless criteria are marked, and how many of the
 twenty-four that count; what their weights are multiplied by in the mean; and, on the other half of the queries, what
 the best of sixteen gains in truth, in standard deviations, when it is chosen by the rubric, by the rubric with the
-lowered weights, and by the true criteria alone.
+lowered weights, by weights fitted to the same values of the same responses (least squares within prompts, the peer that
+needs no stress), and by the true criteria alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -57,6 +59,7 @@ class Counts:
     counting_factors: list[float]
     by_rubric: list[float]
     by_lowered: list[float]
+    by_fitted: list[float]
     by_truth: list[float]
 
 
@@ -115,6 +118,18 @@ def truth_by(weights: Mapping[str, float], prompts: Sequence[Stressed]) -> float
     return fmean(gains) / size
 
 
+def fitted_weights(prompts: Sequence[Stressed], keys: Sequence[str]) -> dict[str, float]:
+    """Return the weights by which criteria come nearest to the truth within prompts, by least squares; none below 0."""
+    scores = []
+    truths = []
+    for one in prompts:
+        of_prompt = np.column_stack([one.scores[key] for key in keys])
+        scores.append(of_prompt - of_prompt.mean(axis=0))
+        truths.append(one.truth - one.truth.mean())
+    weights, _ = nnls(np.concatenate(scores), np.concatenate(truths))
+    return dict(zip(keys, weights.tolist(), strict=True))
+
+
 def weights_of(criteria: Sequence[Criterion]) -> dict[str, float]:
     """Return the weights of criteria by their keys."""
     return {key_of(criterion): criterion.weight for criterion in criteria}
@@ -135,7 +150,7 @@ def counted(world: World, rule: int, by_referee: bool) -> Counts:
         for response in row["responses"]:  # type: ignore[attr-defined]
             response["truth"] = float(world.quality(str(row["query"]), response["text"]))
     measuring = stressed_of(second_half, rubrics)
-    counts = Counts([], [], [], [], [], [], [])
+    counts = Counts([], [], [], [], [], [], [], [])
     for kind, prompts in marking.items():
         if not kind:
             continue
@@ -149,6 +164,8 @@ def counted(world: World, rule: int, by_referee: bool) -> Counts:
         criteria = rubrics[kind].criteria
         counts.by_rubric.append(truth_by(weights_of(criteria), measuring[kind]))
         counts.by_lowered.append(truth_by(weights_of(kept.criteria), measuring[kind]))
+        keys = [key_of(criterion) for criterion in criteria]
+        counts.by_fitted.append(truth_by(fitted_weights(prompts, keys), measuring[kind]))
         counts.by_truth.append(truth_by(weights_of(criteria[:-1]), measuring[kind]))
     return counts
 
@@ -159,8 +176,8 @@ def main() -> None:
     parser.add_argument("--rules", type=int, nargs="+", required=True)
     arguments = parser.parse_args()
     columns = ("rule", "valued by", "worthless marked", "counting marked", "weights times", "by the rubric", "lowered")
-    print(f"| {' | '.join((*columns, 'by the true criteria'))} |")
-    print(f"| {' | '.join(['---'] * (len(columns) + 1))} |")
+    print(f"| {' | '.join((*columns, 'by fitted weights', 'by the true criteria'))} |")
+    print(f"| {' | '.join(['---'] * (len(columns) + 2))} |")
     for rule in arguments.rules:
         world = load_world(rule)
         for by_referee in (False, True):
@@ -174,6 +191,7 @@ def main() -> None:
                 f"{fmean(counts.worthless_factors):.2f}; {fmean(counts.counting_factors):.2f}",
                 f"{fmean(counts.by_rubric):.2f}",
                 f"{fmean(counts.by_lowered):.2f}",
+                f"{fmean(counts.by_fitted):.2f}",
                 f"{fmean(counts.by_truth):.2f}",
             )
             print(f"| {' | '.join(cells)} |", flush=True)
