@@ -26,8 +26,10 @@ TEXT = ("content", "value")
 """The keys under which a message holds its text: OpenAI's, ShareGPT's."""
 REASONING = ("reasoning_content", "reasoning", "thinking")
 """The keys under which a message holds what its model thought, which is not shown."""
-THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
-"""The types of parts that hold what a model thought."""
+THOUGHTS = ("think", "thought", "reason", "summary_text")
+"""What stands in the types of parts that hold what a model thought, as ``redacted_thinking`` and ``reasoning_text``."""
+THOUGHT = "thought"
+"""The key by which Gemini's parts say that they hold what the model thought."""
 CALL = "_call"
 """The end of the types of OpenAI's items (Responses API) that call a tool, as ``function_call``."""
 OUTPUT = "_call_output"
@@ -42,6 +44,8 @@ HARMONY_TOOLS = "functions."
 """The beginning of the recipients of gpt-oss' messages that call a tool."""
 _IDS = ("call_id", "tool_call_id", "tool_use_id", "id")
 """The keys under which a call and its result name the call."""
+_ANSWERS = ("output", "error")
+"""The entries of a call that hold what its tool answered."""
 _NOT_SAID = ("type", "id", "call_id", "status", "name")
 """The entries of a call that are none of its arguments."""
 
@@ -210,7 +214,7 @@ def are_parts(turns: Sequence[Mapping[str, Any]]) -> bool:
         if "type" not in turn or any(name in turn for name in SPEAKER):
             return False
         # What a model thought is an item and a part.
-        if _is_item(turn) and turn["type"] not in THOUGHTS:
+        if _is_item(turn) and not _is_thought(turn):
             return False
     return True
 
@@ -281,7 +285,7 @@ def _text_of(content: Any, tool_names: dict[Any, str]) -> tuple[Any, bool]:
     other_types: set[str] = set()
     for part in content:
         part_type, piece = _piece(part, tool_names)
-        if part_type in THOUGHTS:
+        if isinstance(part, Mapping) and _is_thought(part):
             continue
         if piece is None:
             other_types.add(part_type)
@@ -313,6 +317,14 @@ def _piece(part: Any, tool_names: dict[Any, str]) -> tuple[str, str | None]:
     if isinstance(text, str):
         return part_type, text
     return part_type, None
+
+
+def _is_thought(part: Mapping[str, Any]) -> bool:
+    """Return whether a part of a content holds what a model thought."""
+    part_type = part.get("type")
+    return part.get(THOUGHT) is True or (
+        isinstance(part_type, str) and any(word in part_type.casefold() for word in THOUGHTS)
+    )
 
 
 def _between(first: str, second: str) -> str:
@@ -400,7 +412,10 @@ def _read_item(item: Mapping[str, Any], tool_names: dict[Any, str]) -> _Turn:
         return _Turn("assistant", "", is_thought=True)
     if item["type"].endswith(OUTPUT):
         return _Turn("tool", _result_text(item, item.get("output"), tool_names))
-    return _Turn("assistant", _call_text(item, tool_names), calls_tool=True)
+    text = _call_text(item, tool_names)
+    # A tool that the server itself called, as one of MCP, has its answer in the same item.
+    results = [_result_text(item, item[name], tool_names) for name in _ANSWERS if item.get(name) is not None]
+    return _Turn("assistant", _joined([text, *results]), calls_tool=True)
 
 
 def _call_text(call: Mapping[str, Any], tool_names: dict[Any, str]) -> str:
@@ -414,7 +429,7 @@ def _call_text(call: Mapping[str, Any], tool_names: dict[Any, str]) -> str:
     arguments = call.get("arguments", call.get("input"))
     if arguments is None:
         # A tool of the server's own has its arguments beside the type, and not in one entry.
-        arguments = {key: value for key, value in call.items() if key not in _NOT_SAID}
+        arguments = {key: value for key, value in call.items() if key not in _NOT_SAID + _ANSWERS}
     return _call(name, arguments)
 
 

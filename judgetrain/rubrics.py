@@ -45,7 +45,8 @@ class Criterion:
         weight: its weight in a mean; negative for what a response must not do.
         scale: its levels, the worst first. A judge writes scores from 1 to 5 whatever the scale: 1 stands for the first
             level, 5 for the last, and the others are spread evenly between them.
-        guideline: how a response at each score looks. None: the levels' texts describe it, or the judge writes one.
+        guideline: how a response at each score looks, beside the levels' texts. None: these describe it, or the judge
+            writes one.
         source: who wrote it.
 
     Raises:
@@ -82,22 +83,25 @@ class Criterion:
 
     @property
     def stated_guideline(self) -> str | None:
-        """Return the scoring guideline, else one made of the levels' texts; None where neither says anything.
+        """Return the scoring guideline, and below it the levels' texts; None where neither says anything.
 
-        A guideline made of levels has a line a level, the best first, with the level's score on a judge's scale.
+        A level has a line, the best first, with the level's score on a judge's scale. Lines that the guideline has
+        already are not said again.
         """
-        if self.guideline and self.guideline.strip():
-            return self.guideline
-
         step = (HIGHEST - LOWEST) / (len(self.scale) - 1)
         lines = []
         for index, level in enumerate(self.scale):
             text = level.text.strip()
             if text:
                 lines.append(f"{LOWEST + index * step:.2g}: {text}")
-        if not lines:
+        stated = []
+        if self.guideline and self.guideline.strip():
+            stated.append(self.guideline)
+            lines = [line for line in lines if line not in self.guideline]
+        stated += reversed(lines)
+        if not stated:
             return None
-        return "\n".join(reversed(lines))
+        return "\n".join(stated)
 
     def share(self, score: float) -> float:
         """Return where a judge's score (1 to 5) lies between the worst level (0) and the best level (1).

@@ -42,7 +42,8 @@ def _any_of(words: Iterable[str]) -> str:
 
 
 _OPENINGS = _any_of(TAGS)
-_OPEN = re.compile(rf"\s*+(?:{_OPENINGS})")
+# A byte order mark is no blank for Python.
+_OPEN = re.compile(rf"[\s\ufeff]*+(?:{_OPENINGS})")
 _CLOSE = re.compile(_any_of(TAGS.values()))
 _FOLDED_ENDINGS = tuple(ending.casefold() for ending in TAGS.values())
 _BLANKS_TO_END_OF_LINE = re.compile(r"[ \t]*+(?=\n|\Z)")
@@ -150,6 +151,8 @@ _TOOL = re.compile(r"(?:functions\.)?([\w.-]+)")
 # The same without its special tokens, as a decoder that skips them leaves it.
 _BARE_ANALYSIS = "analysis"
 _BARE_FINAL = "assistantfinal"
+# Its first sentence follows at once, as no word of a text does.
+_BARE_BEGINNING = re.compile(rf"{_BARE_ANALYSIS}[A-Z]")
 
 
 def shown(text: str) -> str:
@@ -161,6 +164,9 @@ def shown(text: str) -> str:
         return _shown_of_harmony(text)
     if text.startswith(_BARE_ANALYSIS) and _BARE_FINAL in text:
         return text.partition(_BARE_FINAL)[2].lstrip()
+    if _BARE_BEGINNING.match(text):
+        # It was cut before there was an answer.
+        return ""
     start = answer_start(text, of_line=True)
     if start is None:
         return ""

@@ -1,7 +1,6 @@
 """Labels, ratings and lists in a row's cells, majorities of votes, and the error of a row that cannot be used."""
 
 import ast
-import json
 import math
 import re
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import DataError
+from judgetrain.json_text import RepeatedKeyError, load_json
 from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict
 
@@ -100,11 +100,17 @@ def majority(votes: Iterable[T]) -> T | None:
 
 
 def list_in(cell: Any) -> list[Any] | None:
-    """Return the list that a cell holds, also as text of JSON or as Python writes it; None for anything else."""
+    """Return the list that a cell holds, also as text of JSON or as Python writes it; None for anything else.
+
+    Raises:
+        RowError: the text is JSON in which an object has a key twice.
+    """
     # CSV has no lists, so that they stand in cells as text.
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
-            cell = json.loads(cell)
+            cell = load_json(cell)
+        except RepeatedKeyError as error:
+            raise RowError("repeated_key", str(error)) from error
         except (ValueError, RecursionError):
             return _python_list(cell)
     if isinstance(cell, list):

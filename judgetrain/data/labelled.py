@@ -1,6 +1,5 @@
 """Single responses with the labels that people gave them: by one or several annotators, as a whole or by criterion."""
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from judgetrain.data.cells import EMPTY, NumberScale, RowError, list_in, number_in
+from judgetrain.json_text import RepeatedKeyError, load_json
 from judgetrain.rubrics import EQUAL, without_rounding
 from judgetrain.schema import Candidates, Dialogue
 
@@ -142,14 +142,20 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _decoded(cell: Any) -> Any:
-    """Return the list or object that a cell holds, also as text, and any other cell as it is."""
+    """Return the list or object that a cell holds, also as text, and any other cell as it is.
+
+    Raises:
+        RowError: the text is JSON in which an object has a key twice.
+    """
     listed = list_in(cell)
     if listed is not None:
         return listed
     if not isinstance(cell, str) or not cell.lstrip().startswith("{"):
         return cell
     try:
-        value = json.loads(cell)
+        value = load_json(cell)
+    except RepeatedKeyError as error:
+        raise RowError("repeated_key", str(error)) from error
     except (ValueError, RecursionError):
         return cell
     if not isinstance(value, Mapping):

@@ -1,6 +1,5 @@
 """Rubrics in the shapes that people publish: in a row's column, in a file, or in Python."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from judgetrain.data.cells import number_in
 from judgetrain.data.rubric_kinds import RubricByKind, RubricKind, check_columns, holds_kinds
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.json_text import RepeatedKeyError, load_json
 from judgetrain.messages import scalar_text
 from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
 
@@ -27,6 +27,14 @@ _COLUMNS = set().union(*SHAPES.values())
 """All columns of all shapes."""
 _LEVELS = ("scale", "choices", "options")
 """The columns that may hold a criterion's levels."""
+_WEIGHTS = ("points", "weight")
+"""The columns that may hold a criterion's weight."""
+_NAMES = ("name", "title")
+"""The columns that may hold a criterion's name."""
+_SCORES = ("score", "value")
+"""The fields of a level that may hold its score."""
+_LABELS = ("label", "name", "text", "description")
+"""The fields of a level that hold texts, in the order in which they are read."""
 _RUBRICS = ("criteria", "rubrics", "rubric")
 """The columns of a mapping that may hold the list of criteria, or the text of one."""
 _DESCRIPTION = re.compile(r"score_?(\d{1,2})_description")
@@ -47,8 +55,8 @@ def rubric_of(raw: Any) -> Rubric:
             a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
 
     Raises:
-        DataError: there is no list, a criterion is wrong (names its number and the column), or a mapping says more
-            than is read.
+        DataError: there is no list, a criterion is wrong (names its number and the column), or a mapping, a criterion
+            or a level says more than is read.
     """
     try:
         return _rubric_of(raw)
@@ -205,7 +213,9 @@ def _decoded(text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
-        return json.loads(text)
+        return load_json(text)
+    except RepeatedKeyError as error:
+        raise DataError(str(error)) from error
     except ValueError as error:
         if not _CODE.match(text):
             return text
@@ -217,7 +227,9 @@ def _decoded_criterion(text: str) -> Any:
     if not text.lstrip().startswith("{"):
         return text
     try:
-        value = json.loads(text)
+        value = load_json(text)
+    except RepeatedKeyError as error:
+        raise DataError(str(error)) from error
     except ValueError:
         # A criterion may begin with a bracket, as "{name} is filled in".
         return text
@@ -243,19 +255,16 @@ def _criterion(raw: Any) -> Criterion:
     for name in raw:
         if name not in _COLUMNS and not _DESCRIPTION.fullmatch(str(name)):
             raise DataError(f"unknown column {str(name)!r}; known: {', '.join(sorted(_COLUMNS))}")
-    # Each shape calls it otherwise, and none has two of these columns.
-    text_column = _first(raw, _TEXTS)
+    text_column = _only(raw, _TEXTS)
     if text_column is None:
         expected = ", ".join(_TEXTS)
         raise DataError(f"no column says what to look for: expected one of {expected}; found {', '.join(raw)}")
 
-    weight_column = "weight"
-    if "points" in raw:
-        weight_column = "points"
-    # Shapes call one thing by several names; the first that a criterion has counts.
+    weight_column = _only(raw, _WEIGHTS) or "weight"
+    name_column = _only(raw, _NAMES) or "name"
     return Criterion(
         text=_text(raw, text_column),
-        name=_text(raw, "name") or _text(raw, "title"),
+        name=_text(raw, name_column),
         weight=_number(raw.get(weight_column, 1.0), weight_column),
         scale=_scale_of(raw, text_column, described),
         guideline=_text(raw, "guideline") or None,
@@ -265,7 +274,7 @@ def _criterion(raw: Any) -> Criterion:
 
 def _scale_of(raw: Mapping[str, Any], text_column: str, described: tuple[Level, ...]) -> tuple[Level, ...]:
     """Return the scale of a criterion: its levels, which may be ``described`` one by one, or those of its shape."""
-    levels_column = _first(raw, _LEVELS)
+    levels_column = _only(raw, _LEVELS)
     if described and levels_column is not None:
         raise DataError(f"{levels_column}: a criterion whose scores are described one by one has no other scale")
     if described:
@@ -274,6 +283,9 @@ def _scale_of(raw: Mapping[str, Any], text_column: str, described: tuple[Level, 
         return _scale(raw[levels_column], levels_column)
     # A criterion of HealthBench, RaR or open-instruct is met or not.
     if text_column in ("criterion", "description"):
+        # What the author says of the levels stands in the guideline then.
+        if _text(raw, "guideline"):
+            return tuple(Level(level.score) for level in _MET)
         return _MET
     return SCALE
 
@@ -301,12 +313,23 @@ def _described(raw: Mapping[str, Any]) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _first(raw: Mapping[str, Any], columns: Sequence[str]) -> str | None:
-    """Return the first of some columns that a criterion has, or None."""
-    for column in columns:
-        if column in raw:
-            return column
-    return None
+def _only(raw: Mapping[str, Any], columns: Sequence[str]) -> str | None:
+    """Return the one of some columns that a criterion has, or None.
+
+    Each shape has its own name for a thing. Two of them at once would be two things, of which one were passed over:
+    they are refused (DataError), unless both say the same.
+    """
+    filled = [column for column in columns if raw.get(column) not in (None, "")]
+    for column in filled[1:]:
+        if raw[column] != raw[filled[0]]:
+            raise DataError(
+                f"{filled[0]!r} and {column!r} are two names of one thing, and say two things; put all of it into "
+                f"{filled[0]!r}"
+            )
+    if filled:
+        return filled[0]
+    # An empty one, which is refused where something has to stand.
+    return next((column for column in columns if column in raw), None)
 
 
 def _text(raw: Mapping[str, Any], name: str) -> str:
@@ -350,13 +373,20 @@ def _level(raw: Any, name: str) -> Level:
     fields: Mapping[str, Any] = {"value": raw}
     if isinstance(raw, Mapping):
         fields = raw
-    score = fields.get("score", fields.get("value"))
+    unknown = [str(field) for field, value in fields.items() if value is not None and field not in _SCORES + _LABELS]
+    if unknown:
+        known = ", ".join(_SCORES + _LABELS)
+        raise DataError(f"{name}: {raw!r:.80}: nothing reads {unknown[0]!r} of a level; known: {known}")
+    score_field = _only(fields, _SCORES)
+    score = None
+    if score_field is not None:
+        score = fields[score_field]
     # A truth value is a label here, not a score.
     if isinstance(score, (str, bool)) or score is None:
         raise DataError(f"{name}: {raw!r:.80}: say what the level counts, as in {{no: 0, yes: 1}}")
 
     texts = []
-    for column in ("label", "name", "text", "description"):
+    for column in _LABELS:
         text = fields.get(column)
         # YAML reads an unquoted yes or no as a truth value.
         if text is True:

@@ -27,6 +27,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.engines.hub import is_reachable
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.json_text import DECODER
 from judgetrain.schema import Comparison
 
 log = logging.getLogger(__name__)
@@ -205,20 +206,6 @@ def form_of(path: Path) -> str:
     if len(columns) >= 2:
         return "table"
     return "lines"
-
-
-def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object from its keys and values; raise a ValueError for a key that stands twice."""
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise ValueError(f"the key {key!r} stands twice in an object")
-        values[key] = value
-    return values
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object_without_repeats)
-"""Reads JSON, and refuses an object with a repeated key: Python's would keep the last value in silence."""
 
 
 def json_array(path: Path, most: int) -> Iterator[Row]:

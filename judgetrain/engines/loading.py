@@ -27,6 +27,7 @@ from judgetrain.engines.digests import check_weights
 from judgetrain.engines.gguf import dequantized, unpacked
 from judgetrain.engines.hub import looks_local
 from judgetrain.engines.pretrained import ODD_VALUE, explained, from_pretrained, revision_of
+from judgetrain.engines.sizes import check_sizes
 from judgetrain.engines.template_check import check_template
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
@@ -48,22 +49,8 @@ CLOCK = (
 )
 """Stands before a chat template that writes today's date, so that prompts are the same on every day."""
 
-MOST_LAYERS = 2000
-"""Layers that a model may have; large ones have some hundred."""
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "max_position_embeddings",
-)
-"""Sizes in a model's configuration."""
-LARGEST_SIZE = 10**8
-"""More than any size of a model: contexts have ten million tokens at most, vocabularies a million."""
-NUMBERS_A_BYTE = 4
-"""Numbers that a byte of a file may hold at most: those of the coarsest quantisation have two bits each."""
+UNUSUAL = "Is it? naïve 東京 \ue000"
+"""A text of which most tokenizers that know whole words know few."""
 NO_LIMIT = 1 << 30
 """The context, in tokens, of a model that names no limit."""
 
@@ -138,6 +125,9 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         return remembered
 
     tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
+    # Some fail over a text that they have no token for, and say so only then.
+    with explained(config, path):
+        tokenizer(UNUSUAL, add_special_tokens=False)
     # Prompts of a batch have to end together, where generation begins.
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
@@ -258,44 +248,13 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
     """Return the model's own configuration, from its directory or the Hub.
 
     Raises:
-        EngineError: it cannot be loaded; names the path and the remedy.
+        EngineError: it cannot be loaded, or holds numbers that no model has; names the path and the remedy.
     """
     from transformers import AutoConfig
 
     model_config: PretrainedConfig = from_pretrained(AutoConfig.from_pretrained, config, path, None)
-    layers = getattr(model_config.get_text_config(), "num_hidden_layers", None)
-    # Making so many would take hours, and memory without end, before anything else is looked at.
-    if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise EngineError(
-            f"config.json of {config.path} says {layers} layers, which no model has: copy the model again"
-        )
-    _check_sizes(config, model_config.get_text_config(), Path(path))
+    check_sizes(config.path, model_config.get_text_config(), Path(path))
     return model_config
-
-
-def _check_sizes(config: ModelConfig, text_config: PretrainedConfig, directory: Path) -> None:
-    """Raise EngineError where a size in config.json is none, or says more embeddings than the files could hold.
-
-    Weights that the files lack are made as large as the configuration says, before anything compares the two.
-    """
-    for name in SIZES:
-        size = getattr(text_config, name, None)
-        if isinstance(size, int) and not 0 <= size <= LARGEST_SIZE:
-            raise EngineError(
-                f"config.json of {config.path} says {name}={size}, which no model has: copy the model again"
-            )
-    vocabulary = getattr(text_config, "vocab_size", None)
-    width = getattr(text_config, "hidden_size", None)
-    files = list(directory.glob("*.safetensors"))
-    if not files or not isinstance(vocabulary, int) or not isinstance(width, int):
-        return
-    stored = sum(file.stat().st_size for file in files)
-    # Nothing is made for an empty file: it is refused when it is opened.
-    if stored and vocabulary * width > NUMBERS_A_BYTE * stored:
-        raise EngineError(
-            f"config.json of {config.path} says vocab_size={vocabulary} and hidden_size={width}, and its files hold "
-            f"{stored:,} bytes, too few for so many embeddings: copy the model again"
-        )
 
 
 def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

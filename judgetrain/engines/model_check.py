@@ -20,6 +20,7 @@ from judgetrain.engines.loading import adapted, end_token_ids, load_config, load
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.pretrained import revision_of
 from judgetrain.engines.prompting import frame_of_chat, render
+from judgetrain.engines.sizes import INDEX
 from judgetrain.engines.unknown import unknown_pieces
 from judgetrain.errors import ConfigError, EngineError
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 WEIGHTS = (".safetensors", ".gguf")
 """Never a pickle (``.bin``), which runs code."""
-INDEX = "model.safetensors.index.json"
 
 
 def check_loadable(config: ModelConfig, named: str) -> None:

@@ -42,6 +42,9 @@ _KNOWN = re.compile(
     r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
     r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|\[/?THINK\]|(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN):"
     r"|#{2,3} (?:User|Assistant|System|Human|Instruction|Input|Response):"
+    # EXAONE, MiniMax, Seed and Ling, LongCat, Baichuan and Nemotron, Kimi.
+    r"|\[\|(?i:system|user|human|assistant|tool|endofturn)\|\]|\]~!?b[\[\]]|\[e~\[|</?(?:role|seed:[a-z_]{1,40}|longcat_[a-z_]{1,40})>"
+    r"|<(?:reserved_|extra_id_)\d{1,4}>|◁/?think▷"
     r"|^(?:User|Assistant|System|Human|AI):",
     re.MULTILINE,
 )

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from judgetrain.judges.deciding import Decision
-from judgetrain.rubrics import Source, criterion_key, share, share_on
+from judgetrain.rubrics import Source, criterion_key, share, share_on, without_rounding
 from judgetrain.schema import ORDERS, Comparison, Order, Verdict
 
 
@@ -282,6 +282,9 @@ class Prediction:
             ab = winner
             ba = winner
             fields.update(failures={}, margin=None, summed=None, decision=None)
+        # Where the orders contradict each other its side decides: one of rounding alone would be a coin's.
+        if fields.get("margin") is not None:
+            fields["margin"] = without_rounding(fields["margin"])
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **fields)
 
     def __str__(self) -> str:

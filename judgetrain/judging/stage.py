@@ -116,6 +116,7 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
     if empty:
         yield f"{amount(empty, 'comparison')} {agree(empty, 'hold')} an empty response, which loses without being read"
     yield from about_judge(settings)
+    yield from _about_own_criteria(items, settings)
     kept = f"{amount(config.shard_size, 'row')}"
     if config.shard_size == 1:
         kept = "row"
@@ -134,6 +135,18 @@ def about_judge(settings: JudgeSettings) -> Iterator[str]:
                 f"{_name_of(criterion)} (weight {criterion.weight:g})" for criterion in rubric.criteria
             )
             yield f"by {settings.criteria_file}: {criteria}"
+
+
+def _about_own_criteria(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:
+    """Yield a sentence on rows whose criteria take the place of those of the file that the user names."""
+    if not settings.criteria_file:
+        return
+    own = sum((item.group or item.comparison).rubric is not None for item in items)
+    if own:
+        yield (
+            f"{own} of {amount(len(items), 'row')} {agree(own, 'bring')} criteria, which take the place of those of "
+            f"{settings.criteria_file}; to judge all by the file, set verdicts.source.fields={{criteria: ''}}"
+        )
 
 
 def _name_of(criterion: Criterion) -> str:

@@ -29,7 +29,7 @@ from judgetrain.artifacts.environment import unresolved
 from judgetrain.artifacts.executor import end_with_parent, share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.tracker import unless_set
-from judgetrain.errors import ConfigError, JudgetrainError, say_error
+from judgetrain.errors import ConfigError, JudgetrainError, printable, say_error
 from judgetrain.pipeline import CONF, EXIT_ERROR
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import SHOWN, overwritten, recipe_overrides, register, typed
@@ -267,7 +267,8 @@ def guarded(work: Callable[[], None]) -> int:
 
 def _show_unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an error that nobody foresaw, without values of the environment."""
-    print(unresolved("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(printable(unresolved(text)), end="", file=sys.stderr)
 
 
 def _explained(error: Exception) -> str | None:

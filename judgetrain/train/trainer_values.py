@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +35,17 @@ SMOOTHED: Mapping[str, tuple[str, float]] = {
 """Losses that read ``label_smoothing``: what it may be, in words, and the least."""
 
 
+PROBES: Mapping[str, tuple[Any, Any]] = {
+    "adam_beta1": (0.5, 0.6),
+    "adam_beta2": (0.5, 0.6),
+    "adam_epsilon": (1e-3, 1e-2),
+    "warmup_steps": (0, 5),
+}
+"""Arguments that not every optimizer or scheduler reads, with two values that make a difference where one does."""
+STEPS = 10
+"""Steps of the schedules that are compared."""
+
+
 def check_values(key: str, config: TrainerConfig, kind: str) -> None:
     """Check the values of ``trainer``, whose names were checked before.
 
@@ -56,10 +68,66 @@ def check_values(key: str, config: TrainerConfig, kind: str) -> None:
         values = DEFAULTS | config.trainer
         fixed = {"output_dir": place, "report_to": "none", "bf16": False, "learning_rate": config.learning_rate}
         try:
-            _try(getattr(trl, kind)(**values | fixed))
+            args = getattr(trl, kind)(**values | fixed)
+            _try(args)
+            unread = [name for name in config.trainer if not _is_read(name, args)]
         except (AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"{where}: {reason} ({type(error).__name__})") from error
+    if unread:
+        reader = f"optim={getattr(args.optim, 'value', args.optim)}"
+        if unread[0] == "warmup_steps":
+            reader = f"lr_scheduler_type={getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}"
+        raise ConfigError(f"{key}.trainer.{unread[0]}: {reader} does not read it, so that it would change nothing here")
+
+
+def _is_read(name: str, args: Any) -> bool:
+    """Return whether the optimizer or the scheduler of arguments reads one of them, by trying other values."""
+    if name == "optim_args":
+        return _settings(_with(args, name, None)) != _settings(args)
+    if name not in PROBES:
+        return True
+    first, second = (_with(args, name, value) for value in PROBES[name])
+    if name == "warmup_steps":
+        return _rates(first) != _rates(second)
+    return _settings(first) != _settings(second)
+
+
+def _with(args: Any, name: str, value: Any) -> Any:
+    """Return a copy of arguments with another value."""
+    changed = copy.copy(args)
+    setattr(changed, name, value)
+    return changed
+
+
+def _settings(args: Any) -> tuple[Any, Any]:
+    """Return the class of the optimizer of arguments, and what it is made with."""
+    import torch
+    from transformers import Trainer
+
+    result: tuple[Any, Any] = Trainer.get_optimizer_cls_and_kwargs(args, torch.nn.Linear(2, 2))
+    return result
+
+
+def _rates(args: Any) -> list[float]:
+    """Return the learning rates of :data:`STEPS` steps, by the scheduler of arguments."""
+    import torch
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=1.0)
+    scheduler = get_scheduler(
+        args.lr_scheduler_type,
+        optimizer,
+        num_warmup_steps=args.get_warmup_steps(STEPS),
+        num_training_steps=STEPS,
+        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+    )
+    rates = []
+    for _ in range(STEPS):
+        rates.append(float(scheduler.get_last_lr()[0]))
+        optimizer.step()
+        scheduler.step()
+    return rates
 
 
 def _try(args: Any) -> None:
@@ -78,8 +146,8 @@ def _try(args: Any) -> None:
     scheduler = get_scheduler(
         args.lr_scheduler_type,
         optimizer,
-        num_warmup_steps=args.get_warmup_steps(10),
-        num_training_steps=10,
+        num_warmup_steps=args.get_warmup_steps(STEPS),
+        num_training_steps=STEPS,
         scheduler_specific_kwargs=args.lr_scheduler_kwargs,
     )
     model(torch.ones((1, 2), device=next(model.parameters()).device)).sum().backward()

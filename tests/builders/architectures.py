@@ -55,7 +55,8 @@ GEMMA3N = (
         "activation_sparsity_pattern": [0.5, 0.5, 0.0, 0.0],
     }
 )
-GEMMA4 = TEXT | SHARED_KEYS | {"global_head_dim": 8, "num_global_key_value_heads": 2}
+# As published, heads of layers with a window are not as wide as those of the others.
+GEMMA4 = TEXT | SHARED_KEYS | {"global_head_dim": 16, "num_global_key_value_heads": 2}
 LLAMA4 = (
     TEXT
     | EXPERTS

@@ -28,6 +28,7 @@ ROOT = {
     "keys",
     "rooms",
     "yaml_text",
+    "json_text",
     "lazy_names",
 }
 """Modules that stand in no room."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.data.cells import list_in
+from judgetrain.data.cells import RowError, list_in
 from judgetrain.judging.items import read_items
 from tests.builders.pipeline import configured
 
@@ -35,3 +35,17 @@ def test_lists_of_one_text_and_conversations_are_read_in_both_notations(
 @pytest.mark.parametrize("text", ["['a' 'b']", "['a','b'].sort()", "[x for x in y]", "[" * 5000, "[1](link)", "['a'"])
 def test_what_is_no_list_stays_a_text(text: str) -> None:
     assert list_in(text) is None
+
+
+def test_a_key_that_stands_twice_in_a_cell_is_refused_by_row(tmp_path: Path) -> None:
+    """Python's reader would take the last one, in silence."""
+    with pytest.raises(RowError, match="the key 'content' stands twice"):
+        list_in('[{"role": "user", "content": "a", "content": "b"}]')
+    with (tmp_path / "f.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["prompt", "response_a", "response_b", "rubric"])
+        writer.writerow(["p", "a", "b", '[{"text": "t", "weight": 1, "weight": 9}]'])
+        writer.writerow(["p2", "a", "b", '[{"text": "t", "weight": 1}]'])
+    rows = read_items(configured("recipe=debug", f"verdicts.source.path={tmp_path}/f.csv").verdicts, None, 1)
+    assert "f.csv:2: field criteria: the key 'weight' stands twice in an object" in str(rows[0].failure)
+    assert rows[1].failure is None

@@ -182,3 +182,40 @@ def test_numbers_in_json_and_in_texts_are_one_reference() -> None:
         for text in (json.dumps(ROW | {"reference": 42}), json.dumps(ROW | {"reference": "42"}))
     }
     assert by_form == {"42"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "query"),
+    [
+        ({"instruction": "Add.", "input": None}, "Add.\n"),
+        ({"instruction": "Add.", "input": float("nan")}, "Add.\n"),
+        ({"instruction": "Add.", "input": ""}, "Add.\n"),
+        ({"instruction": "Add.", "input": 3.0}, "Add.\n3"),
+        ({"instruction": "Add.", "input": "{instruction}"}, "Add.\n{instruction}"),
+    ],
+)
+def test_what_stands_in_braces_is_the_text_that_a_table_holds(cells: dict[str, Any], query: str) -> None:
+    """Nobody asked for "None" or "nan" in a question."""
+    reader = RowReader(SourceConfig(name="s", fields={"query": "{instruction}\n{input}"}))
+    row = {"response_a": "a", "response_b": "b"} | cells
+    assert reader.comparison(row, 1, labelled=False).dialogue.query.strip("\n") == query.strip("\n"), "and once"
+
+
+def test_a_query_that_is_read_from_a_column_called_input_is_said_once() -> None:
+    row = {"response_a": "a", "response_b": "b", "input": "Add.", "context": "1 and 2"}
+    for fields, query in (({"query": "input"}, "Add."), ({"query": "input", "input": "context"}, "Add.\n\n1 and 2")):
+        reader = RowReader(SourceConfig(name="s", fields=fields))
+        assert reader.comparison(row, 1, labelled=False).dialogue.query == query
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"instruction": "Add.", "input": ["x"]}, r"expected text or a number in column 'input' \(field query\)"),
+        ({"instruction": None, "input": None}, "expected text in field query, found nothing"),
+    ],
+)
+def test_what_is_no_text_in_braces_is_refused(cells: dict[str, Any], message: str) -> None:
+    reader = RowReader(SourceConfig(name="s", fields={"query": "{instruction}\n{input}"}))
+    with pytest.raises(RowError, match=message):
+        reader.comparison({"response_a": "a", "response_b": "b"} | cells, 1, labelled=False)

@@ -78,6 +78,15 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
             {"criteria": "a", "score1_description": "x", "score2_description": "y", "scale": [1, 2]},
             "criterion 1: scale: a criterion whose scores are described",
         ),
+        # Two columns for one thing: one of them would be dropped.
+        ([{"text": "Clarity", "description": "Is it clear?"}], "1: 'text' and 'description' are two names"),
+        ([{"criterion": "c", "points": 3, "weight": 7}], "1: 'points' and 'weight' are two names of one thing"),
+        ([{"text": "t", "name": "N", "title": "T"}], "1: 'name' and 'title' are two names of one thing"),
+        ([{"text": "t", "scale": [0, 1], "choices": {"a": 0, "b": 5}}], "1: 'scale' and 'choices' are two names"),
+        ([{"text": "t", "scale": [{"score": 1, "value": 7}, 9]}], "1: 'score' and 'value' are two names of one thing"),
+        ([{"text": "t", "scale": [{"score": 1, "meaning": "bad"}, 2]}], "1: scale: .*nothing reads 'meaning'"),
+        ('[{"text": "t", "weight": 1, "weight": 5}]', "the key 'weight' stands twice"),
+        (['{"text": "t", "weight": 1, "weight": 5}'], "criterion 1: the key 'weight' stands twice"),
     ],
 )  # fmt: skip
 def test_bad_rubrics_are_refused_by_criterion_and_column(raw: Any, message: str, tmp_path: Path) -> None:
@@ -244,3 +253,37 @@ def test_a_rubric_by_kinds_that_is_wrong_is_refused(wrong: Any, message: str, tm
     with pytest.raises(DataError, match=re.escape(message)) as refusal:
         read_rubric(file)
     assert str(file) in str(refusal.value)
+
+
+@pytest.mark.parametrize("guideline", ["Be strict.", "Be strict.\n5: good"])
+def test_levels_that_are_described_stand_below_the_guideline_that_is_given(guideline: str) -> None:
+    (criterion,) = rubric_of([{"text": "t", "guideline": guideline, "scale": {"bad": 0, "good": 10}}]).criteria
+    assert criterion.stated_guideline is not None
+    assert sorted(criterion.stated_guideline.splitlines()) == sorted(["Be strict.", "5: good", "1: bad"])
+    (met,) = rubric_of([{"criterion": "t", "guideline": guideline}]).criteria
+    assert met.stated_guideline == guideline, "nobody described the levels of what is met or not"
+    assert met.scores == (0.0, 1.0)
+
+
+def test_columns_that_say_the_same_twice_are_one() -> None:
+    """As tables hold them that were made for two programs."""
+    (criterion,) = rubric_of(
+        [{"text": "t", "criterion": "t", "weight": 2, "points": 2.0, "name": "n", "title": ""}]
+    ).criteria
+    assert (criterion.text, criterion.weight, criterion.name) == ("t", 2.0, "n")
+
+
+@pytest.mark.parametrize(
+    "text", ["- text: t\n  weight: 1\n  weight: 5\n", "criteria: [t]\ncriteria: [u]\n", '[{"text": "t", "text": "u"}]']
+)
+def test_a_key_that_stands_twice_in_a_file_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"r\.yaml: .*line \d: the key '(weight|criteria|text)' stands twice"):
+        read_rubric(file)
+
+
+def test_a_key_that_is_merged_may_be_said_again(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("- &one {text: a, weight: 3}\n- {<<: *one, text: b}\n")
+    assert [(c.text, c.weight) for c in read_rubric(file).criteria] == [("a", 3.0), ("b", 3.0)]

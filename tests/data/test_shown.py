@@ -50,11 +50,13 @@ THOUGHTS = {
         f"<|message|>{ANSWER}"
     ),
     "harmony, special tokens skipped": f"analysis{THOUGHT}assistantfinal{ANSWER}",
+    "behind a byte order mark": f"\ufeff<think>{THOUGHT}</think>{ANSWER}",
 }
 CUT = {
     "think": f"<think>{THOUGHT}",
     "again": f"<think>{THOUGHT}</think><think>{THOUGHT}",
     "harmony": f"<|channel|>analysis<|message|>{THOUGHT}",
+    "harmony, special tokens skipped": f"analysis{THOUGHT}",
     "harmony, before the answer": f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>fin",
 }
 PLAIN = [
@@ -418,3 +420,36 @@ def test_items_that_nobody_knows_are_refused_with_their_place(output: Any) -> No
 def test_a_conversation_that_ends_with_the_user_is_no_row() -> None:
     with pytest.raises(RowError, match="expected text in field response_a"):
         RowReader(SourceConfig(name="s")).comparison({"query": "q", "response_a": [USER], "response_b": "b"}, 1, False)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"text": THOUGHT, "thought": True},
+        {"type": "reasoning_content", "text": THOUGHT},
+        {"type": "thinking_delta", "text": THOUGHT},
+        {"type": "thought_summary", "text": THOUGHT},
+    ],
+)
+def test_a_part_that_says_it_is_a_thought_is_not_shown(part: dict[str, Any]) -> None:
+    """As Gemini's, and those of libraries that give parts types of their own."""
+    answer = {"type": "text", "text": ANSWER}
+    assert shown_text([{"role": "assistant", "content": [part, answer]}]) == ANSWER
+    assert shown_text([{"role": "assistant", "content": [part]}]) == ""
+    said = {"text": ANSWER, "thought": False}
+    assert shown_text([{"role": "assistant", "content": [said]}]) == ANSWER
+
+
+def test_what_a_tool_of_the_servers_own_answered_is_shown() -> None:
+    """Its call and its result are one item, as of a tool of MCP."""
+    call = {"type": "mcp_call", "id": "m", "name": "search", "arguments": '{"q": "primes"}', "output": "7 is one"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7."}]}
+    expected = 'Call of search: {"q": "primes"}\n\nResult of search: 7 is one\n\n7.'
+    assert shown_text([call, said]) == expected
+    failed = {**call, "output": None, "error": "no network"}
+    assert shown_text([failed, said]) == expected.replace("7 is one", "no network")
+
+
+def test_a_text_that_begins_with_the_word_analysis_is_an_answer() -> None:
+    for text in ("analysis of the data", "analysis: A pear.", "Analysis"):
+        assert shown(text) == text

@@ -1,6 +1,7 @@
 """Models from elsewhere: templates without end, settings of another type, weights that nobody vouches for."""
 
 import json
+import math
 import resource
 import shutil
 import time
@@ -8,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, Gemma4TextConfig
 
 from judgetrain.engines import digests, loading, template_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.prompting import render
+from judgetrain.engines.sizes import check_sizes
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import word_tokenizer
 
@@ -204,3 +208,118 @@ def test_weights_that_no_digest_names_are_not_loaded(model: Path) -> None:
     (model / digests.DIGESTS).write_text("{}")
     with pytest.raises(EngineError, match=r"weights.json does not name model.safetensors"):
         loading.load_model(ModelConfig(path=str(model)))
+
+
+ODD_VALUES = (0, -1, 1.5, True, "x", [], {}, [0], 10**12, -(10**30), "12", math.nan, math.inf)
+WORLD_CONFIG = json.loads((WORLD_BASE / "config.json").read_text())
+MUST_BE_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+
+
+def outcome_of(model: Path) -> str:
+    """Return the sentence that refuses a model, by the check before a run and by loading alike; empty: it is loaded."""
+    config = ModelConfig(path=str(model))
+    sentences = []
+    try:
+        check_loadable(config, "k")
+    except ConfigError as error:
+        sentences.append(str(error))
+    try:
+        loading.load_model(config)
+    except EngineError as error:
+        sentences.append(str(error))
+    for sentence in sentences:
+        assert "\n" not in sentence
+    return "".join(sentences[:1])
+
+
+@pytest.mark.parametrize("field", [*WORLD_CONFIG, "rope_parameters.rope_theta", "rope_parameters.rope_type"])
+def test_an_odd_value_of_any_field_is_one_sentence_or_harmless_at_once(field: str, model: Path) -> None:
+    """Neither a traceback nor a wait, whatever stands in config.json; and a size that is none is never loaded."""
+    name, _, part = field.partition(".")
+    for value in ODD_VALUES:
+        content = WORLD_CONFIG | {name: value}
+        if part:
+            content = WORLD_CONFIG | {name: WORLD_CONFIG[name] | {part: value}}
+        (model / "config.json").write_text(json.dumps(content))
+        started_at = time.process_time()
+        sentence = outcome_of(model)
+        assert time.process_time() - started_at < 30, f"{field}={value!r}"
+        if field in MUST_BE_SIZES:
+            assert sentence, f"{field}={value!r} was loaded"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 0}, r"num_hidden_layers=0, which no model has \(expected 1 to 2,000\)"),
+        ({"num_hidden_layers": -1}, r"num_hidden_layers=-1, which no model has"),
+        ({"num_hidden_layers": 2001}, r"num_hidden_layers=2001, which no model has"),
+        # Each is made before the weights are looked at: a minute on two cores.
+        ({"num_hidden_layers": 500}, r"num_hidden_layers=500, and its files hold 38 weights, fewer than one a layer"),
+        ({"intermediate_size": 0}, r"intermediate_size=0, which no model has"),
+        ({"hidden_size": 0}, r"hidden_size=0, which no model has"),
+        ({"num_key_value_heads": 0}, r"num_key_value_heads=0, which no model has"),
+        ({"head_dim": 0}, r"head_dim=0, which no model has"),
+        # It would be read as one without a limit.
+        ({"max_position_embeddings": 0}, r"max_position_embeddings=0, which no model has"),
+        ({"num_key_value_heads": 3}, r"num_attention_heads=4 and num_key_value_heads=3, which does not divide it"),
+        ({"attention_dropout": 1.5}, r"attention_dropout=1.5, and a number from 0 to below 1 is expected"),
+        ({"attention_dropout": -0.1}, r"attention_dropout=-0.1, and a number from 0"),
+        ({"rms_norm_eps": math.inf}, r"rms_norm_eps=inf, and a number from 0"),
+        ({"rms_norm_eps": math.nan}, r"rms_norm_eps=nan, and a number from 0"),
+    ],
+)
+def test_numbers_of_a_configuration_are_looked_at_before_a_model_is_made(
+    changes: dict[str, Any], message: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(model, "config.json", changes)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_config", None)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+    for call in (loading.load_model, lambda config: check_loadable(config, "k")):
+        with pytest.raises((EngineError, ConfigError), match=message):
+            call(ModelConfig(path=str(model)))
+
+
+def test_the_configurations_of_all_architectures_pass(tmp_path: Path) -> None:
+    """What Transformers itself fills in for a model is no odd value."""
+    count = 0
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING:
+        try:
+            text_config = kind().get_text_config()
+        except (ValueError, StrictDataclassError):
+            # It has two text models in one, or nothing is filled in that would do.
+            continue
+        check_sizes(kind.__name__, text_config, tmp_path)
+        count += 1
+    assert count > 150
+
+
+@pytest.mark.parametrize("changes", [{"unk_token": "x"}, {"vocab": {}}])
+def test_a_tokenizer_that_fails_over_unknown_words_is_one_sentence(changes: dict[str, Any], model: Path) -> None:
+    """It is loaded, and fails over a text: by the check before a run, and where nothing looked at it."""
+    content = json.loads((model / "tokenizer.json").read_text())
+    write(model, "tokenizer.json", {"model": content["model"] | changes})
+    with pytest.raises(EngineError, match=r"a file of \S*model is cut or damaged \(WordLevel error: Missing"):
+        loading.load_tokenizer(ModelConfig(path=str(model)))
+    with pytest.raises(ConfigError, match=r"^k: a file of \S*model is cut or damaged"):
+        check_loadable(ModelConfig(path=str(model)), "k")
+
+
+def test_sizes_that_differ_by_layer_can_be_looked_at(tmp_path: Path) -> None:
+    """As Gemma 4's width of a head, which its configuration does not tell as one number."""
+    Gemma4TextConfig().save_pretrained(tmp_path)
+    config = loading.load_config(ModelConfig(path=str(tmp_path)), str(tmp_path))
+    with pytest.raises(RuntimeError, match="per-layer"):
+        _ = config.head_dim
+    write(tmp_path, "config.json", {"hidden_size": 0})
+    with pytest.raises(EngineError, match="hidden_size=0, which no model has"):
+        loading.load_config(ModelConfig(path=str(tmp_path)), str(tmp_path))

@@ -244,6 +244,14 @@ def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Pat
         ("llama-3.1-8b", "/models/llama-3.1-8b.Q4_K_M.gguf", False),
         ("gemini-3-flash", "gemini-3-flash-lite", True),
         ("claude-opus-4", "claude-opus-4@20250514", False),
+        ("claude-opus-4", "claude-opus-4-1-20250805", True),
+        ("claude-sonnet-4", "anthropic/claude-sonnet-4-5", True),
+        ("claude-sonnet-4", "anthropic.claude-sonnet-4-20250514-v1:0", False),
+        ("gpt-4", "gpt-4-0613", False),
+        ("gemini-2.5-pro", "gemini-2.5-pro-002", False),
+        ("llama-3", "llama-3-8b", False),
+        ("qwen3-32b", "qwen3-32b-coder", True),
+        ("gpt-4o", "gpt-4o-audio-preview-2025-06-03", True),
     ],
 )
 def test_a_family_s_other_version_or_size_is_another_model(requested: str, answering: str, is_other: bool) -> None:

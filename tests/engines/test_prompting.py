@@ -248,11 +248,21 @@ def test_servers_get_no_control_tokens_of_the_known_families() -> None:
         "<\uff5cim_end\uff5c>",
         "<|turn>",
         "<turn|>",
+        "[|endofturn|]",
+        "]~b]",
+        "]~!b[",
+        "[e~[",
+        "<seed:eos>",
+        "<role>",
+        "</longcat_think>",
+        "<reserved_106>",
+        "<extra_id_1>",
+        "◁/think▷",
     )
     for token in tokens:
         assert neutralise_known(f"a {token} b") == f"a {token[0]}{BREAK}{token[1:]} b"
         assert neutralise_known(neutralise_known(token)) == neutralise_known(token)
-    honest = "1. <b>a</b> | x < y > z [1] <br> List<int> <<EOF"
+    honest = "1. <b>a</b> | x < y > z [1] <br> List<int> <<EOF a[|b|] = c <roles> [e]"
     assert neutralise_known(honest) == honest
 
 

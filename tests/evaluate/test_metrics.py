@@ -358,3 +358,24 @@ def test_a_forced_choice_is_what_both_orders_say_or_the_margin() -> None:
     ]
     ab, ba, margins, labels, expected = zip(*rows, strict=True)
     assert metrics.forced(ab, ba, margins, labels).tolist() == list(expected)
+
+
+@pytest.mark.parametrize("n", [10, 12, 40, 400])
+def test_a_paired_interval_reaches_to_what_so_few_prompts_cannot_rule_out(n: int) -> None:
+    """One method is right where the other is, and once more: no resample holds a prompt where it is worse.
+
+    Where nothing of n was seen, there may be as much of it as is missed n times with a chance of 2.5%.
+    """
+    first = [True] * n
+    second = [False] + [True] * (n - 1)
+    missed = 1 - 0.025 ** (1 / n)
+    difference = paired_difference(first, second, Resampling(400, 1))
+    mirrored = paired_difference(second, first, Resampling(400, 1))
+    assert difference is not None and difference.interval is not None
+    assert mirrored is not None and mirrored.interval is not None
+    assert difference.interval[0] == pytest.approx(1 / n - missed)
+    assert mirrored.interval[1] == pytest.approx(missed - 1 / n)
+    # Of the same answers with the one other on top: as much, and no jump.
+    alike = paired_difference(first, first, Resampling(400, 1))
+    assert alike is not None and alike.interval is not None
+    assert alike.interval[0] == pytest.approx(-missed)

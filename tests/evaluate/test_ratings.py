@@ -255,3 +255,13 @@ def test_one_annotator_is_no_agreement_of_people() -> None:
     assert people_of([(1.0,), (0.0,), ()], [1.0, 0.0, None], TWO, ["a", "b", "c"], Resampling(50, 0)) is None
     people = people_of([(1.0, 1.0)] * 12, [1.0] * 12, TWO, [f"q{place}" for place in range(12)], Resampling(50, 0))
     assert people is not None and people.alpha is None and people.person == 1.0
+
+
+def test_scores_that_are_equal_in_decimals_have_one_rank() -> None:
+    """(0.1 + 0.8) / 2 and (0.2 + 0.7) / 2, of a judge from elsewhere: neither response is put before the other."""
+    first = (0.1 + 0.8) / 2
+    second = (0.2 + 0.7) / 2
+    assert first != second
+    for scores in ([first, second], [second, first]):
+        scored = Scored.of([0.0, 1.0], scores, TWO, ["p", "p"])
+        assert metrics_of(scored, Resampling(10, 0))["order_accuracy"] == 0.5

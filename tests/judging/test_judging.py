@@ -278,7 +278,9 @@ def test_responses_are_scored_and_ranked_each_by_itself(
     assert not (directory / "verdicts.jsonl").exists() and str(directory / "scores.jsonl") in capsys.readouterr().out
 
 
-def test_a_rows_own_criteria_come_before_the_files(tmp_path: Path, engine: ScriptedEngine) -> None:
+def test_a_rows_own_criteria_come_before_the_files(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "r.yaml").write_text("- {name: Length, text: it is long, weight: 2, guideline: g}\n")
     row_criteria = [{"criterion": "Says hello", "points": 3}, {"criterion": "Is rude", "points": -1}]
     rows = [{**ALONE, "criteria": row_criteria}, GROUP, {**ALONE, "id": "j", "criteria": json.dumps(row_criteria)}]
@@ -290,6 +292,7 @@ def test_a_rows_own_criteria_come_before_the_files(tmp_path: Path, engine: Scrip
     }
     assert criteria_of["mine:s"] == criteria_of["mine:j"] == [("Says hello", 3.0), ("Is rude", -1.0)]
     assert criteria_of["mine:g"] == [("Length", 2.0)]
+    assert "2 of 3 rows bring criteria, which take the place of those of" in capsys.readouterr().out
     assert {r.step for r in engine.requests} == {"score"}, "nothing else has to be written"
 
 

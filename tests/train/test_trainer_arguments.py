@@ -156,6 +156,38 @@ def test_values_that_would_fail_in_the_middle_of_a_run_are_refused_before_it(
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("trainer", "unread", "reader"),
+    [
+        ({"optim": "adafactor", "adam_beta1": 0.5}, "adam_beta1", "optim=adafactor"),
+        ({"optim": "sgd", "adam_beta2": 0.5}, "adam_beta2", "optim=sgd"),
+        ({"adam_epsilon": 1e-3, "optim": "adafactor"}, "adam_epsilon", "optim=adafactor"),
+        ({"optim_args": "use_kahan_summation=True"}, "optim_args", "optim=adamw_torch"),
+        ({"lr_scheduler_type": "constant", "warmup_steps": 5}, "warmup_steps", "lr_scheduler_type=constant"),
+    ],
+)
+def test_what_the_chosen_optimizer_or_scheduler_does_not_read_is_refused(
+    trainer: dict[str, Any], unread: str, reader: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^k\.trainer\.{unread}: {reader}\S* does not read it"):
+        stages.check_trainer("k", TrainConfig(trainer=trainer), "SFTConfig")
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"warmup_steps": 0},
+        {"warmup_steps": 0.05},
+        {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 3},
+        {"lr_scheduler_type": "constant"},
+        {"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8},
+        {"optim": "rmsprop", "weight_decay": 0.1},
+    ],
+)
+def test_what_is_read_may_have_the_value_that_it_would_have_anyway(trainer: dict[str, Any]) -> None:
+    stages.check_trainer("k", TrainConfig(trainer=trainer), "SFTConfig")
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> StageRun:
     """Return stage initial, from which stage dpo starts."""

@@ -233,8 +233,11 @@ class Columns:
         """Return whether ``fields`` gives the default column of a field to another field."""
         columns_of_others: set[str] = set()
         for name, column in self._fields.items():
-            if name != field:
-                columns_of_others.update(_columns_in(column))
+            if name == field:
+                continue
+            for own in _columns_in(column):
+                # Also those that stand in braces, and one whose entry is meant.
+                columns_of_others.update([own, own.partition(".")[0], *_PLACE.findall(own)])
         return _first_column(row, field) in columns_of_others
 
     def _looked_for(self, row: Mapping[str, Any], field: str) -> str:
@@ -267,12 +270,15 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
     """Return the cell of a column that ``fields`` names.
 
     ``a.b`` is the entry ``b`` of a column ``a`` of objects. In a text with braces, ``{a}`` is replaced by the cell of
-    ``a``.
+    ``a``, an empty one by nothing; where all are empty, so is the field.
     """
     if name in row:
         return row[name]
     if "{" in name:
-        return _PLACE.sub(lambda place: str(_column(row, place[1], field)), name)
+        texts = {place: _text_in(row, place, field) for place in _PLACE.findall(name)}
+        if not any(texts.values()):
+            return None
+        return _PLACE.sub(lambda place: texts[place[1]], name)
     # Tried after the whole name: a column's own name may hold a dot.
     value: Any = row
     for part in name.split("."):
@@ -282,6 +288,22 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
             columns = ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {columns}")
         value = value[part]
+    return value
+
+
+def _text_in(row: Mapping[str, Any], name: str, field: str) -> str:
+    """Return the cell of a column that stands in braces as text; empty for one that holds nothing.
+
+    Raises:
+        RowError: there is no such column, or it holds a list or an object.
+    """
+    value = scalar_text(_column(row, name, field))
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RowError(
+            "wrong_type", f"expected text or a number in column {name!r} (field {field}), found {type(value).__name__}"
+        )
     return value
 
 

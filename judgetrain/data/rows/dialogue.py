@@ -149,6 +149,9 @@ class DialogueReader:
             options = _options(self._columns.value(row, "options"))
             # As an examiner would print it: the question, a blank line, and a line for each choice.
             return f"{query.strip()}\n\n{options}"
+        if "input" not in self._source.fields and self._columns.belongs_to_other_field(row, "input"):
+            # The query itself is read from a column of this name, and would be said twice.
+            return query
         extra = scalar_text(self._columns.value(row, "input"))
         if extra in EMPTY:
             return query

@@ -62,11 +62,18 @@ class LabelReader:
         """Why labels of single responses are not used, a message a row."""
         self._seen_labels: dict[str, dict[float, str]] = {}
         """The labels of single responses that were read, as they are written: by criterion, then by score."""
+        self._rated_by: Counter[str] = Counter()
+        """How many single responses have a label of the field ``label``, and how many one of ``score`` in its place."""
 
     def votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
         """Return the labels that people gave a row's only response, by criterion (:func:`cells_by_name`)."""
         cells = cells_by_name(self._columns.rating(row))
         numbers = self.numbers_of(row)
+        if cells:
+            field = "label"
+            if self._columns.value(row, "label") is None:
+                field = "score"
+            self._rated_by[field] += 1
         votes: dict[str, Votes] = {}
         for name, labels in cells.items():
             scores: list[float] = []
@@ -175,6 +182,13 @@ class LabelReader:
                 f"{amount(self.unknown.total(), 'label')} {agree(self.unknown.total(), 'are')} none of {allowed} "
                 f"and {agree(self.unknown.total(), 'are')} not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+            )
+        if len(self._rated_by) > 1:
+            # A score beside people's labels may well be a model's.
+            yield (
+                f"the labels of {amount(self._rated_by['label'], 'response')} are those of label, and of "
+                f"{amount(self._rated_by['score'], 'response')} without one those of score: if these are no labels, "
+                f"say '{self._key}.fields={{score: \"\"}}'"
             )
         if self.unknown_votes:
             yield (f"the labels of {amount(len(self.unknown_votes), 'response')} are not used: {self.unknown_votes[0]}")

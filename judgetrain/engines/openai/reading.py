@@ -119,17 +119,20 @@ def _first_choice(choices: Any) -> Any:
     return choices[numbers.index(min(numbers))]
 
 
-SIZES = frozenset(
-    "nano micro mini tiny small medium large lite light flash air turbo plus pro max ultra codex distill".split()
+VARIANTS = frozenset(
+    "nano micro mini tiny small medium large lite light flash air turbo plus pro max ultra codex distill "
+    "coder math vision audio realtime search".split()
 )
 """Words by which makers tell the models of one family apart."""
+_VERSION = re.compile(r"[-_][0-9]{1,2}(?![0-9a-z])")
+"""A further number of a version, behind the first one."""
 
 
 def is_other_model(answering: str, requested: str) -> bool:
     """Return whether a server says that another model answered than the requested one.
 
     It may name the same model more exactly (``gpt-5.4-2026-03-05``), without its provider, or by its file. A name that
-    goes on with another version (``gpt-4.1``) or size (``gpt-5-mini``) is another model's.
+    goes on with another version (``gpt-4.1``), size or kind (``gpt-5-mini``) is another model's.
 
     Args:
         answering: the name in the answer; empty where the server gives none.
@@ -149,8 +152,11 @@ def _names_the_same(name: str, longer: str) -> bool:
     match = re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9]|\.[0-9])", longer)
     if not name or match is None:
         return False
+    # "claude-sonnet-4-5" is another version than "claude-sonnet-4"; longer numbers are dates and revisions.
+    if name[-1].isdigit() and _VERSION.match(longer, match.end()):
+        return False
     rest = re.findall(r"[a-z]+", longer[match.end() :])
-    return SIZES.isdisjoint(rest)
+    return VARIANTS.isdisjoint(rest)
 
 
 def _text(content: Any) -> str | None:

@@ -23,6 +23,8 @@ from judgetrain.evaluate.metrics.verdicts import correlations
 Integers = NDArray[np.int64]
 UNREAD = -1
 """The level of a score that could not be read."""
+ROUNDED = 12
+"""Decimals of scores and labels, which are 0 to 1: what differs in later ones differs by rounding alone."""
 BINS = 10
 """Bins of equal width over the scores, 0 to 1, by which calibration is measured."""
 LOWEST = {"kappa": -1.0, "pearson": -1.0, "kendall": -1.0, "spearman": -1.0}
@@ -53,10 +55,11 @@ class Scored:
     ) -> "Scored":
         """Return the responses that have a label."""
         places = [place for place, label in enumerate(labels) if label is not None]
-        # NumPy makes NaN of None, which stands for a score that could not be read.
+        # NumPy makes NaN of None, which stands for a score that could not be read. Equal is equal: means that differ by
+        # rounding alone have one rank, whoever made them.
         return cls(
-            labels=np.array([labels[place] for place in places], dtype=float),
-            scores=np.array([scores[place] for place in places], dtype=float),
+            labels=np.array([labels[place] for place in places], dtype=float).round(ROUNDED),
+            scores=np.array([scores[place] for place in places], dtype=float).round(ROUNDED),
             scale=scale,
             prompts=[prompts[place] for place in places],
         )

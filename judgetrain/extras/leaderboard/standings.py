@@ -17,6 +17,8 @@ RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 APART = 1.0
 """Rating points by which one system is above another at least: less is the trace of prompts that were not drawn."""
+ROUNDING = 1e-4
+"""Rating points that a fit is off at most. One more comparison of a million moves a rating by ten times as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,8 +288,8 @@ def _rating(system: int, ratings: Fit, members: Any) -> SystemRating | None:
     points = ratings.ratings[0, system]
     if np.isnan(points):
         return None
-    # Equal ratings share the better rank.
-    rank = 1 + int((ratings.ratings[0, members] > points).sum())
+    # Equal ratings share the better rank, and a fit finds none to the last digit.
+    rank = 1 + int((ratings.ratings[0, members] > points + ROUNDING).sum())
     interval = None
     if ratings.prompts_of(system) >= FEWEST:
         low, high = map(float, ends(ratings.ratings[1:, system]))

@@ -17,7 +17,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.panels_config import MemberConfig
 from judgetrain.judges.predictions import SHARES, Cost, Prediction, Score, Step, logistic, verdict_of
-from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST
+from judgetrain.rubrics import EQUAL, HIGHEST, LOWEST, without_rounding
 from judgetrain.schema import ORDERS, Candidates, Comparison, Verdict
 
 Answer = TypeVar("Answer", Prediction, Score)
@@ -308,7 +308,7 @@ class JuryJudge(_Panel):
             # As for pairs: fewer than a majority would be another jury.
             value = None
             if 2 * len(values) > len(answers):
-                value = fmean(values)
+                value = without_rounding(fmean(values))
             failures: Counter[str] = Counter()
             steps = []
             for member, answer in zip(self.members, answers, strict=True):

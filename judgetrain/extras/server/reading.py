@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
 from judgetrain.extras.server.config import LIMITS
+from judgetrain.json_text import RepeatedKeyError, load_json
 
 
 class ReadingRoute(APIRoute):
@@ -66,7 +67,10 @@ def read(body: bytes, is_json: bool, adapter: TypeAdapter[Any]) -> Any:
                 "in all, and this holds more",
             )
         try:
-            value = json.loads(body)
+            value = load_json(body)
+        except RepeatedKeyError as error:
+            fault: dict[str, Any] = {"type": "json_invalid", "loc": ("body",), "msg": "", "ctx": {"error": str(error)}}
+            raise RequestValidationError([fault]) from error
         except json.JSONDecodeError as error:
             fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "", "ctx": {"error": error.msg}}
             raise RequestValidationError([fault]) from error

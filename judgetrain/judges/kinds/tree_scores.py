@@ -157,7 +157,11 @@ def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
         usable = [guideline.text for guideline in node.guidelines if guideline.failure is None]
         # One whose guideline failed is not asked for again: later responses would be judged by another list.
         if usable:
-            criteria.append(replace(node.criterion, guideline=node.criterion.guideline or usable[0]))
+            guideline = node.criterion.guideline
+            # What is stated is stated again. Only what the judge wrote itself has to be kept.
+            if node.criterion.stated_guideline is None:
+                guideline = usable[0]
+            criteria.append(replace(node.criterion, guideline=guideline))
     if not criteria:
         return None
     return Rubric(tuple(criteria))

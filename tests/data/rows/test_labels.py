@@ -203,3 +203,15 @@ def test_a_name_that_both_systems_have_says_nothing(tmp_path: Path) -> None:
     texts = {"query": "q?", "response_a": "one answer", "response_b": "another answer"}
     (comparison,) = comparisons(read(tmp_path, [texts | {"model_a": "gpt", "model_b": "gpt", "label": "gpt"}]))
     assert comparison.label is None
+
+
+def test_labels_of_two_columns_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where people rated half of the rows, the others' score may be a model's."""
+    rows = [row("a", 5, score=1), row("b", None, "q2", score=2), {**row("c", 1, "q3"), "score": 4}]
+    assert len(comparisons(read(tmp_path / "both", rows))) == 3
+    text = capsys.readouterr().out.replace("\n          ", " ")
+    assert "the labels of 2 responses are those of label, and of 1 response without one those of score" in text
+    read(tmp_path / "label", rows, fields={"score": ""})
+    assert "those of score" not in capsys.readouterr().out
+    read(tmp_path / "score", [row("a", None, score=1), row("b", None, "q2", score=5)])
+    assert "those of score" not in capsys.readouterr().out

@@ -158,3 +158,12 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     assert page.index("random beats longer") < page.index("<h3>Judges</h3>")
     assert run("random beats longer") == 2, "the finished evaluation still has not passed"
     assert len(alerts) == 1 and len(pushes) == 1
+
+
+@pytest.mark.parametrize(("n", "passes"), [(10, False), (12, False), (20, False), (150, True)])
+def test_as_good_is_shown_by_enough_prompts_alone(n: int, passes: bool) -> None:
+    """A judge that is right wherever the other is, and once more: of twelve prompts that is little evidence."""
+    whole = benchmark(n)
+    [check] = checks(whole, [answers("dpo", 3, whole, n // 2 + 1), answers("sft", 3, whole, n // 2)], "dpo matches sft")
+    assert check.difference == pytest.approx(1 / n, abs=1e-6)
+    assert check.passed is passes, check.told

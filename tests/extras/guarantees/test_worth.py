@@ -85,9 +85,9 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     ("right", "words"),
     [
         (20, r"training does not pay here: use longer \(dpo@3 is 16\.7 points behind, 8\.3 to 2"),
-        (29, r"nothing shows that training pays here: use longer \(dpo@3 is 1\.7 points behind, 0\.0 to"),
+        (29, r"nothing shows that training pays here: use longer \(dpo@3 is 1\.7 points behind, -4\.3 to"),
         (30, r"nothing shows that training pays here: use longer \(dpo@3 is 0\.0 points ahead, -"),
-        (32, r"nothing shows that training pays here: use longer \(dpo@3 is 3\.3 points ahead, 0\.0 to"),
+        (32, r"nothing shows that training pays here: use longer \(dpo@3 is 3\.3 points ahead, -2\.6 to"),
         (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict against 0 "),
     ],
 )

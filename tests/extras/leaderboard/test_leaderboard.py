@@ -214,3 +214,25 @@ def test_intervals_take_prompts_whole() -> None:
 def test_nothing_that_can_be_counted_is_an_error_that_says_what_there_is() -> None:
     with pytest.raises(DataError, match=r"of 2 comparisons \(2 unreadable\) none counts"):
         leaderboard([battle("x", "y", "unreadable")] * 2, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_systems_with_the_same_record_share_a_rank(seed: int) -> None:
+    """Of three systems and three that mirror them in all that they won and lost, each is as good as its mirror."""
+    rng = np.random.default_rng(seed)
+    mirror = dict(zip("abcdef", "defabc", strict=True))
+    record = []
+    for winner in "abcdef":
+        for loser in "abcdef":
+            # Both of a mirrored pair at once.
+            if winner in (loser, mirror[loser]) or winner in "def":
+                continue
+            times = int(rng.integers(1, 9))
+            record += [f"{winner}>{loser}*{times}", f"{mirror[winner]}>{mirror[loser]}*{times}"]
+    rng.shuffle(record)
+    board = leaderboard(battles(" ".join(record)), 1)
+    ranks = {system.system: system.rating.rank for system in board.systems if system.rating}
+    assert len(ranks) == 6
+    for name, other in mirror.items():
+        assert ranks[name] == ranks[other]
+    assert sorted(ranks.values()) == [1, 1, 3, 3, 5, 5]

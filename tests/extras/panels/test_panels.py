@@ -12,6 +12,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.engines import lazy_model
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.extras.panels.judges import CascadeJudge, JuryJudge, Member
 from judgetrain.judges import load_judge
 from judgetrain.judges.base import Judge
@@ -111,6 +112,27 @@ def test_a_jury_of_scores_is_their_mean() -> None:
     jury = JuryJudge([member(Known([], [0.2, None])), member(Known([], [0.8, 0.5]), name="first")], "jury:x")
     groups = [Candidates(f"d{place}", comparison(place).dialogue, ("text",)) for place in range(2)]
     assert [score.value for (score,) in jury.score_batch(groups)] == [pytest.approx(0.5), None]
+
+
+def test_members_of_a_jury_that_are_even_in_decimals_make_it_even() -> None:
+    """Their mean margin is 0.1 + 0.2 - 0.3; the mean scores are (0.1 + 0.8) / 3 and (0.2 + 0.7) / 3."""
+    jurors = [Known([0.1], [0.1, 0.2]), Known([0.2], [0.8, 0.7]), Known([-0.3], [0.0, 0.0])]
+    jury = JuryJudge([member(j, name=n) for j, n in zip(jurors, ("a/a", "a/b", "a/c"), strict=True)], "jury:x")
+    (answer,) = jury.compare_batch([comparison(0)])
+    assert answer.margin == 0 or abs(answer.margin or 0) > 1e-9, "points, and no trace of rounding"
+    groups = [Candidates(f"d{place}", comparison(place).dialogue, ("text",)) for place in range(2)]
+    first, second = (score.value for (score,) in jury.score_batch(groups))
+    assert 0.1 + 0.8 != 0.2 + 0.7, "or nothing would be rounded"
+    assert first == second
+
+
+def test_a_margin_of_rounding_alone_favours_no_side() -> None:
+    """0.7 in one order and 0.3 in the other: over both, no response is ahead."""
+    margin = (0.7 + (1 - 0.7) - 1) * 4 + (0.1 + 0.2 - 0.3)
+    assert margin != 0
+    answer = Prediction.of(comparison(0), "known", "A", "B", margin=margin)
+    assert answer.margin == 0
+    assert forced(["A"], ["B"], [answer.margin], ["A"]).tolist() == [0.5]
 
 
 MEMBERS = "[{name: x, members: [{judge: longer}, {judge: base@2}]}]"

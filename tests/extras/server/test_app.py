@@ -117,6 +117,7 @@ def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str | N
     ("body", "kind", "message"),
     [
         (b"{", "application/json", "no JSON"),
+        (b'{"prompt": "p", "prompt": "q"}', "application/json", "no JSON: the key 'prompt' stands twice in an object"),
         (b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', "application/json", "surrogate"),
         (b"\xff", "application/json", "parsing the body"),
         (b"", "application/json", "Field required"),
