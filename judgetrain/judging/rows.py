@@ -467,19 +467,34 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"sent to the paid model: {listed(summary['spent'])}"
 
 
-def _agreement_line(summary: Mapping[str, Any]) -> str:
-    """Return the line of the agreement with labels, with its 95% interval over prompts where there is one."""
+def _agreement_text(summary: Mapping[str, Any]) -> str:
+    """Return in words the agreement with labels, with its 95% interval over prompts where there is one.
+
+    Args:
+        summary: of :func:`summary_of`, or of one name of :func:`summary_of_scores`.
+    """
     agreed = summary["agreed"]
     labelled = summary["labelled"]
     prompts = summary["labelled_prompts"]
-    line = f"agreement: {agreed} of {amount(labelled, 'label')}, {agreed / labelled:.1%}"
+    text = f"agreement: {agreed} of {amount(labelled, 'label')}, {agreed / labelled:.1%}"
     if summary["agreement_ci"] is None:
-        return f"{line} (no interval: {amount(prompts, 'prompt')}, and {FEWEST} are needed)"
+        return f"{text} (no interval: {amount(prompts, 'prompt')}, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
-    line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {amount(prompts, 'prompt')})"
+    return f"{text} (95%: {100 * low:.0f} to {100 * high:.0f}, over {amount(prompts, 'prompt')})"
+
+
+def _is_above(summary: Mapping[str, Any], share: float) -> bool:
+    """Return whether an agreement is above a share by its interval; without one, nothing is held against it."""
+    interval = summary["agreement_ci"]
+    return interval is None or interval[0] > share
+
+
+def _agreement_line(summary: Mapping[str, Any]) -> str:
+    """Return the line of the agreement of verdicts with labels, beside what a coin agrees with."""
+    line = _agreement_text(summary)
     # Whoever tosses a coin never says that two responses are equally good.
-    coin = CHANCE * (labelled - summary.get("labelled_ties", 0)) / labelled
-    if low <= coin:
+    coin = CHANCE * (summary["labelled"] - summary.get("labelled_ties", 0)) / summary["labelled"]
+    if not _is_above(summary, coin):
         line += f": not shown to be above chance, as a coin agrees with {coin:.0%}"
     return line
 
@@ -533,8 +548,9 @@ def summary_of_scores(
     for name, scale in scales.items():
         if not agreed[name]:
             continue
-        # What a judge that never looks would reach, to compare the agreement with.
-        level, count = levels[name].most_common(1)[0]
+        # What a judge that never looks would reach, to compare the agreement with; of several the better level, as in
+        # stage evaluate.
+        count, level = max((count, level) for level, count in levels[name].items())
         agreement[name] = {
             "labelled": len(agreed[name]),
             "agreed": sum(agreed[name]),
@@ -555,10 +571,15 @@ def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
                 "give one with criteria=FILE"
             )
             continue
-        line = _agreement_line(figures)
+        line = _agreement_text(figures)
         if name != OVERALL:
             line = f"{name}: {line}"
-        yield f"{line}; always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
+        # Not beside a coin: labels may have five levels, or nine in ten of two may be a pass.
+        rule = f"always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
+        if not _is_above(figures, figures["commonest_share"]):
+            yield f"{line}: not shown to be above {rule}"
+        else:
+            yield f"{line}; {rule}"
 
 
 def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
