@@ -113,6 +113,29 @@ def test_log_odds_are_thresholds_in_nats() -> None:
     assert sum(abs(m) <= 2 for m in decided) == thresholds.wrong
 
 
+def test_what_is_counted_as_decided_is_what_a_judge_decides() -> None:
+    """Margins on the grid's lines, with what rounding takes off them, and log-odds so large that rounding makes 1."""
+    margins = [0.01 * step for step in range(1, 401)]
+    right = [margin > 2.2 for margin in margins]
+    thresholds = pair_thresholds(margins, right, "points", Promise(ERROR, DELTA))
+    decided = [place for place, margin in enumerate(margins) if thresholds.of_margin(margin) == "decided"]
+    assert len(decided) == thresholds.decided
+    assert sum(not right[place] for place in decided) == thresholds.wrong
+    assert thresholds.of_margin(2.5) == "decided"
+
+    # Of 50 nats the certainty is 1 but for what rounding takes off, and 6.5 nats are the next step below.
+    surest = pair_thresholds([50.0, -50.0, 6.5] * 40, [True, True, False] * 40, "log_odds", Promise(ERROR, DELTA))
+    assert surest.margin is not None and 6.5 < surest.margin < 50
+    assert (surest.decided, surest.wrong) == (80, 0)
+    assert (surest.of_margin(-50.0), surest.of_margin(6.5)) == ("decided", "undecided")
+
+    # Of scores the middle passes, and what lies below it does not.
+    scores = [0.5] * 60 + [0.5 - 1e-10] * 60
+    halves = score_thresholds(scores, [True] * 60 + [False] * 60, 0.5, Promise(ERROR, DELTA), "pass")
+    assert (halves.decided, halves.wrong) == (120, 0)
+    assert (halves.passed(0.5), halves.passed(0.5 - 1e-10)) == (True, False)
+
+
 def test_too_few_labels_say_how_many_are_needed() -> None:
     with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*; found 3"):
         pair_thresholds([1.0, 2.0, 3.0, None], [True] * 4, "points", Promise(ERROR, DELTA))
