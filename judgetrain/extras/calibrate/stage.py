@@ -14,7 +14,7 @@ from judgetrain.data.labelled import OVERALL
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
-from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_card
+from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, thresholds_card
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.fitting import fit, fit_scores
@@ -132,7 +132,7 @@ def _run_on_responses(
     """Fit weights to the labels of single responses; arguments as of :func:`run`, and the rows."""
     config = settings.verdicts
     check_rows(items, settings)
-    labelled = [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
+    labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
     if not labelled:
         raise DataError(
             f"none of the {amount(len(items), 'row')} of verdicts.source has a label of the response as a whole, "

@@ -14,6 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.calibrate.deciding import one_of_each_prompt
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.config import JudgeConfig
@@ -136,6 +137,27 @@ def test_what_is_counted_as_decided_is_what_a_judge_decides() -> None:
     assert (halves.passed(0.5), halves.passed(0.5 - 1e-10)) == (True, False)
 
 
+def one_row(prompt: int, place: int, label: float) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"q{prompt}"}]
+    return {"id": f"{prompt}-{place}", "messages": messages, "response": f"answer {prompt} {place}", "label": label}
+
+
+def test_which_row_of_a_prompt_counts_follows_neither_from_its_place_nor_from_its_label() -> None:
+    """Files often name the better response of a prompt first: of first rows alone all would pass."""
+    rows = [one_row(prompt, place, 1.0 - place) for prompt in range(400) for place in range(2)]
+    drawn = one_of_each_prompt(rows)
+    assert len(drawn) == 400 and len({row["id"].split("-")[0] for row in drawn}) == 400
+    # Half of 400 draws, with four standard errors.
+    assert abs(sum(row["label"] for row in drawn) - 200) < 40
+    # In another order of the file, with other labels and ids, the same responses are drawn.
+    turned = [{**row, "label": 0.5, "id": "x"} for row in reversed(rows)]
+    assert {row["response"] for row in one_of_each_prompt(turned)} == {row["response"] for row in drawn}
+    pair = {"messages": rows[0]["messages"], "response_a": "one", "response_b": "two"}
+    other = {**pair, "response_a": "three"}
+    reversed_pair = {**pair, "response_a": "two", "response_b": "one"}
+    assert (one_of_each_prompt([pair, other]) == [pair]) == (one_of_each_prompt([other, reversed_pair]) != [other])
+
+
 def test_too_few_labels_say_how_many_are_needed() -> None:
     with pytest.raises(DataError, match="needs at least 22 labelled comparisons .*; found 3"):
         pair_thresholds([1.0, 2.0, 3.0, None], [True] * 4, "points", Promise(ERROR, DELTA))
@@ -217,7 +239,8 @@ def test_the_stage_writes_thresholds_and_the_judge_decides_by_them(
     assert not (directory / "fitted.json").exists()
     output = " ".join(capsys.readouterr().out.split())
     assert f"left to a person or a stronger judge: {thresholds.undecided:.1%}" in output
-    assert "at most 10% of what is decided is wrong" in PARTS["Decided or undecided"](directory, "base")
+    promised = "ith a chance of 0.9 at most 10% of what is decided is wrong"
+    assert promised in output and promised in PARTS["Decided or undecided"](directory, "base")
 
     used = judge_stage(tmp_path / "out", source, f"judge.decided={directory}/decided.json", judge="base@2")
     rows = list(read_rows(used, "verdicts"))

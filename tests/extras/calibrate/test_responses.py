@@ -15,6 +15,7 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.fitting import fit_scores
 from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.pipeline.run import Pipeline
@@ -188,3 +189,30 @@ def test_what_lacks_for_calibration_is_one_sentence(tmp_path: Path, engine: Scri
     unlabelled = [{"query": f"q{place}", "response": "a"} for place in range(30)]
     with pytest.raises(DataError, match="none of the 30 rows of verdicts.source has a label"):
         calibrated(tmp_path, *overrides(tmp_path, unlabelled))
+
+
+def test_rows_that_label_one_response_are_one_label_of_it(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each annotator has a row: what counts is what they say together, as in stages judge and evaluate."""
+    rows = []
+    for place in range(40):
+        good = place % 5 > 2
+        # The first row is always wrong, and the two others outvote it.
+        for annotator, is_right in enumerate((False, True, True)):
+            label = "pass" if good == is_right else "fail"
+            rows.append({**row(place, label), "id": f"{place}-{annotator}"})
+    # Two who differ give no label.
+    rows += [{**row(41, label), "id": f"41-{label}"} for label in ("pass", "fail")]
+    settings = overrides(tmp_path, rows)
+    result = Fitted.load(calibrated(tmp_path, *settings))
+    assert result.n == 40 and result.after["agreement"] > 0.9
+    output = " ".join(capsys.readouterr().out.split())
+    assert "41 responses stand in several rows with labels, 122 in all" in output
+
+    directory = calibrated(tmp_path, *settings, "calibrate.error=0.3", "calibrate.delta=0.3")
+    assert Thresholds.load(directory).n == 40
+    labels = {judged["id"]: judged["label"] for judged in read_rows(directory, "judged")}
+    # The mean of the three, as several annotators' label is.
+    means = {f"mine:{place}-0": (1 + (place % 5 > 2)) / 3 for place in range(40)}
+    assert labels == pytest.approx(means)
