@@ -122,6 +122,7 @@ def score_rows(
             "rank": rank,
             "decision": score.decision,
             "passes": score.passes,
+            "passes_from": score.passes_from,
             **_label_columns(labels, score),
             "reasons": [_score_reason(reason) for reason in score.reasons],
             "failures": dict(sorted(score.failures.items())),
@@ -582,8 +583,42 @@ def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{line}; {rule}"
 
 
-def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
-    """Yield the table and the lines at the end of scoring: the scores by criterion, and what could not be read."""
+def _is_passed_rightly(
+    row: Mapping[str, Any], scale: Scale | None, labels_that_count: Mapping[str, Mapping[str, float | None]]
+) -> bool | None:
+    """Return whether a response that is decided passes, or fails, as people say; None where that cannot be told.
+
+    Args:
+        row: of ``scores.jsonl``.
+        scale: of the labels of responses as a whole; None: there are none.
+        labels_that_count: as of :func:`summary_of_scores`.
+    """
+    # Labels of another scale than the one that thresholds were chosen on may lack the level that passes.
+    if scale is None or row["passes"] is None or row.get("passes_from") not in scale.names:
+        return None
+    label = row["label"]
+    if row["id"] in labels_that_count:
+        label = labels_that_count[row["id"]].get(OVERALL)
+    if label is None:
+        return None
+    people_pass = scale.level(label) >= scale.names.index(row["passes_from"])
+    return bool(row["passes"] == people_pass)
+
+
+def score_report(
+    rows: Iterable[Mapping[str, Any]],
+    judge: str,
+    scale: Scale | None = None,
+    labels_that_count: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
+) -> Iterator[Any]:
+    """Yield the table and the lines at the end of scoring: the scores by criterion, and what could not be read.
+
+    Args:
+        rows: of ``scores.jsonl``.
+        judge: the judge's name.
+        scale: of the labels of responses as a whole, by which decided answers are checked; None: there are none.
+        labels_that_count: as of :func:`summary_of_scores`.
+    """
     total = 0
     scores: list[float] = []
     by_criterion: dict[str, list[float]] = {}
@@ -592,8 +627,7 @@ def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]
     deciding = DecisionCounts()
     for row in rows:
         total += 1
-        # What is right depends on the labels' scale, which promises are tested on by stage calibrate.
-        deciding.add(row, None)
+        deciding.add(row, _is_passed_rightly(row, scale, labels_that_count))
         unreadable.update(row["failures"])
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1

@@ -283,7 +283,9 @@ def by_words(request: Request, occurrence: int) -> str:
     return f"Score: {len(request.slots['response'].split())}\nAnalysis: x"
 
 
-def test_single_responses_pass_fail_or_are_left_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_responses_pass_fail_or_are_left_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(by_words))
     (tmp_path / "r.yaml").write_text("- {name: Length, text: it is long, guideline: g}\n")
     rows = []
@@ -307,8 +309,15 @@ def test_single_responses_pass_fail_or_are_left_undecided(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match="calibrate.passes='1': allowed are 2, 3, 4, 5"):
         Pipeline(configured(*words_of_run, "calibrate.passes='1'"), Console()).run("calibrate")
     directory = Pipeline(configured(*words_of_run, "calibrate.passes='4'"), Console()).run("calibrate")
+    # Other rows: a 4 for a 5 passes as well, and of those with one word five are labelled 4.
+    others = [{**row, "label": 4 if row["label"] == 5 else row["label"]} for row in rows]
+    for row in others[0:25:5]:
+        row["label"] = 4
+    settings[-1] = f"verdicts.source.path={lines(tmp_path / 'others.jsonl', others)}"
     judged = judge_stage(tmp_path / "out", *settings, f"judge.decided={directory}", judge="base")
     for row in read_rows(judged, "scores"):
         expected = {0.0: False, 0.25: False, 0.75: True, 1.0: True}.get(row["score"])
         assert row["passes"] is expected
         assert row["decision"] == ("undecided" if expected is None else "decided")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "decided: 160 of 200 (80.0%); the others are undecided; 5 of 160 decided labels are missed" in output
