@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.amounts import amount
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.labelled import OVERALL, Scale
-from judgetrain.data.prompt_keys import conversation_starts, prompt_key
+from judgetrain.data.prompt_keys import conversation_starts, prompt_digest, prompt_key
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds
 from judgetrain.judges.deciding import DECIDED, Thresholds, Units
 from judgetrain.judges.factory import Models
+from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.judging.items import JudgedRow
 from judgetrain.judging.stage import check_rows, judge_of, shard_of
 from judgetrain.judging.votes import labels_that_count, response_labels_that_count
@@ -63,6 +64,7 @@ def choose_thresholds(
     with spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         options = models.options(settings.method, settings.method.most or 1)
+        check_not_fitted_to(labelled, options.fitted)
         with judge_of(models, settings) as judge:
             process = shard_of(settings.method, judge, settings, scored=single, labelled=single)
             # What is paid for is asked by one process, which counts what it spends.
@@ -124,6 +126,27 @@ def labelled_responses(items: Sequence[JudgedRow], say: Callable[[str], None]) -
         # As the only vote the label of all stays what it is.
         labelled.append(replace(item, votes={OVERALL: (label,)}))
     return labelled
+
+
+def check_not_fitted_to(labelled: Sequence[JudgedRow], fitted: Fitted | None) -> None:
+    """Refuse labelled rows (DataError) on prompts that the judge's weights were fitted to.
+
+    On these the judge is better than on new rows, and the error would be above what is promised.
+
+    Args:
+        labelled: the rows.
+        fitted: the judge's weights; None: it goes by the mean.
+    """
+    if fitted is None:
+        return
+    prompts = {prompt_digest(item.comparison.dialogue.user_texts) for item in labelled}
+    known = prompts.intersection(fitted.prompts)
+    if known:
+        raise DataError(
+            f"verdicts.source: {len(known)} of {amount(len(prompts), 'labelled prompt')} "
+            f"{agree(len(known), 'are')} among those that the weights of judge.fitted were fitted to, of which nothing "
+            "can be promised: take labelled rows on other prompts"
+        )
 
 
 def one_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
-from judgetrain.data.prompt_keys import conversation_starts
+from judgetrain.data.prompt_keys import conversation_starts, prompt_digest
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, thresholds_card
@@ -84,28 +84,31 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
     fitted = fit(margins, labels, prompts, verdicts)
-    _keep(fitted, len(rows), settings.method.name, out)
+    _keep(fitted, rows, settings.method.name, out)
 
 
-def _keep(fitted: Fitted, labelled: int, judge: str, out: StageRun) -> None:
+def _keep(fitted: Fitted, rows: Sequence[Mapping[str, Any]], judge: str, out: StageRun) -> None:
     """Write fitted weights, and print what they are worth.
 
     Args:
         fitted: the weights.
-        labelled: how many rows with a label were judged.
+        rows: all rows with a label that were judged.
         judge: the judge's name.
         out: the stage's run.
     """
-    fitted.save(out.directory)
+    # Of these prompts nothing can be promised for a judge with these weights.
+    prompts = sorted({prompt_digest(tuple(row["asked"])) for row in rows})
+    replace(fitted, prompts=prompts).save(out.directory)
     out.tell(summary(fitted, judge))
+    labelled = len(rows)
     if fitted.n < labelled:
         # Fewer than the rows that were judged; agreement is over all of them, so that the reader must know of the
         # difference.
-        rows = "responses" if fitted.single else "comparisons"
+        of_what = "responses" if fitted.single else "comparisons"
         empty = "are empty" if fitted.single else "hold an empty response"
         out.log(
-            f"calibrate: weights are fitted to {fitted.n} of {labelled} labelled {rows}; the others could not be read, "
-            f"or {empty}. Agreement is over all of them."
+            f"calibrate: weights are fitted to {fitted.n} of {labelled} labelled {of_what}; the others could not be "
+            f"read, or {empty}. Agreement is over all of them."
         )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
 
@@ -160,7 +163,7 @@ def _run_on_responses(
         conversation_starts([tuple(row["asked"]) for row in rows]),
         [row["score"] for row in rows],
     )
-    _keep(fitted, len(rows), settings.method.name, out)
+    _keep(fitted, rows, settings.method.name, out)
 
 
 def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branches: int) -> ShardResult:

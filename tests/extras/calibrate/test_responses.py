@@ -216,3 +216,18 @@ def test_rows_that_label_one_response_are_one_label_of_it(
     # The mean of the three, as several annotators' label is.
     means = {f"mine:{place}-0": (1 + (place % 5 > 2)) / 3 for place in range(40)}
     assert labels == pytest.approx(means)
+
+
+def test_nothing_is_promised_of_prompts_that_the_weights_were_fitted_to(tmp_path: Path, engine: ScriptedEngine) -> None:
+    settings = overrides(tmp_path, [row(place, int(place % 5 > 2)) for place in range(60)])
+    weights = calibrated(tmp_path, *settings)
+    by_weights = ("judge.aggregation=fitted", f"judge.fitted={weights}", "calibrate.error=0.3", "calibrate.delta=0.3")
+    # Of the 60 prompts ten are new; white space and case make no new prompt.
+    rows = [row(place, int(place % 5 > 2)) for place in range(10, 70)]
+    rows[0]["query"] = " Q10 "
+    file = f"verdicts.source.path={lines(tmp_path / 'more.jsonl', rows)}"
+    with pytest.raises(DataError, match="50 of 60 labelled prompts are among those that the weights of judge.fitted"):
+        calibrated(tmp_path, file, *settings[1:], *by_weights)
+    new = f"verdicts.source.path={lines(tmp_path / 'new.jsonl', rows[50:])}"
+    thresholds = Thresholds.load(calibrated(tmp_path, new, *settings[1:], *by_weights))
+    assert thresholds.n == 10
