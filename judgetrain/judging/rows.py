@@ -511,6 +511,8 @@ def summary_of_scores(
     ``agreement`` has for each name (:data:`~judgetrain.data.labelled.OVERALL` for responses as a whole) the labels that
     count, how many scores are at their level, the 95% interval of that over prompts, and the ``commonest`` level with
     its share, which whoever always says it agrees with. A score that could not be read agrees with none.
+    ``not_judged_by`` are criteria with labels by which no response was judged, and ``without_label`` given ones that
+    lack labels where others have some.
 
     Args:
         rows: of ``scores.jsonl``, all of one response each.
@@ -523,8 +525,17 @@ def summary_of_scores(
     levels: dict[str, Counter[int]] = {name: Counter() for name in scales}
     prompts: dict[str, list[PromptKey]] = {name: [] for name in scales}
     criteria_judged_by: set[str] = set()
+    labelled_criteria = {criterion_key(name) for name in scales if name != OVERALL}
+    # A dictionary for its order: criteria come as rows bring them, and each once.
+    without_label: dict[str, None] = {}
     for row in rows:
         total += 1
+        if labelled_criteria:
+            for reason in row["reasons"]:
+                criterion = reason["name"] or reason["criterion"]
+                # Criteria that the judge named itself differ from row to row, and nobody could label them.
+                if reason["source"] == "given" and criterion_key(criterion) not in labelled_criteria:
+                    without_label[criterion] = None
         for name, scale in scales.items():
             label = row["label"]
             score = row["score"]
@@ -560,7 +571,13 @@ def summary_of_scores(
             "commonest_share": count / len(agreed[name]),
         }
     not_judged_by = [name for name in agreement if name != OVERALL and name not in criteria_judged_by]
-    return {"judge": judge, "rows": total, "agreement": agreement, "not_judged_by": not_judged_by}
+    return {
+        "judge": judge,
+        "rows": total,
+        "agreement": agreement,
+        "not_judged_by": not_judged_by,
+        "without_label": list(without_label),
+    }
 
 
 def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -581,6 +598,8 @@ def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{line}: not shown to be above {rule}"
         else:
             yield f"{line}; {rule}"
+    for name in summary["without_label"]:
+        yield f"criterion {name!r} has no label, so that nothing is measured of it alone"
 
 
 def _is_passed_rightly(

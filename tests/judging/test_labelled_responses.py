@@ -132,6 +132,7 @@ def test_a_label_a_criterion_stands_beside_the_score_by_it(
     output = told(capsys)
     assert "length: agreement: 1 of 2 labels, 50.0%" in output
     assert "labels of 'Taste' are compared with nothing: the judge went by no criterion of this name" in output
+    assert output.count("criterion 'Tone' has no label, so that nothing is measured of it alone") == 1
 
 
 def test_a_label_without_a_meaning_costs_no_row(
