@@ -50,10 +50,7 @@ def choose_thresholds(
     else:
         labelled = _labelled_pairs(items, out)
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its column with "
-            "verdicts.source.fields={label: COLUMN}"
-        )
+        raise no_labels(items)
     scale = labelled[0].scales.get(OVERALL)
     # Before anything is judged, which may be paid for.
     passing_level = 0
@@ -103,6 +100,26 @@ def _labelled_pairs(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow
         if item.failure is None and item.comparison.forfeit is None and label:
             labelled.append(replace(item, comparison=replace(item.comparison, label=label)))
     return labelled
+
+
+def no_labels(items: Sequence[JudgedRow]) -> DataError:
+    """Return the error that no row has a label that counts, with the likeliest reason and its remedy."""
+    lacking = f"none of the {amount(len(items), 'row')} of verdicts.source has a label"
+    votes = {name: of_name for item in items for name, of_name in item.votes.items() if of_name}
+    if OVERALL in votes:
+        return DataError(f"{lacking} that counts: of each response as many annotators say one as say the other")
+    if votes:
+        return DataError(
+            f"{lacking} of the response as a whole, which is what calibrate goes by; they are of {', '.join(votes)}: "
+            "name the column of the whole with verdicts.source.fields={label: COLUMN}"
+        )
+    meaning = "{WORD: A, OTHER: B}"
+    if any(item.group is not None for item in items):
+        meaning = "{poor: 0, fair: 0.5, good: 1}"
+    return DataError(
+        f"{lacking} that counts; name its column with verdicts.source.fields={{label: COLUMN}}, or say what its words "
+        f"mean with verdicts.source.labels={meaning}"
+    )
 
 
 def labelled_responses(items: Sequence[JudgedRow], say: Callable[[str], None]) -> list[JudgedRow]:

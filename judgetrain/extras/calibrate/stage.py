@@ -6,15 +6,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
 from judgetrain.data.prompt_keys import conversation_starts, prompt_digest
 from judgetrain.engines.answers import spending
-from judgetrain.errors import DataError
-from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, thresholds_card
+from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, no_labels, thresholds_card
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.fitting import fit, fit_scores
@@ -55,10 +53,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
         return
     labelled = with_labels(items, labels_that_count(items, say).by_id)
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its "
-            "column with fields"
-        )
+        raise no_labels(items)
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
@@ -137,11 +132,7 @@ def _run_on_responses(
     check_rows(items, settings)
     labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label of the response as a whole, "
-            "by which "
-            "criteria are weighed; name its column with fields={label: COLUMN}"
-        )
+        raise no_labels(items)
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)

@@ -186,9 +186,18 @@ def test_what_lacks_for_calibration_is_one_sentence(tmp_path: Path, engine: Scri
     rows = [row(place, place % 2) for place in range(30)]
     with pytest.raises(ConfigError, match="30 of 30 rows hold one response.* set judge.reads=one"):
         calibrated(tmp_path, *overrides(tmp_path, rows), "judge.reads=two")
+    # A column that is there is not said to be missing.
+    words = [row(place, ("bronze", "silver", "gold")[place % 3]) for place in range(30)]
+    tied = [row(place, ["pass", "fail"]) for place in range(30)]
     unlabelled = [{"query": f"q{place}", "response": "a"} for place in range(30)]
-    with pytest.raises(DataError, match="none of the 30 rows of verdicts.source has a label"):
-        calibrated(tmp_path, *overrides(tmp_path, unlabelled))
+    for rows, told in (
+        (words, "none of the 30 rows .* or say what its words mean with verdicts.source.labels={poor: 0, fair: 0.5, "),
+        (tied, "none of the 30 rows .* that counts: of each response as many annotators say one as say the other"),
+        (unlabelled, "none of the 30 rows of verdicts.source has a label that counts; name its column"),
+    ):
+        for promise in ((), ("calibrate.error=0.1",)):
+            with pytest.raises(DataError, match=told):
+                calibrated(tmp_path, *overrides(tmp_path, rows), *promise)
 
 
 def test_rows_that_label_one_response_are_one_label_of_it(
