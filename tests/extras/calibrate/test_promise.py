@@ -104,6 +104,23 @@ def test_a_promise_is_kept_by_a_judge_that_is_wrong_where_it_is_surest() -> None
     assert broken / RESAMPLES <= MOST
 
 
+@pytest.mark.parametrize(("error", "delta", "n"), [(0.1, 0.1, 60), (0.3, 0.05, 40), (0.5, 0.5, 8)])
+def test_a_promise_is_kept_where_scores_tie_and_all_are_just_worse_than_wanted(
+    error: float, delta: float, n: int
+) -> None:
+    """Five margins and no others, of each of which a little more than the wanted share is wrong: all that is decided
+    is too much, so that anything may be decided in a share of delta at most.
+    """
+    rng = np.random.default_rng(11)
+    decided = 0
+    for _ in range(RESAMPLES):
+        margins = rng.integers(0, 5, n).astype(float)
+        right = rng.random(n) >= error + 0.001
+        thresholds = pair_thresholds(margins.tolist(), right.tolist(), "points", Promise(error, delta))
+        decided += thresholds.decided > 0
+    assert decided / RESAMPLES <= delta + 2 * np.sqrt(delta * (1 - delta) / RESAMPLES)
+
+
 def test_log_odds_are_thresholds_in_nats() -> None:
     margins = [float(m) for m in np.linspace(-6, 6, 200)]
     right = [abs(m) > 2 for m in margins]
