@@ -1,5 +1,6 @@
 """Keys of prompts: which rows are about one prompt, so that they are counted and resampled together."""
 
+import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,16 @@ PromptKey = tuple[str, ...]
 def normalised(query: str) -> str:
     """Return a query after Unicode NFKC, case folding and white-space folding."""
     return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
+
+
+def prompt_digest(prompt: PromptKey) -> str:
+    """Return a short digest of a prompt, by which files say which prompts something was fitted to.
+
+    Args:
+        prompt: the text of every message of the user.
+    """
+    text = "\0".join(map(normalised, prompt))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey | None:

@@ -128,6 +128,8 @@ class Step:
         answer: its verdict; of a single response None.
         share: how far A is ahead, 0 to 1, or the single response's score; None where nothing could be read.
         decision: whether it was taken as it is, by a cascade; None in a jury.
+        passes: of a single response, whether it passes by the member's thresholds, where that is decided.
+        passes_from: the name of the lowest level that passes; empty without thresholds of scores.
         cost: of the member, as of the whole answer.
     """
 
@@ -135,6 +137,8 @@ class Step:
     answer: BothOrders | None
     share: float | None
     decision: Decision | None = None
+    passes: bool | None = None
+    passes_from: str = ""
     cost: Cost = Cost()
 
     @classmethod
@@ -157,6 +161,7 @@ class Score:
         decision: whether the value is certain enough to be taken, by thresholds of stage calibrate; None: the judge has
             none, or the response is empty.
         passes: whether the response passes, where that is decided.
+        passes_from: the name of the lowest level of people's labels that passes; empty without thresholds.
         steps: the members' answers, of a cascade or a jury.
     """
 
@@ -166,6 +171,7 @@ class Score:
     cost: Cost = field(default_factory=Cost)
     decision: Decision | None = None
     passes: bool | None = None
+    passes_from: str = ""
     steps: tuple[Step, ...] = ()
 
     @classmethod

@@ -122,6 +122,7 @@ def score_rows(
             "rank": rank,
             "decision": score.decision,
             "passes": score.passes,
+            "passes_from": score.passes_from,
             **_label_columns(labels, score),
             "reasons": [_score_reason(reason) for reason in score.reasons],
             "failures": dict(sorted(score.failures.items())),
@@ -467,19 +468,34 @@ def verdict_report(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"sent to the paid model: {listed(summary['spent'])}"
 
 
-def _agreement_line(summary: Mapping[str, Any]) -> str:
-    """Return the line of the agreement with labels, with its 95% interval over prompts where there is one."""
+def _agreement_text(summary: Mapping[str, Any]) -> str:
+    """Return in words the agreement with labels, with its 95% interval over prompts where there is one.
+
+    Args:
+        summary: of :func:`summary_of`, or of one name of :func:`summary_of_scores`.
+    """
     agreed = summary["agreed"]
     labelled = summary["labelled"]
     prompts = summary["labelled_prompts"]
-    line = f"agreement: {agreed} of {amount(labelled, 'label')}, {agreed / labelled:.1%}"
+    text = f"agreement: {agreed} of {amount(labelled, 'label')}, {agreed / labelled:.1%}"
     if summary["agreement_ci"] is None:
-        return f"{line} (no interval: {amount(prompts, 'prompt')}, and {FEWEST} are needed)"
+        return f"{text} (no interval: {amount(prompts, 'prompt')}, and {FEWEST} are needed)"
     low, high = summary["agreement_ci"]
-    line += f" (95%: {100 * low:.0f} to {100 * high:.0f}, over {amount(prompts, 'prompt')})"
+    return f"{text} (95%: {100 * low:.0f} to {100 * high:.0f}, over {amount(prompts, 'prompt')})"
+
+
+def _is_above(summary: Mapping[str, Any], share: float) -> bool:
+    """Return whether an agreement is above a share by its interval; without one, nothing is held against it."""
+    interval = summary["agreement_ci"]
+    return interval is None or interval[0] > share
+
+
+def _agreement_line(summary: Mapping[str, Any]) -> str:
+    """Return the line of the agreement of verdicts with labels, beside what a coin agrees with."""
+    line = _agreement_text(summary)
     # Whoever tosses a coin never says that two responses are equally good.
-    coin = CHANCE * (labelled - summary.get("labelled_ties", 0)) / labelled
-    if low <= coin:
+    coin = CHANCE * (summary["labelled"] - summary.get("labelled_ties", 0)) / summary["labelled"]
+    if not _is_above(summary, coin):
         line += f": not shown to be above chance, as a coin agrees with {coin:.0%}"
     return line
 
@@ -495,6 +511,8 @@ def summary_of_scores(
     ``agreement`` has for each name (:data:`~judgetrain.data.labelled.OVERALL` for responses as a whole) the labels that
     count, how many scores are at their level, the 95% interval of that over prompts, and the ``commonest`` level with
     its share, which whoever always says it agrees with. A score that could not be read agrees with none.
+    ``not_judged_by`` are criteria with labels by which no response was judged, and ``without_label`` given ones that
+    lack labels where others have some.
 
     Args:
         rows: of ``scores.jsonl``, all of one response each.
@@ -507,8 +525,17 @@ def summary_of_scores(
     levels: dict[str, Counter[int]] = {name: Counter() for name in scales}
     prompts: dict[str, list[PromptKey]] = {name: [] for name in scales}
     criteria_judged_by: set[str] = set()
+    labelled_criteria = {criterion_key(name) for name in scales if name != OVERALL}
+    # A dictionary for its order: criteria come as rows bring them, and each once.
+    without_label: dict[str, None] = {}
     for row in rows:
         total += 1
+        if labelled_criteria:
+            for reason in row["reasons"]:
+                criterion = reason["name"] or reason["criterion"]
+                # Criteria that the judge named itself differ from row to row, and nobody could label them.
+                if reason["source"] == "given" and criterion_key(criterion) not in labelled_criteria:
+                    without_label[criterion] = None
         for name, scale in scales.items():
             label = row["label"]
             score = row["score"]
@@ -533,8 +560,9 @@ def summary_of_scores(
     for name, scale in scales.items():
         if not agreed[name]:
             continue
-        # What a judge that never looks would reach, to compare the agreement with.
-        level, count = levels[name].most_common(1)[0]
+        # What a judge that never looks would reach, to compare the agreement with; of several the better level, as in
+        # stage evaluate.
+        count, level = max((count, level) for level, count in levels[name].items())
         agreement[name] = {
             "labelled": len(agreed[name]),
             "agreed": sum(agreed[name]),
@@ -543,7 +571,13 @@ def summary_of_scores(
             "commonest_share": count / len(agreed[name]),
         }
     not_judged_by = [name for name in agreement if name != OVERALL and name not in criteria_judged_by]
-    return {"judge": judge, "rows": total, "agreement": agreement, "not_judged_by": not_judged_by}
+    return {
+        "judge": judge,
+        "rows": total,
+        "agreement": agreement,
+        "not_judged_by": not_judged_by,
+        "without_label": list(without_label),
+    }
 
 
 def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -555,14 +589,55 @@ def agreement_lines(summary: Mapping[str, Any]) -> Iterator[str]:
                 "give one with criteria=FILE"
             )
             continue
-        line = _agreement_line(figures)
+        line = _agreement_text(figures)
         if name != OVERALL:
             line = f"{name}: {line}"
-        yield f"{line}; always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
+        # Not beside a coin: labels may have five levels, or nine in ten of two may be a pass.
+        rule = f"always {figures['commonest']}, the commonest label: {figures['commonest_share']:.1%}"
+        if not _is_above(figures, figures["commonest_share"]):
+            yield f"{line}: not shown to be above {rule}"
+        else:
+            yield f"{line}; {rule}"
+    for name in summary["without_label"]:
+        yield f"criterion {name!r} has no label, so that nothing is measured of it alone"
 
 
-def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
-    """Yield the table and the lines at the end of scoring: the scores by criterion, and what could not be read."""
+def _is_passed_rightly(
+    row: Mapping[str, Any], scale: Scale | None, labels_that_count: Mapping[str, Mapping[str, float | None]]
+) -> bool | None:
+    """Return whether a response that is decided passes, or fails, as people say; None where that cannot be told.
+
+    Args:
+        row: of ``scores.jsonl``.
+        scale: of the labels of responses as a whole; None: there are none.
+        labels_that_count: as of :func:`summary_of_scores`.
+    """
+    # Labels of another scale than the one that thresholds were chosen on may lack the level that passes.
+    if scale is None or row["passes"] is None or row.get("passes_from") not in scale.names:
+        return None
+    label = row["label"]
+    if row["id"] in labels_that_count:
+        label = labels_that_count[row["id"]].get(OVERALL)
+    if label is None:
+        return None
+    people_pass = scale.level(label) >= scale.names.index(row["passes_from"])
+    return bool(row["passes"] == people_pass)
+
+
+def score_report(
+    rows: Iterable[Mapping[str, Any]],
+    judge: str,
+    scale: Scale | None = None,
+    labels_that_count: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
+) -> Iterator[Any]:
+    """Yield the table and the lines at the end of scoring: the scores by criterion, and what could not be read.
+
+    Args:
+        rows: of ``scores.jsonl``.
+        judge: the judge's name.
+        scale: of the labels of responses as a whole, by which decided answers are checked; None: there are none.
+        labels_that_count: as of :func:`summary_of_scores`.
+    """
     total = 0
     scores: list[float] = []
     by_criterion: dict[str, list[float]] = {}
@@ -571,8 +646,7 @@ def score_report(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]
     deciding = DecisionCounts()
     for row in rows:
         total += 1
-        # What is right depends on the labels' scale, which promises are tested on by stage calibrate.
-        deciding.add(row, None)
+        deciding.add(row, _is_passed_rightly(row, scale, labels_that_count))
         unreadable.update(row["failures"])
         if row["failure"]:
             failures[reason_of(row["failure"])] += 1

@@ -13,7 +13,7 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.data.labelled import Scale
+from judgetrain.data.labelled import OVERALL, Scale
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
@@ -309,7 +309,7 @@ def _write(
 
     if any("score" in row for row in islice(rows(), 1)):
         file = out.write_rows(SCORES, rows())
-        out.tell(score_report(rows(), judge))
+        out.tell(score_report(rows(), judge, scales.get(OVERALL), response_labels))
         if scales:
             scores_summary = summary_of_scores(rows(), judge, scales, response_labels)
             out.write_json("summary", scores_summary)

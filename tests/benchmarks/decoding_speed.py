@@ -108,7 +108,8 @@ def _vllm() -> TransformersEngine | None:
     if importlib.util.find_spec("vllm") is None:
         return None
     os.environ.update(VLLM)
-    options = {"kv_cache_memory_bytes": 2**29, "enable_prefix_caching": True}
+    # Only whole blocks are shared, and the default of 128 tokens on a CPU is about as long as a prompt of the world.
+    options = {"kv_cache_memory_bytes": 2**29, "enable_prefix_caching": True, "block_size": 32}
     return make_engine(VllmEngineConfig(model=ModelConfig(path="world"), vllm=options))
 
 

@@ -5,11 +5,12 @@
 
 All read the same responses with the same base, by three given criteria. The scalar reward model is what TRL's
 RewardTrainer trains: Transformers' sequence classifier of one label, one pass for each response in batches of like
-length, of which the faster size counts. It gives one number, with neither criteria nor reasons. Responses a second of
-a processor, in turns.
+length, of which the fastest size counts. It gives one number, with neither criteria nor reasons. Responses a second of
+a processor, in turns, tokenization included; the note has the tokens of a response's prompts.
 """
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 import torch
 
@@ -26,8 +27,8 @@ from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates
 from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 
-SIZES = (8, 32)
-"""Rows of the peer's batches, of which the faster counts."""
+SIZES = (1, 8, 32, 128)
+"""Rows of the peer's batches, of which the fastest counts."""
 CRITERIA = ("numbers: gives exact numbers", "cost: tells the cost", "time: says how long it takes")
 
 
@@ -63,33 +64,42 @@ class ScalarModel:
         # The same body, so that both read at the same cost.
         self._model.base_model.load_state_dict(causal.base_model.state_dict())
         self._model.eval()
-        tokenizer = load_tokenizer(config)
-        self._ids = []
-        for group in groups:
+        # One pass writes nothing, so that a cache of keys and values would only cost.
+        self._model.config.use_cache = False
+        self._tokenizer = load_tokenizer(config)
+        self._groups = groups
+        pad = self._tokenizer.pad_token_id
+        self._pad = 0 if pad is None else pad
+        self._model.config.pad_token_id = self._pad
+
+    def prompts(self) -> list[list[int]]:
+        """Return the tokens of each response, behind its query."""
+        prompts = []
+        for group in self._groups:
             messages = [
                 {"role": "user", "content": group.dialogue.query},
                 {"role": "assistant", "content": group.responses[0]},
             ]
             text = "\n".join(message["content"] for message in messages)
-            if tokenizer.chat_template:
-                text = str(tokenizer.apply_chat_template(messages, tokenize=False))
-            self._ids.append(tokenizer.encode(text, add_special_tokens=not tokenizer.chat_template))
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        self._model.config.pad_token_id = self._pad
+            if self._tokenizer.chat_template:
+                text = str(self._tokenizer.apply_chat_template(messages, tokenize=False))
+            prompts.append(self._tokenizer.encode(text, add_special_tokens=not self._tokenizer.chat_template))
+        return prompts
 
     @torch.inference_mode()
     def rewards(self, size: int) -> torch.Tensor:
         """Return the rewards [response], computed in batches of like length."""
-        order = sorted(range(len(self._ids)), key=lambda place: len(self._ids[place]))
-        rewards = torch.zeros(len(self._ids))
+        prompts = self.prompts()
+        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        rewards = torch.zeros(len(prompts))
         for start in range(0, len(order), size):
             places = order[start : start + size]
-            width = max(len(self._ids[place]) for place in places)
+            width = max(len(prompts[place]) for place in places)
             ids = torch.full((len(places), width), self._pad)
             mask = torch.zeros((len(places), width), dtype=torch.long)
             for row, place in enumerate(places):
-                length = len(self._ids[place])
-                ids[row, :length] = torch.tensor(self._ids[place])
+                length = len(prompts[place])
+                ids[row, :length] = torch.tensor(prompts[place])
                 mask[row, :length] = 1
             logits = self._model(input_ids=ids, attention_mask=mask).logits
             rewards[places] = logits[:, 0].float()
@@ -121,11 +131,21 @@ def figures(
     def rate(name: str) -> list[float]:
         return [rows / second for second in seconds[name]]
 
+    # A response's prompts as they are sent: what criteria share is read once, and counted with each of them.
+    ours_read = fmean(score.cost.prompt_tokens for (score,) in alone.score_batch(groups))
+    written_read = fmean(score.cost.generated_tokens for (score,) in written.score_batch(groups))
+    peer_read = fmean(map(len, scalar.prompts()))
+    tokens = f"{ours_read:.0f} tokens of prompts; peer: {peer_read:.0f}"
     return [
-        Figure("three scores without text", "responses/s", rate("alone"), rate(fastest), peer),
-        Figure("three judgments with text", "responses/s", rate("written"), rate(fastest), peer),
+        Figure("three scores without text", "responses/s", rate("alone"), rate(fastest), peer, tokens),
+        Figure("three judgments with text", "responses/s", rate("written"), rate(fastest), peer, tokens),
         Figure(
-            "without text beside with text", "responses/s", rate("alone"), rate("written"), "our own judge with text"
+            "without text beside with text",
+            "responses/s",
+            rate("alone"),
+            rate("written"),
+            "our own judge with text",
+            f"{written_read:.0f} tokens written with text",
         ),
     ]
 

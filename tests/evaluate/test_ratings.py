@@ -95,11 +95,11 @@ def test_metrics_over_two_levels_are_those_of_a_count_by_hand(seed: int) -> None
         "order_accuracy": ordered_pairs(scored),
     }
     values = metrics_of(scored, Resampling(300, 0))
-    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-9)
     for name, value in expected.items():
         low, high = values[f"{name}_ci"]
         # The calibration error of a resample is above the true one: its bins are smaller.
-        assert low <= value + 1e-6 and value <= high + (0 if name != "calibration_error" else 1)
+        assert low <= value + 1e-9 and value <= high + (0 if name != "calibration_error" else 1)
         assert 0.01 < high - low < 0.9
 
 
@@ -125,7 +125,7 @@ def test_metrics_over_ordered_levels_are_those_of_a_count_by_hand(scale: Scale) 
         "order_accuracy": ordered_pairs(scored),
     }
     values = metrics_of(scored, Resampling(300, 0))
-    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-9)
     for name, value in expected.items():
         low, high = values[f"{name}_ci"]
         assert low <= value <= high and 0.01 < high - low < 0.9
@@ -136,7 +136,7 @@ def test_the_order_of_pairs_is_somers_d_where_all_answer_one_prompt() -> None:
     labels = rng.integers(0, 5, 30) / 4
     scores = rng.integers(0, 9, 30) / 8
     values = metrics_of(Scored.of(labels.tolist(), scores.tolist(), FIVE, ["q"] * 30), Resampling(50, 0))
-    assert values["order_accuracy"] == pytest.approx((1 + stats.somersd(labels, scores).statistic) / 2, abs=1e-6)
+    assert values["order_accuracy"] == pytest.approx((1 + stats.somersd(labels, scores).statistic) / 2, abs=1e-9)
     assert values["n_ordered"] == sum(a > b for a in labels for b in labels)
     # One prompt bounds nothing.
     assert {name for name, value in values.items() if name.endswith("_ci") and value} == set()
@@ -162,7 +162,7 @@ def test_one_class_has_neither_kappa_nor_auroc_and_is_told() -> None:
     scored = Scored.of([1.0] * 12, [1.0] * 11 + [0.0], TWO, [f"q{place}" for place in range(12)])
     values = metrics_of(scored, Resampling(100, 0))
     assert (values["auroc"], values["specificity"], values["balanced_accuracy"]) == (None, None, None)
-    assert values["agreement"] == pytest.approx(11 / 12, abs=1e-6)
+    assert values["agreement"] == pytest.approx(11 / 12, abs=1e-9)
     assert label_sentences("mine", scored) == [
         "mine: all 12 labels are pass, so that whoever always says so is right; label others, too"
     ]
@@ -216,7 +216,7 @@ def test_people_s_agreement_and_the_judge_s_are_over_the_same_labels_left_out(sc
     assert (people.n, people.annotators) == (sum(len(of_response) > 1 for of_response in votes), 4)
     figures = (people.alpha, people.person, people.judge, people.difference)
     expected = (alpha_by_pairs(votes), person / count, judge / count, (judge - person) / count)
-    assert figures == pytest.approx(expected, abs=1e-6)
+    assert figures == pytest.approx(expected, abs=1e-9)
     for value, ends in zip(
         figures, (people.alpha_ci, people.person_ci, people.judge_ci, people.difference_ci), strict=True
     ):

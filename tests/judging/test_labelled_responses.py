@@ -50,6 +50,41 @@ def test_agreement_is_of_levels_over_prompts_beside_the_commonest_label(
     assert "always pass, the commonest label: 66.7%" in told(capsys), "a finished stage says it again"
 
 
+@pytest.mark.parametrize(
+    ("right", "others", "verdict"),
+    [
+        # 25 of 60 on five levels: below a coin's half, and above the commonest fifth.
+        ({1: 5, 2: 5, 3: 5, 4: 5, 5: 5}, 7, "; always 5, the commonest label"),
+        # 48 of 60 over two levels, 54 of which are a pass: above a half, and below always saying pass.
+        ({1: 0, 5: 48}, 6, ": not shown to be above always pass, the commonest label: 90.0%"),
+    ],
+)
+def test_agreement_is_held_against_the_commonest_label_and_not_against_a_coin(
+    tmp_path: Path,
+    engine: ScriptedEngine,
+    capsys: pytest.CaptureFixture[str],
+    right: dict[int, int],
+    others: int,
+    verdict: str,
+) -> None:
+    """``right`` counts by level the responses of so many words whose label the score is; ``others`` are off by most."""
+    names: dict[int, Any] = {level: level for level in right}
+    if len(right) == 2:
+        names = {1: "fail", 5: "pass"}
+    rows: list[dict[str, Any]] = []
+    for level, count in right.items():
+        for _ in range(count):
+            rows.append(row(level, names[level], len(rows)))
+        # As far away as the scale goes: 1 is said of a 5 and of all between, and 5 of a 1.
+        words = 1 if level > 1 else 5
+        for _ in range(others):
+            rows.append(row(words, names[level], len(rows)))
+    run(tmp_path, rows, "judge.reads=one")
+    output = told(capsys)
+    assert f"agreement: {sum(right.values())} of {len(rows)} labels" in output
+    assert verdict in output and "coin" not in output
+
+
 def test_rows_that_label_one_response_are_votes_on_it_and_count_once(
     tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +132,7 @@ def test_a_label_a_criterion_stands_beside_the_score_by_it(
     output = told(capsys)
     assert "length: agreement: 1 of 2 labels, 50.0%" in output
     assert "labels of 'Taste' are compared with nothing: the judge went by no criterion of this name" in output
+    assert output.count("criterion 'Tone' has no label, so that nothing is measured of it alone") == 1
 
 
 def test_a_label_without_a_meaning_costs_no_row(

@@ -139,7 +139,7 @@ class Measuring:
         """Yield the rows of every method, as a whole and by criterion, and last those of the commonest label."""
         for name in self._labels:
             # A method that went by other criteria has nothing to be measured by these labels.
-            judged = [result for result in results if self._is_judged(result, name)]
+            judged = [result for result in results if judged_by(result.scores, name)]
             for result in judged:
                 yield self._row(result, name)
             if judged:
@@ -154,7 +154,7 @@ class Measuring:
             # Without scores: what is looked at here are the labels alone.
             scored = Scored.of(labels, [None] * len(labels), self.benchmark.scales[name], self._prompts)
             yield from label_sentences(subject, scored)
-            if name and not any(self._is_judged(result, name) for result in results):
+            if name and not any(judged_by(result.scores, name) for result in results):
                 yield (
                     f"{subject}: no judge went by a criterion of this name, so that its labels measure nothing; give "
                     "one in column criteria, or with criteria=FILE, to a method +given"
@@ -172,10 +172,6 @@ class Measuring:
                         without[label] = None
         for label in without:
             yield f"{self.benchmark.name}: criterion {label!r} has no label, so that nothing is measured of it alone"
-
-    def _is_judged(self, result: ScoreResult, name: str) -> bool:
-        """Return whether a method went by a criterion; every method scores a response as a whole."""
-        return name == OVERALL or any(criterion_key(name) in score.by_criterion for score in result.scores)
 
     def _row(self, result: ScoreResult, name: str) -> RatingRow:
         """Return the row of a method."""
@@ -224,6 +220,11 @@ class Measuring:
             data=self.benchmark.content,
             **others,
         )
+
+
+def judged_by(scores: Sequence[Score], name: str) -> bool:
+    """Return whether a method went by a criterion; every method scores a response as a whole."""
+    return name == OVERALL or any(criterion_key(name) in score.by_criterion for score in scores)
 
 
 def scores_by(scores: Sequence[Score], name: str) -> list[float | None]:

@@ -137,7 +137,7 @@ def metrics_of(scored: Scored, resampling: Resampling) -> dict[str, Any]:
 def _mean(name: str, right: NDArray[np.bool_], scored: Scored, resampling: Resampling) -> dict[str, Any]:
     """Return the share of what is right, and its interval."""
     return {
-        name: round(float(right.mean()), 6),
+        name: float(right.mean()),
         f"{name}_ci": bootstrap_interval(right, resampling.number, resampling.seed, scored.prompts),
     }
 
@@ -212,10 +212,10 @@ def _differ(truth: Integers, levels: Integers) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """Return a metric to six decimals; None where it is not defined."""
+    """Return a metric as JSON has it; None where it is not defined."""
     if value is None or not np.isfinite(value):
         return None
-    return round(float(value), 6)
+    return float(value)
 
 
 def calibration_error(truth: NDArray[Any], scores: Floats) -> float:
@@ -259,7 +259,7 @@ def _order_accuracy(scored: Scored, resampling: Resampling) -> dict[str, Any]:
     prompts = [prompt for prompt in scored.prompts if prompt in has_pairs]
     right, pairs = columns.sum(axis=0)
     return {
-        "order_accuracy": round(float(right / pairs), 6),
+        "order_accuracy": float(right / pairs),
         "order_accuracy_ci": resampled_interval(columns[mask], _ratio, prompts, resampling),
         "n_ordered": int(pairs),
     }

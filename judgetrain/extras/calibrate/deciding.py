@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.amounts import amount
+from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.labelled import OVERALL, Scale
-from judgetrain.data.prompt_keys import conversation_starts, prompt_key
+from judgetrain.data.prompt_keys import conversation_starts, prompt_digest, prompt_key
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
+from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds
 from judgetrain.judges.deciding import DECIDED, Thresholds, Units
 from judgetrain.judges.factory import Models
+from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.judging.items import JudgedRow
 from judgetrain.judging.stage import check_rows, judge_of, shard_of
-from judgetrain.judging.votes import labels_that_count
+from judgetrain.judging.votes import labels_that_count, response_labels_that_count
 
 if TYPE_CHECKING:
     from judgetrain.extras.calibrate.stages import CalibrateSettings
@@ -44,14 +46,11 @@ def choose_thresholds(
     # The rows of a file are either all of pairs or all of single responses, which check_rows has seen to.
     single = any(item.group is not None for item in items)
     if single:
-        labelled = _labelled_responses(items)
+        labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
     else:
         labelled = _labelled_pairs(items, out)
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its column with "
-            "verdicts.source.fields={label: COLUMN}"
-        )
+        raise no_labels(items)
     scale = labelled[0].scales.get(OVERALL)
     # Before anything is judged, which may be paid for.
     passing_level = 0
@@ -62,6 +61,7 @@ def choose_thresholds(
     with spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         options = models.options(settings.method, settings.method.most or 1)
+        check_not_fitted_to(labelled, options.fitted)
         with judge_of(models, settings) as judge:
             process = shard_of(settings.method, judge, settings, scored=single, labelled=single)
             # What is paid for is asked by one process, which counts what it spends.
@@ -70,7 +70,7 @@ def choose_thresholds(
             out.sharded(JUDGED, labelled, size, Work(process=process, load=judge, spread=spread), "rows")
 
     # After judging and not before: which row of a prompt counts must not change the shards that are there already.
-    rows = first_of_each_prompt(list(read_rows(out.directory, JUDGED)))
+    rows = one_of_each_prompt(list(read_rows(out.directory, JUDGED)))
     if len(rows) < len(labelled):
         out.log(f"calibrate: of {len(labelled)} labelled rows {len(rows)} count, one of each prompt")
     if scale is not None:
@@ -102,20 +102,90 @@ def _labelled_pairs(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow
     return labelled
 
 
-def _labelled_responses(items: Sequence[JudgedRow]) -> list[JudgedRow]:
-    """Return the rows of single responses with a label of the response as a whole."""
-    return [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
+def no_labels(items: Sequence[JudgedRow]) -> DataError:
+    """Return the error that no row has a label that counts, with the likeliest reason and its remedy."""
+    lacking = f"none of the {amount(len(items), 'row')} of verdicts.source has a label"
+    votes = {name: of_name for item in items for name, of_name in item.votes.items() if of_name}
+    if OVERALL in votes:
+        return DataError(f"{lacking} that counts: of each response as many annotators say one as say the other")
+    if votes:
+        return DataError(
+            f"{lacking} of the response as a whole, which is what calibrate goes by; they are of {', '.join(votes)}: "
+            "name the column of the whole with verdicts.source.fields={label: COLUMN}"
+        )
+    meaning = "{WORD: A, OTHER: B}"
+    if any(item.group is not None for item in items):
+        meaning = "{poor: 0, fair: 0.5, good: 1}"
+    return DataError(
+        f"{lacking} that counts; name its column with verdicts.source.fields={{label: COLUMN}}, or say what its words "
+        f"mean with verdicts.source.labels={meaning}"
+    )
 
 
-def first_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the first row of each prompt: rows on one prompt are no independent draws, which the bound takes."""
+def labelled_responses(items: Sequence[JudgedRow], say: Callable[[str], None]) -> list[JudgedRow]:
+    """Return the rows of single responses with a label of the response as a whole, each response once.
+
+    Where several rows label one response, as when each annotator has a row, the first of them has the label that all
+    give together.
+
+    Args:
+        items: all rows.
+        say: takes a sentence about such rows, where there are any.
+    """
+    counting = response_labels_that_count(items, say)
+    labelled = []
+    for item in items:
+        if item.group is None:
+            continue
+        label = counting.get(item.comparison.id, item.labels).get(OVERALL)
+        if label is None:
+            continue
+        # As the only vote the label of all stays what it is.
+        labelled.append(replace(item, votes={OVERALL: (label,)}))
+    return labelled
+
+
+def check_not_fitted_to(labelled: Sequence[JudgedRow], fitted: Fitted | None) -> None:
+    """Refuse labelled rows (DataError) on prompts that the judge's weights were fitted to.
+
+    On these the judge is better than on new rows, and the error would be above what is promised.
+
+    Args:
+        labelled: the rows.
+        fitted: the judge's weights; None: it goes by the mean.
+    """
+    if fitted is None:
+        return
+    prompts = {prompt_digest(item.comparison.dialogue.user_texts) for item in labelled}
+    known = prompts.intersection(fitted.prompts)
+    if known:
+        raise DataError(
+            f"verdicts.source: {len(known)} of {amount(len(prompts), 'labelled prompt')} "
+            f"{agree(len(known), 'are')} among those that the weights of judge.fitted were fitted to, of which nothing "
+            "can be promised: take labelled rows on other prompts"
+        )
+
+
+def one_of_each_prompt(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row of each prompt: rows on one prompt are no independent draws, which the bound takes.
+
+    It is drawn by the responses' digests. The first row would not do: files often name the better response of each
+    prompt first. Nor would the surest: a choice by what the judge said would bend the sample.
+    """
     # A row without a prompt is about nothing that another row could be about: it stands for itself.
     starts = conversation_starts([prompt_key(row) or ("row", str(place)) for place, row in enumerate(rows)])
-    first: dict[Any, dict[str, Any]] = {}
+    drawn: dict[Any, tuple[str, dict[str, Any]]] = {}
     for row, start in zip(rows, starts, strict=True):
-        # The first, not the surest: a choice by what the judge said would bend the sample.
-        first.setdefault(start, row)
-    return list(first.values())
+        digest = _digest(row)
+        if start not in drawn or digest < drawn[start][0]:
+            drawn[start] = (digest, row)
+    return [row for _, row in drawn.values()]
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    """Return what a row is drawn by: the same whatever its place in the file, its id and the order of a pair."""
+    responses = [row[column] for column in ("response", "response_a", "response_b") if column in row]
+    return hashlib.sha256("\0".join(sorted(responses)).encode(errors="surrogatepass")).hexdigest()
 
 
 def of_pairs(rows: Sequence[Mapping[str, Any]], units: Units, settings: CalibrateSettings) -> Thresholds:
@@ -182,13 +252,22 @@ def threshold_lines(thresholds: Thresholds) -> Iterator[str]:
         )
         return
 
-    # The bound is what is promised; the share among these few rows is only what was seen.
-    bound = upper_bound(thresholds.wrong, thresholds.decided, thresholds.delta)
     yield (
         f"decided {_where(thresholds)}: {thresholds.decided} of {thresholds.n} labelled rows, {thresholds.wrong} of "
-        f"them wrong (with a chance of {1 - thresholds.delta:g} at most {bound:.1%} are)"
+        "them wrong"
     )
+    # Not the bound at this threshold, which may be lower: the rows chose the threshold, and of what they chose no more
+    # is promised than what each threshold was tested for.
+    yield f"promised: {promise_text(thresholds)}"
     yield f"left to a person or a stronger judge: {thresholds.undecided:.1%}"
+
+
+def promise_text(thresholds: Thresholds) -> str:
+    """Return in words what is promised of the answers that are decided."""
+    of_what = "of what is decided is"
+    if thresholds.of_scores:
+        of_what = "of decided passes, and of decided fails, are"
+    return f"with a chance of {1 - thresholds.delta:g} at most {thresholds.error:.0%} {of_what} wrong"
 
 
 def _where(thresholds: Thresholds) -> str:
@@ -200,7 +279,10 @@ def _where(thresholds: Thresholds) -> str:
         return f"from a margin of {thresholds.margin or 0.0:.2f} {unit} on"
     parts = []
     if thresholds.high is not None:
-        parts.append(f"a pass ({thresholds.passes}) from a score of {thresholds.high:.3f} on")
+        name = "a pass"
+        if thresholds.passes != "pass":
+            name = f"a pass ({thresholds.passes})"
+        parts.append(f"{name} from a score of {thresholds.high:.3f} on")
     if thresholds.low is not None:
         parts.append(f"a fail down from {thresholds.low:.3f}")
     return ", ".join(parts)
@@ -213,8 +295,8 @@ def thresholds_card(directory: Path, judge: str) -> str:
     thresholds = Thresholds.load(directory, "thresholds")
 
     # The console's lines as sentences of one paragraph.
-    lines = list(threshold_lines(thresholds))
-    return (
-        f"Promised: with a chance of {1 - thresholds.delta:g} at most {thresholds.error:.0%} of what is decided is "
-        f"wrong, on rows like the labelled ones. {lines[0][0].upper()}{'. '.join(lines)[1:]}."
-    )
+    sentences = [line[0].upper() + line[1:] for line in threshold_lines(thresholds)]
+    text = f"{'. '.join(sentences)}."
+    if thresholds.decided:
+        text += " The promise is of rows like the labelled ones."
+    return text

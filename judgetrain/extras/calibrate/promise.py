@@ -27,6 +27,8 @@ from judgetrain.judges.deciding import Thresholds, Units
 
 GRID = 200
 """Steps of the grid of thresholds, from 0 to the largest certainty."""
+ROUNDING = 1e-9
+"""How far a threshold lies below its step of the grid: what rounding takes off a margin or score must not part rows."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def lowest_certainty(cases: Sequence[LabelledAnswer], promise: Promise) -> Accep
     accepted = None
     # From the strictest threshold down to one that decides everything.
     for step in range(GRID, -1, -1):
-        certainty = step / GRID
+        certainty = max(0.0, step / GRID - ROUNDING)
         decided = [case for case in cases if case.certainty >= certainty]
         # With so few rows no answers could pass, and a test that must fail would end the sequence at once. How many
         # rows there are does not depend on whether they are right, so that skipping costs nothing of delta.
@@ -132,9 +134,9 @@ def certainty_of(margin: float, units: Units) -> float:
 
 
 def margin_at(certainty: float, units: Units) -> float:
-    """Return the margin of a certainty: the inverse of :func:`certainty_of`."""
+    """Return the margin of a certainty below 1: the inverse of :func:`certainty_of`."""
     if units == "log_odds":
-        return math.inf if certainty >= 1 else 2 * math.atanh(certainty)
+        return 2 * math.atanh(certainty)
     return certainty * LARGEST_MARGIN
 
 
@@ -169,19 +171,13 @@ def pair_thresholds(
     if accepted is None:
         return nothing
 
-    # A certainty of 1 in log-odds is an endless margin, which JSON does not hold.
-    least_margin = None
-    margin = margin_at(accepted.certainty, units)
-    if math.isfinite(margin):
-        # A row on the grid's line is decided, whatever turning the certainty into a margin rounds off.
-        least_margin = margin * (1 - 1e-12)
     return replace(
         nothing,
         # Rows without a verdict are left to somebody, too: the share is of all rows.
         undecided=1 - accepted.decided / len(margins),
         decided=accepted.decided,
         wrong=accepted.wrong,
-        margin=least_margin,
+        margin=margin_at(accepted.certainty, units),
     )
 
 
@@ -247,13 +243,12 @@ def score_thresholds(
     low = None
     decided = 0
     wrong = 0
-    # Thresholds are widened by a rounding's width, so that a row on the grid's line is decided.
     if passes_from is not None:
-        high = middle + passes_from.certainty * (1 - middle) - 1e-12
+        high = middle + passes_from.certainty * (1 - middle)
         decided += passes_from.decided
         wrong += passes_from.wrong
     if fails_from is not None:
-        low = middle - fails_from.certainty * middle + 1e-12
+        low = middle - fails_from.certainty * middle
         # From the middle itself on a response passes.
         low = min(low, math.nextafter(middle, 0.0))
         decided += fails_from.decided

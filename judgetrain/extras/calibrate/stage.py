@@ -6,15 +6,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from judgetrain.amounts import amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
-from judgetrain.data.prompt_keys import conversation_starts
+from judgetrain.data.prompt_keys import conversation_starts, prompt_digest
 from judgetrain.engines.answers import spending
-from judgetrain.errors import DataError
-from judgetrain.extras.calibrate.deciding import choose_thresholds, thresholds_card
+from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, no_labels, thresholds_card
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.fitting import fit, fit_scores
@@ -55,10 +53,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
         return
     labelled = with_labels(items, labels_that_count(items, say).by_id)
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label that counts; name its "
-            "column with fields"
-        )
+        raise no_labels(items)
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
@@ -84,28 +79,31 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
     fitted = fit(margins, labels, prompts, verdicts)
-    _keep(fitted, len(rows), settings.method.name, out)
+    _keep(fitted, rows, settings.method.name, out)
 
 
-def _keep(fitted: Fitted, labelled: int, judge: str, out: StageRun) -> None:
+def _keep(fitted: Fitted, rows: Sequence[Mapping[str, Any]], judge: str, out: StageRun) -> None:
     """Write fitted weights, and print what they are worth.
 
     Args:
         fitted: the weights.
-        labelled: how many rows with a label were judged.
+        rows: all rows with a label that were judged.
         judge: the judge's name.
         out: the stage's run.
     """
-    fitted.save(out.directory)
+    # Of these prompts nothing can be promised for a judge with these weights.
+    prompts = sorted({prompt_digest(tuple(row["asked"])) for row in rows})
+    replace(fitted, prompts=prompts).save(out.directory)
     out.tell(summary(fitted, judge))
+    labelled = len(rows)
     if fitted.n < labelled:
         # Fewer than the rows that were judged; agreement is over all of them, so that the reader must know of the
         # difference.
-        rows = "responses" if fitted.single else "comparisons"
+        of_what = "responses" if fitted.single else "comparisons"
         empty = "are empty" if fitted.single else "hold an empty response"
         out.log(
-            f"calibrate: weights are fitted to {fitted.n} of {labelled} labelled {rows}; the others could not be read, "
-            f"or {empty}. Agreement is over all of them."
+            f"calibrate: weights are fitted to {fitted.n} of {labelled} labelled {of_what}; the others could not be "
+            f"read, or {empty}. Agreement is over all of them."
         )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
 
@@ -132,13 +130,9 @@ def _run_on_responses(
     """Fit weights to the labels of single responses; arguments as of :func:`run`, and the rows."""
     config = settings.verdicts
     check_rows(items, settings)
-    labelled = [item for item in items if item.group is not None and item.labels.get(OVERALL) is not None]
+    labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
     if not labelled:
-        raise DataError(
-            f"none of the {amount(len(items), 'row')} of verdicts.source has a label of the response as a whole, "
-            "by which "
-            "criteria are weighed; name its column with fields={label: COLUMN}"
-        )
+        raise no_labels(items)
     branches = settings.method.most or 1
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
@@ -160,7 +154,7 @@ def _run_on_responses(
         conversation_starts([tuple(row["asked"]) for row in rows]),
         [row["score"] for row in rows],
     )
-    _keep(fitted, len(rows), settings.method.name, out)
+    _keep(fitted, rows, settings.method.name, out)
 
 
 def scored(judge: BranchingJudge, items: Sequence[JudgedRow], seed: int, branches: int) -> ShardResult:

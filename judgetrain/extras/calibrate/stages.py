@@ -34,6 +34,6 @@ CALIBRATE = replace(
     settings=CalibrateSettings,
     code="judgetrain.extras.calibrate.stage:run",
     check=_check_calibrate,
-    # Rows that label a pair differently were all fitted to.
-    format=JUDGE.format + 1,
+    # Rows that label a pair, or a response, differently were all fitted to.
+    format=JUDGE.format + 2,
 )

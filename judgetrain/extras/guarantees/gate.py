@@ -21,7 +21,7 @@ from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Rated
 from judgetrain.evaluate.metrics.intervals import paired_difference
-from judgetrain.evaluate.metrics.rating_rows import ALWAYS
+from judgetrain.evaluate.metrics.rating_rows import ALWAYS, judged_by, scores_by
 from judgetrain.evaluate.metrics.ratings import Scored, commonest
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import Bools, agreement
@@ -386,18 +386,31 @@ class AgreementTest:
 def checks_of_responses(rated: Rated) -> list[Check]:
     """Return the tests of the rules on a benchmark of single responses: whether scores are at the labels' levels.
 
-    Methods that give single responses no score are in no test. The floor is always giving the commonest label.
+    Methods that give single responses no score are in no test. The floor is always giving the commonest label. Where
+    no response has a label as a whole, each criterion's labels are tested by themselves.
     """
+    checks = _checks_by(rated, OVERALL)
+    if checks is not None:
+        return checks
+    by_criteria = []
+    for name in rated.benchmark.scales:
+        if name != OVERALL:
+            by_criteria += _checks_by(rated, name) or []
+    return by_criteria
+
+
+def _checks_by(rated: Rated, name: str) -> list[Check] | None:
+    """Return the tests of the rules on the labels of responses as a whole, or by a criterion; None without labels."""
     settings = rated.settings
     config: GuaranteesConfig = settings.guarantees
     # Thresholds and learned methods may have seen the development split.
     prompts_of_split = [prompt not in rated.development for prompt in rated.benchmark.prompts]
-    labels = labels_of(rated.benchmark)
+    labels = labels_of(rated.benchmark, name)
     places = [place for place, label in enumerate(labels) if label is not None and prompts_of_split[place]]
     if not places:
-        return []
+        return None
 
-    scale = rated.benchmark.scales[OVERALL]
+    scale = rated.benchmark.scales[name]
     prompts = [rated.benchmark.prompts[place] for place in places]
     counted_labels = [labels[place] for place in places]
 
@@ -407,15 +420,21 @@ def checks_of_responses(rated: Rated) -> list[Check]:
 
     agreed: dict[MethodKey, Bools] = {}
     for result in rated.results:
-        key = MethodKey(result.method, result.branches)
-        agreed[key] = agreeing([result.scores[place].value for place in places])
+        # A method that went by other criteria has nothing to be tested by these labels.
+        if not judged_by(result.scores, name):
+            continue
+        values = scores_by(result.scores, name)
+        agreed[MethodKey(result.method, result.branches)] = agreeing([values[place] for place in places])
 
     # The commonest label needs no scores, and its floor gets the one score that stands for its level.
     level = commonest(Scored.of(counted_labels, [None] * len(places), scale, prompts))
     floor = MethodKey(f"{ALWAYS} {scale.names[level]}", 0)
     agreed[floor] = agreeing([scale.scores[level]] * len(places))
 
-    test = AgreementTest(rated.benchmark.name, prompts, config.margin, settings.resampling)
+    of_what = rated.benchmark.name
+    if name != OVERALL:
+        of_what = f"{rated.benchmark.name}: {name}"
+    test = AgreementTest(of_what, prompts, config.margin, settings.resampling)
     free = {method.name for method in settings.evaluated if untrained(method)}
     checks = []
     for rule in map(GateRule.parse, config.required):

@@ -13,6 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
 from judgetrain.judges.deciding import BRANCHES, Decision, Thresholds
 from judgetrain.judges.kinds.kind import Parts
+from judgetrain.judges.kinds.tree_scores import decided_score
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.panels_config import MemberConfig
@@ -125,8 +126,8 @@ class Member:
     def decided_score(self, score: Score) -> Score:
         """Return a score with whether it is taken without asking anybody else."""
         if self.thresholds is not None:
-            passes = self.thresholds.passed(score.value)
-            return replace(score, decision=self.thresholds.of_score(score.value), passes=passes)
+            # Thresholds of margins decide no score: it goes to the next member.
+            return decided_score(replace(score, decision="undecided"), self.thresholds)
         if score.decision is not None:
             return score
 
@@ -201,7 +202,13 @@ class CascadeJudge(_Panel):
                 if not groups[place].responses[0].strip():
                     decided = replace(score, decision="decided")
                 step = Step(
-                    judge=member.name, answer=None, share=score.value, decision=decided.decision, cost=score.cost
+                    judge=member.name,
+                    answer=None,
+                    share=score.value,
+                    decision=decided.decision,
+                    passes=decided.passes,
+                    passes_from=decided.passes_from,
+                    cost=score.cost,
                 )
                 yield decided, step
 

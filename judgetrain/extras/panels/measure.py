@@ -112,11 +112,35 @@ def _is_right(step: Step, label: str | None) -> bool | None:
     return step.answer == label
 
 
-def _is_at_level(step: Step, label: float, scale: Scale) -> bool | None:
-    """Return whether a score is at the label's level; None where it could not be read."""
+def _is_at_level(step: Step, label: float, scale: Scale, passing: int | None) -> bool | None:
+    """Return whether a score is at the label's level; None where it could not be read.
+
+    Args:
+        step: with the score.
+        label: of people, 0 to 1.
+        scale: of the labels.
+        passing: the lowest level that passes, where thresholds tell passes from fails: what is promised is then that
+            the label passes, or fails, as the answer does. None: all levels are told apart.
+    """
     if step.share is None:
         return None
-    return scale.level(step.share) == scale.level(label)
+    level = scale.level(step.share)
+    if passing is None:
+        return level == scale.level(label)
+    passes = step.passes
+    # A member without thresholds, and one that its thresholds leave undecided, gives a score alone.
+    if passes is None:
+        passes = level >= passing
+    return passes == (scale.level(label) >= passing)
+
+
+def _passing_level(steps: Sequence[Step], scale: Scale) -> int | None:
+    """Return the number of the lowest level that passes by the thresholds of some member; None without any."""
+    for step in steps:
+        # Labels of another scale than the one that thresholds were chosen on may lack the level.
+        if step.passes_from in scale.names:
+            return scale.names.index(step.passes_from)
+    return None
 
 
 def measure_responses(rated: Rated) -> Sequence[Record]:
@@ -136,7 +160,8 @@ def measure_responses(rated: Rated) -> Sequence[Record]:
             # Annotators of this response may have no majority.
             if label is None:
                 continue
-            answers.append([(step, _is_at_level(step, label, scale)) for step in score.steps])
+            passing = _passing_level(score.steps, scale)
+            answers.append([(step, _is_at_level(step, label, scale, passing)) for step in score.steps])
         records += records_of(rated.benchmark.name, methods[result.method], answers, rated.settings)
     return records
 

@@ -221,6 +221,7 @@ def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
             reasons=reasons,
             decision=row.get("decision"),
             passes=row.get("passes"),
+            passes_from=row.get("passes_from", ""),
             steps=tuple(Step.from_row(step) for step in row.get("steps", ())),
         )
     # A newer server may send fields that this version does not know, and verdict and consistent are properties.

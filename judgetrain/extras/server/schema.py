@@ -241,6 +241,7 @@ class ScoreOut(BaseModel):
     reasons: tuple[Reason, ...]
     decision: Decision | None = Field(description="whether it decides, by the judge's thresholds; null without any")
     passes: bool | None = Field(description="whether the response passes, where that is decided")
+    passes_from: str = Field(description="the lowest level of people's labels that passes; empty without thresholds")
     steps: tuple[Step, ...] = Field(description="the members' answers, of a cascade or a jury")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -313,6 +313,8 @@ class Fitted:
             tie (ten folds of prompts).
         single: they were fitted on single responses with labels.
         intercept: of single responses, the log-odds of the better level where all criteria are in the middle, nats.
+        prompts: of the labelled rows, as :func:`~judgetrain.data.prompt_keys.prompt_digest` has them; empty in files
+            of earlier versions.
     """
 
     weights: dict[str, float]
@@ -323,6 +325,7 @@ class Fitted:
     after: dict[str, float]
     single: bool = False
     intercept: float = 0.0
+    prompts: list[str] = field(default_factory=list)
 
     def score(self, shares: Margins) -> float | None:
         """Return the score of a single response, 0 to 1: over two levels the probability of the better one.

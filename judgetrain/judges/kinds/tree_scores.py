@@ -147,7 +147,12 @@ def decided_score(score: Score, thresholds: Thresholds | None) -> Score:
     """Return a score with whether its value decides, where thresholds of scores are there."""
     if thresholds is None or not thresholds.of_scores:
         return score
-    return replace(score, decision=thresholds.of_score(score.value), passes=thresholds.passed(score.value))
+    return replace(
+        score,
+        decision=thresholds.of_score(score.value),
+        passes=thresholds.passed(score.value),
+        passes_from=thresholds.passes,
+    )
 
 
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:

@@ -14,6 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.calibrate.deciding import one_of_each_prompt
 from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_thresholds, upper_bound
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.config import JudgeConfig
@@ -103,6 +104,23 @@ def test_a_promise_is_kept_by_a_judge_that_is_wrong_where_it_is_surest() -> None
     assert broken / RESAMPLES <= MOST
 
 
+@pytest.mark.parametrize(("error", "delta", "n"), [(0.1, 0.1, 60), (0.3, 0.05, 40), (0.5, 0.5, 8)])
+def test_a_promise_is_kept_where_scores_tie_and_all_are_just_worse_than_wanted(
+    error: float, delta: float, n: int
+) -> None:
+    """Five margins and no others, of each of which a little more than the wanted share is wrong: all that is decided
+    is too much, so that anything may be decided in a share of delta at most.
+    """
+    rng = np.random.default_rng(11)
+    decided = 0
+    for _ in range(RESAMPLES):
+        margins = rng.integers(0, 5, n).astype(float)
+        right = rng.random(n) >= error + 0.001
+        thresholds = pair_thresholds(margins.tolist(), right.tolist(), "points", Promise(error, delta))
+        decided += thresholds.decided > 0
+    assert decided / RESAMPLES <= delta + 2 * np.sqrt(delta * (1 - delta) / RESAMPLES)
+
+
 def test_log_odds_are_thresholds_in_nats() -> None:
     margins = [float(m) for m in np.linspace(-6, 6, 200)]
     right = [abs(m) > 2 for m in margins]
@@ -111,6 +129,50 @@ def test_log_odds_are_thresholds_in_nats() -> None:
     decided = [m for m in margins if thresholds.of_margin(m) == "decided"]
     assert len(decided) == thresholds.decided
     assert sum(abs(m) <= 2 for m in decided) == thresholds.wrong
+
+
+def test_what_is_counted_as_decided_is_what_a_judge_decides() -> None:
+    """Margins on the grid's lines, with what rounding takes off them, and log-odds so large that rounding makes 1."""
+    margins = [0.01 * step for step in range(1, 401)]
+    right = [margin > 2.2 for margin in margins]
+    thresholds = pair_thresholds(margins, right, "points", Promise(ERROR, DELTA))
+    decided = [place for place, margin in enumerate(margins) if thresholds.of_margin(margin) == "decided"]
+    assert len(decided) == thresholds.decided
+    assert sum(not right[place] for place in decided) == thresholds.wrong
+    assert thresholds.of_margin(2.5) == "decided"
+
+    # Of 50 nats the certainty is 1 but for what rounding takes off, and 6.5 nats are the next step below.
+    surest = pair_thresholds([50.0, -50.0, 6.5] * 40, [True, True, False] * 40, "log_odds", Promise(ERROR, DELTA))
+    assert surest.margin is not None and 6.5 < surest.margin < 50
+    assert (surest.decided, surest.wrong) == (80, 0)
+    assert (surest.of_margin(-50.0), surest.of_margin(6.5)) == ("decided", "undecided")
+
+    # Of scores the middle passes, and what lies below it does not.
+    scores = [0.5] * 60 + [0.5 - 1e-10] * 60
+    halves = score_thresholds(scores, [True] * 60 + [False] * 60, 0.5, Promise(ERROR, DELTA), "pass")
+    assert (halves.decided, halves.wrong) == (120, 0)
+    assert (halves.passed(0.5), halves.passed(0.5 - 1e-10)) == (True, False)
+
+
+def one_row(prompt: int, place: int, label: float) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"q{prompt}"}]
+    return {"id": f"{prompt}-{place}", "messages": messages, "response": f"answer {prompt} {place}", "label": label}
+
+
+def test_which_row_of_a_prompt_counts_follows_neither_from_its_place_nor_from_its_label() -> None:
+    """Files often name the better response of a prompt first: of first rows alone all would pass."""
+    rows = [one_row(prompt, place, 1.0 - place) for prompt in range(400) for place in range(2)]
+    drawn = one_of_each_prompt(rows)
+    assert len(drawn) == 400 and len({row["id"].split("-")[0] for row in drawn}) == 400
+    # Half of 400 draws, with four standard errors.
+    assert abs(sum(row["label"] for row in drawn) - 200) < 40
+    # In another order of the file, with other labels and ids, the same responses are drawn.
+    turned = [{**row, "label": 0.5, "id": "x"} for row in reversed(rows)]
+    assert {row["response"] for row in one_of_each_prompt(turned)} == {row["response"] for row in drawn}
+    pair = {"messages": rows[0]["messages"], "response_a": "one", "response_b": "two"}
+    other = {**pair, "response_a": "three"}
+    reversed_pair = {**pair, "response_a": "two", "response_b": "one"}
+    assert (one_of_each_prompt([pair, other]) == [pair]) == (one_of_each_prompt([other, reversed_pair]) != [other])
 
 
 def test_too_few_labels_say_how_many_are_needed() -> None:
@@ -194,7 +256,8 @@ def test_the_stage_writes_thresholds_and_the_judge_decides_by_them(
     assert not (directory / "fitted.json").exists()
     output = " ".join(capsys.readouterr().out.split())
     assert f"left to a person or a stronger judge: {thresholds.undecided:.1%}" in output
-    assert "at most 10% of what is decided is wrong" in PARTS["Decided or undecided"](directory, "base")
+    promised = "ith a chance of 0.9 at most 10% of what is decided is wrong"
+    assert promised in output and promised in PARTS["Decided or undecided"](directory, "base")
 
     used = judge_stage(tmp_path / "out", source, f"judge.decided={directory}/decided.json", judge="base@2")
     rows = list(read_rows(used, "verdicts"))
@@ -237,7 +300,9 @@ def by_words(request: Request, occurrence: int) -> str:
     return f"Score: {len(request.slots['response'].split())}\nAnalysis: x"
 
 
-def test_single_responses_pass_fail_or_are_left_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_responses_pass_fail_or_are_left_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(by_words))
     (tmp_path / "r.yaml").write_text("- {name: Length, text: it is long, guideline: g}\n")
     rows = []
@@ -261,8 +326,15 @@ def test_single_responses_pass_fail_or_are_left_undecided(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match="calibrate.passes='1': allowed are 2, 3, 4, 5"):
         Pipeline(configured(*words_of_run, "calibrate.passes='1'"), Console()).run("calibrate")
     directory = Pipeline(configured(*words_of_run, "calibrate.passes='4'"), Console()).run("calibrate")
+    # Other rows: a 4 for a 5 passes as well, and of those with one word five are labelled 4.
+    others = [{**row, "label": 4 if row["label"] == 5 else row["label"]} for row in rows]
+    for row in others[0:25:5]:
+        row["label"] = 4
+    settings[-1] = f"verdicts.source.path={lines(tmp_path / 'others.jsonl', others)}"
     judged = judge_stage(tmp_path / "out", *settings, f"judge.decided={directory}", judge="base")
     for row in read_rows(judged, "scores"):
         expected = {0.0: False, 0.25: False, 0.75: True, 1.0: True}.get(row["score"])
         assert row["passes"] is expected
         assert row["decision"] == ("undecided" if expected is None else "decided")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "decided: 160 of 200 (80.0%); the others are undecided; 5 of 160 decided labels are missed" in output

@@ -15,6 +15,7 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges.deciding import Thresholds
 from judgetrain.judges.fitting import fit_scores
 from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.pipeline.run import Pipeline
@@ -185,6 +186,57 @@ def test_what_lacks_for_calibration_is_one_sentence(tmp_path: Path, engine: Scri
     rows = [row(place, place % 2) for place in range(30)]
     with pytest.raises(ConfigError, match="30 of 30 rows hold one response.* set judge.reads=one"):
         calibrated(tmp_path, *overrides(tmp_path, rows), "judge.reads=two")
+    # A column that is there is not said to be missing.
+    words = [row(place, ("bronze", "silver", "gold")[place % 3]) for place in range(30)]
+    tied = [row(place, ["pass", "fail"]) for place in range(30)]
     unlabelled = [{"query": f"q{place}", "response": "a"} for place in range(30)]
-    with pytest.raises(DataError, match="none of the 30 rows of verdicts.source has a label"):
-        calibrated(tmp_path, *overrides(tmp_path, unlabelled))
+    for rows, told in (
+        (words, "none of the 30 rows .* or say what its words mean with verdicts.source.labels={poor: 0, fair: 0.5, "),
+        (tied, "none of the 30 rows .* that counts: of each response as many annotators say one as say the other"),
+        (unlabelled, "none of the 30 rows of verdicts.source has a label that counts; name its column"),
+    ):
+        for promise in ((), ("calibrate.error=0.1",)):
+            with pytest.raises(DataError, match=told):
+                calibrated(tmp_path, *overrides(tmp_path, rows), *promise)
+
+
+def test_rows_that_label_one_response_are_one_label_of_it(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each annotator has a row: what counts is what they say together, as in stages judge and evaluate."""
+    rows = []
+    for place in range(40):
+        good = place % 5 > 2
+        # The first row is always wrong, and the two others outvote it.
+        for annotator, is_right in enumerate((False, True, True)):
+            label = "pass" if good == is_right else "fail"
+            rows.append({**row(place, label), "id": f"{place}-{annotator}"})
+    # Two who differ give no label.
+    rows += [{**row(41, label), "id": f"41-{label}"} for label in ("pass", "fail")]
+    settings = overrides(tmp_path, rows)
+    result = Fitted.load(calibrated(tmp_path, *settings))
+    assert result.n == 40 and result.after["agreement"] > 0.9
+    output = " ".join(capsys.readouterr().out.split())
+    assert "41 responses stand in several rows with labels, 122 in all" in output
+
+    directory = calibrated(tmp_path, *settings, "calibrate.error=0.3", "calibrate.delta=0.3")
+    assert Thresholds.load(directory).n == 40
+    labels = {judged["id"]: judged["label"] for judged in read_rows(directory, "judged")}
+    # The mean of the three, as several annotators' label is.
+    means = {f"mine:{place}-0": (1 + (place % 5 > 2)) / 3 for place in range(40)}
+    assert labels == pytest.approx(means)
+
+
+def test_nothing_is_promised_of_prompts_that_the_weights_were_fitted_to(tmp_path: Path, engine: ScriptedEngine) -> None:
+    settings = overrides(tmp_path, [row(place, int(place % 5 > 2)) for place in range(60)])
+    weights = calibrated(tmp_path, *settings)
+    by_weights = ("judge.aggregation=fitted", f"judge.fitted={weights}", "calibrate.error=0.3", "calibrate.delta=0.3")
+    # Of the 60 prompts ten are new; white space and case make no new prompt.
+    rows = [row(place, int(place % 5 > 2)) for place in range(10, 70)]
+    rows[0]["query"] = " Q10 "
+    file = f"verdicts.source.path={lines(tmp_path / 'more.jsonl', rows)}"
+    with pytest.raises(DataError, match="50 of 60 labelled prompts are among those that the weights of judge.fitted"):
+        calibrated(tmp_path, file, *settings[1:], *by_weights)
+    new = f"verdicts.source.path={lines(tmp_path / 'new.jsonl', rows[50:])}"
+    thresholds = Thresholds.load(calibrated(tmp_path, new, *settings[1:], *by_weights))
+    assert thresholds.n == 10

@@ -59,3 +59,28 @@ def test_a_judge_that_knows_nothing_fails_and_a_rule_without_scores_is_untested(
     assert not gate["passed"] and gate["untested"] == ["sft@1 beats commonest"]
     (check,) = gate["checks"]
     assert not check["passed"] and "is not better than always pass" in check["told"]
+
+
+def test_labels_by_criterion_alone_are_tested_criterion_by_criterion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge's scores by either criterion follow the number of words: one label does, and one follows nothing."""
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(answer))
+    criteria = [{"name": name, "text": f"it has {name}", "guideline": "g"} for name in ("length", "taste")]
+    rows = []
+    for place in range(N):
+        labels = {"length": int(place % 5 > 1), "taste": int(place % 3 > 0), "smell": "pass"}
+        rows.append(row(place, labels, query=f"q{place}", criteria=criteria))
+    settings = config(rated(tmp_path, rows), methods=("sft+given",))
+    settings = settings.changed(guarantees=GuaranteesConfig(["sft+given beats commonest"]))
+    directory, _ = evaluated(tmp_path, settings)
+    gate = json.loads((directory / "gate.json").read_text())
+    assert not gate["passed"] and gate["untested"] == []
+    # Of the smell the judge says nothing.
+    assert [(check["benchmark"], check["passed"]) for check in gate["checks"]] == [
+        ("mine: length", True), ("mine: taste", False),
+    ]  # fmt: skip
+    # Three of five responses pass by their length, which the judge always sees.
+    assert gate["checks"][0]["difference"] == pytest.approx(2 / 5)
+    with pytest.raises(GateError, match="is not better than always 1 on mine: taste"):
+        require_passed(directory)

@@ -25,6 +25,7 @@ from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured
 from tests.builders.scripted import ScriptedEngine, comparison
 from tests.judges.test_reads_one import scored
+from tests.judging.test_judging import answer
 
 PROMISE = {"error": 0.1, "delta": 0.1, "n": 100, "undecided": 0.5, "decided": 50, "wrong": 1}
 
@@ -177,6 +178,34 @@ def test_cascades_and_juries_stand_wherever_a_judge_is_named(tmp_path: Path, mon
     b = [row["margin"] for row in alone]
     assert pair["n"] == 20 and pair["pearson"] == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert "Jurors" in (evaluated / "report.md").read_text()
+
+
+def test_a_step_s_error_is_of_what_was_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where thresholds tell passes from fails, an answer is right that passes, or fails, as its label does."""
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(answer))
+    Thresholds(units="score", high=0.7, low=0.3, passes="4", **PROMISE).save(tmp_path)
+    rated = []
+    for place in range(50):
+        words = 1 + place % 5
+        # Never the level that the judge gives, and on its side of 4 but for five of the ten with one word.
+        label = {1: 2, 2: 1, 3: 1, 4: 5, 5: 4}[words]
+        if words == 1 and place < 25:
+            label = 4
+        rated.append({"query": f"q{place}", "response": " ".join(["word"] * words), "label": label})
+    members = f"[{{judge: base, decided: {tmp_path / 'decided.json'}}}, {{judge: base+one}}]"
+    run = Pipeline(
+        configured(
+            "recipe=debug", f"output_dir={tmp_path / 'e'}", "track.tracker=none", "robustness.sample=0",
+            "judge.reads=one", "judge.score=parsed",
+            f"evaluate.benchmarks=[{{name: mine, source: {{path: '{lines(tmp_path / 'mine.jsonl', rated)}'}}}}]",
+            "evaluate.methods=['cascade:x']", f"cascade.judges=[{{name: x, members: {members}}}]",
+        ),
+        Console(),
+    ).run("evaluate")  # fmt: skip
+    first, second = json.loads((run / "steps.json").read_text())
+    assert (first["asked"], first["share"], first["error"]) == (50, 0.8, pytest.approx(5 / 40))
+    # Three words are half of the scale, which the last member's scores leave below the level 4.
+    assert (second["asked"], second["error"]) == (10, 0.0)
 
 
 def test_python_names_members_in_the_call() -> None:
