@@ -46,7 +46,7 @@ def wanted_examples(evidence: Evidence, kinds: Kinds, figures: list[KindFigures]
 
     The better side is the label's. Where no tree of the kind has one, it is what the other criteria say by their worth.
     """
-    wanted: dict[tuple[int, int, Sort], int] = {}
+    trees_wanted: dict[tuple[int, int, Sort], int] = {}
     for kind, of_kind in enumerate(figures):
         inside = np.flatnonzero(kinds.of_tree == kind)
         for criterion in of_kind.criteria:
@@ -54,12 +54,12 @@ def wanted_examples(evidence: Evidence, kinds: Kinds, figures: list[KindFigures]
             order = np.argsort(-lead, kind="stable")
             ahead = [int(place) for place in order if lead[place] > 0]
             if ahead:
-                wanted[kind, criterion.type, "gains"] = int(inside[ahead[0]])
+                trees_wanted[kind, criterion.type, "gains"] = int(inside[ahead[0]])
                 # Another answer than the one that gained, where there is another.
-                wanted[kind, criterion.type, "loses"] = int(inside[ahead[min(1, len(ahead) - 1)]])
+                trees_wanted[kind, criterion.type, "loses"] = int(inside[ahead[min(1, len(ahead) - 1)]])
             if len(order) and lead[order[-1]] < 0:
-                wanted[kind, criterion.type, "against"] = int(inside[order[-1]])
-    return wanted
+                trees_wanted[kind, criterion.type, "against"] = int(inside[order[-1]])
+    return trees_wanted
 
 
 def _sides(evidence: Evidence, kinds: Kinds, kind: int, without: int) -> NDArray[np.float64]:
@@ -72,17 +72,17 @@ def _sides(evidence: Evidence, kinds: Kinds, kind: int, without: int) -> NDArray
 
 
 def find_examples(
-    trees: Iterable[EvaluationTree], evidence: Evidence, wanted: Wanted
+    trees: Iterable[EvaluationTree], evidence: Evidence, trees_wanted: Wanted
 ) -> dict[tuple[int, int, Sort], Example]:
     """Return the examples in a second pass over the trees, which are read one by one."""
-    types_of_tree: dict[int, dict[str, int]] = {tree: {} for tree in wanted.values()}
+    types_of_tree: dict[int, dict[str, int]] = {tree: {} for tree in trees_wanted.values()}
     for identifier, tree, type_ in zip(
         evidence.judgments.ids, evidence.judgments.tree.tolist(), evidence.types.tolist(), strict=True
     ):
         if tree in types_of_tree:
             types_of_tree[tree][identifier] = type_
     by_tree: dict[int, list[tuple[int, int, Sort]]] = {}
-    for key, number in wanted.items():
+    for key, number in trees_wanted.items():
         by_tree.setdefault(number, []).append(key)
     examples = {}
     for number, tree in enumerate(trees):

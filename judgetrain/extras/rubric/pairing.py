@@ -28,7 +28,7 @@ class ScoredCriterion:
     Args:
         text: the criterion as listed.
         name: of a rubric's criterion; empty where it has none.
-        given: whether it is a rubric's.
+        is_given: whether it is a rubric's.
         weight: its weight.
         guideline: by which it was scored.
         score: 1 to 5.
@@ -37,7 +37,7 @@ class ScoredCriterion:
 
     text: str
     name: str
-    given: bool
+    is_given: bool
     weight: float
     guideline: str
     score: float
@@ -178,9 +178,14 @@ def _node(identifier: str, rank: int, criterion: ScoredCriterion, other: ScoredC
         **NOT_SAMPLED,
     )
     guideline = GuidelineNode(id=f"{identifier}/g0", text=criterion.guideline, judgments=(judgment,), **NOT_SAMPLED)
-    given = None
-    if criterion.given:
-        given = Criterion(text=criterion.text, name=criterion.name, weight=criterion.weight)
+    rubric_criterion = None
+    if criterion.is_given:
+        rubric_criterion = Criterion(text=criterion.text, name=criterion.name, weight=criterion.weight)
     return CriterionNode(
-        id=identifier, text=criterion.text, rank=rank, generated_tokens=0, guidelines=(guideline,), given=given
+        id=identifier,
+        text=criterion.text,
+        rank=rank,
+        generated_tokens=0,
+        guidelines=(guideline,),
+        given=rubric_criterion,
     )

@@ -116,7 +116,7 @@ def scored_response(row: Row) -> ScoredResponse:
                 ScoredCriterion(
                     text=reason["criterion"],
                     name=reason["name"] or "",
-                    given=reason["source"] == "given",
+                    is_given=reason["source"] == "given",
                     weight=reason["weight"],
                     guideline=reason["guideline"] or "",
                     score=reason["score"],

@@ -31,7 +31,7 @@ FILE = "rubric.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What was found: kinds of query with their rubrics and figures.
+    """The findings of the stage: kinds of query with their rubrics and figures.
 
     Args:
         evidence: the judgments.
@@ -70,16 +70,16 @@ def run(settings: RubricSettings, inputs: Mapping[str, Path], out: StageRun) -> 
         f"rubric: {len(evidence.prompts):,} judged comparisons, {labelled:,} with a label; "
         f"{len(evidence.names)} different criteria"
     )
-    found = find(evidence, settings, out.seed)
-    wanted = wanted_examples(evidence, found.kinds, found.figures)
-    examples = find_examples(trees(), evidence, wanted)
+    result = find(evidence, settings, out.seed)
+    example_trees = wanted_examples(evidence, result.kinds, result.figures)
+    examples = find_examples(trees(), evidence, example_trees)
     page = rubric_page(
-        evidence, found.kinds, found.names, found.queries, found.rubrics, found.figures, found.left_out, examples
+        evidence, result.kinds, result.names, result.queries, result.rubrics, result.figures, result.left_out, examples
     )
     write_text_atomic(out.path("rubric.md"), page)
-    _write(found, out)
+    _write(result, out)
     out.count(in_=len(evidence.prompts), out=len(evidence.prompts))
-    out.tell(_summary(found))
+    out.tell(_summary(result))
     out.log(f"rubric: criteria={out.path(FILE)}")
     out.log(f"rubric: page: {out.path('rubric.md')}")
 
@@ -112,21 +112,21 @@ def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
     )
 
 
-def _write(found: Found, out: StageRun) -> None:
+def _write(result: Found, out: StageRun) -> None:
     """Write the rubric's files."""
-    rubric = found.rubric
+    rubric = result.rubric
     write_text_atomic(out.path(FILE), _yaml(own_form(rubric)))
     write_text_atomic(out.path("prompt.txt"), prompt_text(rubric))
-    files = {"all": found.overall}
-    if found.kinds.number > 1:
-        files |= zip(file_names(found.names), found.rubrics, strict=True)
+    files = {"all": result.overall}
+    if result.kinds.number > 1:
+        files |= zip(file_names(result.names), result.rubrics, strict=True)
     for folder in ("kinds", "forms"):
         out.path(folder).mkdir(exist_ok=True)
     for name, of_kind in files.items():
         write_text_atomic(out.path(f"kinds/{name}.yaml"), _yaml(own_form(of_kind)))
         write_text_atomic(out.path(f"forms/{name}.autorubric.yaml"), _yaml(autorubric_form(of_kind)))
         write_json_atomic(out.path(f"forms/{name}.verifiers.json"), verifiers_form(of_kind))
-    write_json_atomic(out.path("rubric.json"), _figures(found))
+    write_json_atomic(out.path("rubric.json"), _figures(result))
 
 
 def _yaml(value: Any) -> str:
@@ -134,24 +134,24 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _figures(found: Found) -> dict[str, Any]:
+def _figures(result: Found) -> dict[str, Any]:
     """Return all figures, for JSON."""
-    evidence = found.evidence
-    right, asked = rightly_chosen(found.rubric, evidence, found.kinds, found.names)
+    evidence = result.evidence
+    right, queries_asked = rightly_chosen(result.rubric, evidence, result.kinds, result.names)
     by_kind = []
-    for name, queries, of_kind in zip(found.names, found.queries, found.figures, strict=True):
+    for name, queries, of_kind in zip(result.names, result.queries, result.figures, strict=True):
         by_kind.append({"name": name, "queries": queries[:3], **asdict(of_kind)})
     return {
         "comparisons": len(evidence.prompts),
         "labelled": int(evidence.labelled.sum()),
         "criteria": len(evidence.names),
-        "learned_from": "labels" if found.kinds.by_labels else "agreement",
+        "learned_from": "labels" if result.kinds.by_labels else "agreement",
         # By number of kinds, and by number of criteria from one on: 1 is what expecting nothing has.
-        "held_out_error": found.kinds.error,
-        "kind_rightly_chosen": {"queries": asked, "right": right},
+        "held_out_error": result.kinds.error,
+        "kind_rightly_chosen": {"queries": queries_asked, "right": right},
         "kinds": by_kind,
-        "all": asdict(found.overall_figures),
-        "named": [asdict(row) for row in found.left_out],
+        "all": asdict(result.overall_figures),
+        "named": [asdict(row) for row in result.left_out],
         "same": [{"name": name, "as": other} for name, other in evidence.merged],
         "nearly_same": [
             {"names": [first, second], "agreement": round(agreement, 3)} for first, second, agreement in evidence.near()
@@ -159,13 +159,13 @@ def _figures(found: Found) -> dict[str, Any]:
     }
 
 
-def _summary(found: Found) -> Iterator[Any]:
+def _summary(result: Found) -> Iterator[Any]:
     """Yield the table at the stage's end."""
     rows: list[Sequence[str]] = []
-    for name, of_kind in zip(found.names, found.figures, strict=True):
+    for name, of_kind in zip(result.names, result.figures, strict=True):
         criteria = ", ".join(f"{one.name} {one.weight:.2f}" for one in of_kind.criteria)
         rows.append((name, f"{of_kind.trees:,}", f"{of_kind.labelled:,}", criteria))
     yield table("What decides, by kind of query", ("kind", "comparisons", "labels", "criteria and weights"), rows)
-    others = [row.name for row in found.left_out if not row.kinds]
+    others = [row.name for row in result.left_out if not row.kinds]
     if others:
         yield f"In no kind's rubric: {', '.join(others)} (why: rubric.md)"

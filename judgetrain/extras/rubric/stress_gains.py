@@ -67,7 +67,7 @@ class Gain:
     Args:
         n: responses that are chosen from.
         kl: divergence from the writer, in nats.
-        own: of the score that chooses.
+        chooser: of the score that chooses.
         rubric: of the whole rubric's score.
         rubric_interval: of that, 95%, over prompts; None with fewer than ten of them.
         truth: of the truth.
@@ -76,7 +76,7 @@ class Gain:
 
     n: int
     kl: float
-    own: float
+    chooser: float
     rubric: float
     rubric_interval: Interval | None
     truth: float
@@ -246,12 +246,12 @@ class _Choices:
     def _gain(self, key: str, n: int) -> Gain:
         """Return what the best of n by a criterion gains."""
         gained = self._gained(key, n)
-        own, rubric, truth = gained.mean(axis=0)
+        chooser, rubric, truth = gained.mean(axis=0)
         _, rubric_interval, truth_interval = self._intervals(gained)
         return Gain(
             n=n,
             kl=divergence(n),
-            own=float(own),
+            chooser=float(chooser),
             rubric=float(rubric),
             rubric_interval=rubric_interval,
             truth=float(truth),
@@ -360,7 +360,7 @@ def _mark(
         longer: what a longer answer gains.
         whole: the figures of the whole rubric.
     """
-    if gain.own <= 0:
+    if gain.chooser <= 0:
         return "never separates"
     if words is not None and words.interval is not None and words.interval[0] > EDITED:
         return "by its words"
@@ -392,7 +392,7 @@ def _factor(mark: Mark, gain: Gain, relative: float | None, words: Edited | None
     edit = {"by its words": words, "by length": longer}.get(mark)
     if edit is None:
         return 1.0
-    return 1.0 - min(1.0, edit.gain / gain.own)
+    return 1.0 - min(1.0, edit.gain / gain.chooser)
 
 
 def lowered(rubric: Rubric, figures: Sequence[Figures], least: float) -> tuple[Rubric, list[str]]:

@@ -62,8 +62,8 @@ def _head(truth: str) -> Iterator[str]:
         "is worth."
     )
     yield ""
-    for mark, said in SAID.items():
-        yield f"- *{mark}*: {said}"
+    for mark, meaning in SAID.items():
+        yield f"- *{mark}*: {meaning}"
     yield ""
 
 
@@ -166,7 +166,7 @@ def summary(
             yield f"Left out of {name_of(kind)}: {', '.join(names)}"
 
 
-def _summary_row(kind: str, criterion: str, one: Figures, said: str) -> tuple[str, ...]:
+def _summary_row(kind: str, criterion: str, one: Figures, remark: str) -> tuple[str, ...]:
     """Return a row of the table."""
     gain = one.gains[-1]
     return (
@@ -177,7 +177,7 @@ def _summary_row(kind: str, criterion: str, one: Figures, said: str) -> tuple[st
         _number(one.kept),
         _edit(one.words),
         _edit(one.longer),
-        said,
+        remark,
     )
 
 

@@ -166,9 +166,9 @@ def _of_rows(items: Sequence[JudgedRow], labelled: bool, losses: Losses) -> Iter
             losses.lose("no_label", f"row {item.comparison.id}")
             continue
         # Without labels somebody else says it later.
-        known = worth or [0.0] * len(responses)
+        values = worth or [0.0] * len(responses)
         of_prompt = by_prompt.setdefault(dialogue.messages, [])
-        for response, value in zip(responses, known, strict=True):
+        for response, value in zip(responses, values, strict=True):
             if response.strip():
                 of_prompt.append((item, response, value))
     for messages, responses_of_prompt in by_prompt.items():

@@ -282,12 +282,12 @@ def _row(
     edited = []
     texts = [*pool.responses, *(edit.text for edit in edits)]
     for place, (text, score, truth) in enumerate(zip(texts, scores, truths, strict=True)):
-        said = {"text": text, "value": score.value, "by_criterion": score.by_criterion, "truth": truth}
+        entry = {"text": text, "value": score.value, "by_criterion": score.by_criterion, "truth": truth}
         if place < len(pool.responses):
-            responses.append(said)
+            responses.append(entry)
         else:
             edit = edits[place - len(pool.responses)]
-            edited.append({"kind": edit.kind, "criterion": edit.criterion, **said})
+            edited.append({"kind": edit.kind, "criterion": edit.criterion, **entry})
     return {"id": pool.id, "query": pool.dialogue.query, "kind": kind, "responses": responses, "edits": edited}
 
 

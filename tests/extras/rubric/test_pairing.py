@@ -29,7 +29,13 @@ def scored(
     for name in names:
         criteria.append(
             ScoredCriterion(
-                text=f"{name}: is it {name}", name="", given=False, weight=1.0, guideline="", score=score, judgment="j"
+                text=f"{name}: is it {name}",
+                name="",
+                is_given=False,
+                weight=1.0,
+                guideline="",
+                score=score,
+                judgment="j",
             )
         )
     return ScoredResponse(
