@@ -2,8 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
+from html import escape
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 SHORTEST = 8
 """The least characters of a value that is looked for in texts; shorter ones stand there by chance."""
@@ -38,9 +41,11 @@ def unresolved(value: Any) -> Any:
     return text
 
 
-def _escaped(secret: str) -> Iterator[str]:
-    """Yield the forms of a value that differ from it in JSON and in Python's notation."""
-    for notation in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
-        form = notation[1:-1]
-        if form != secret:
-            yield form
+@cache
+def _escaped(secret: str) -> tuple[str, ...]:
+    """Return the forms of a value that differ from it in JSON, in Python's notation, in addresses and in pages."""
+    quoted = (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
+    forms = [notation[1:-1] for notation in quoted]
+    # Some leave a slash as it is, and some write a blank as a plus.
+    forms += [quote(secret), quote(secret, safe=""), quote_plus(secret), escape(secret), escape(secret, quote=False)]
+    return tuple(form for form in dict.fromkeys(forms) if form != secret)

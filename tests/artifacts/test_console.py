@@ -86,6 +86,17 @@ def test_an_address_from_the_environment_is_named_without_its_slash_too(monkeypa
         assert unresolved(f"no answer: http://me:secret@host/v1{end}, ended") == "no answer: ${oc.env:URL}, ended"
 
 
+@pytest.mark.parametrize(
+    "form", ["p%26ss%20w%2Frd%3C1%3E", "p%26ss%20w/rd%3C1%3E", "p%26ss+w%2Frd%3C1%3E", "p&amp;ss w/rd&lt;1&gt;"]
+)
+def test_a_value_of_the_environment_is_named_as_addresses_and_pages_write_it(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that fails to connect writes the address in its own notation, the password in it too."""
+    monkeypatch.setitem(TEXTS, "p&ss w/rd<1>", "${oc.env:PASSWORD}")
+    assert unresolved(f"http://me:{form}@host failed") == "http://me:${oc.env:PASSWORD}@host failed"
+
+
 def test_values_of_the_environment_are_named_in_tables_keys_and_escaped_forms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
