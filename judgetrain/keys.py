@@ -153,8 +153,9 @@ def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequenc
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     """Return the end of a message that proposes the closest of some names, or an empty text where none is close."""
+    # A right name in the wrong place is no slip of the pen: to propose it would be no help.
     closest = get_close_matches(wrong, list(names), n=1)
-    if not closest:
+    if not closest or closest[0] == wrong:
         return ""
     return f"; did you mean {closest[0]}?"
 

@@ -223,6 +223,8 @@ def test_python_names_members_in_the_call() -> None:
         ("cascade:x", "[{name: x, members: [{judge: longer}, {judge: 'jury:x'}]}]", "cannot be a cascade or a jury"),
         ("cascade:x", "[{name: x, members: [{judge: longer}, {judge: lnger}]}]", "members.1..judge='lnger'"),
         ("cascade:x", "[{name: x, members: [{judge: longer, decided: no.json}, {judge: first}]}]", "no.json"),
+        # A right name that cannot stand there is not proposed in its own place.
+        ("cascade:x", "[{name: x, members: [{judge: longer}, {judge: surface}]}]", "systemone:URL, scorer:NAME$"),
     ],
 )
 def test_members_that_cannot_judge_are_refused_in_a_sentence(
