@@ -35,9 +35,12 @@ PATIENCE = timedelta(days=7)
 """Time that the other processes wait for the leader, which meanwhile may sample trees for days."""
 STEP_TIMEOUT = timedelta(hours=1)
 """Time that a process waits for another inside a training step."""
-SET_DISTRIBUTED = "set train.distributed=ddp, zero2 or zero3"
+SET_DISTRIBUTED = "set train.distributed=ddp, fsdp, zero2 or zero3"
 WHOLE = "none or ddp"
 """The layout of checkpoints that hold the whole model and optimizer: any number of processes can read them."""
+FSDP = "fsdp"
+"""The mode in which PyTorch's FSDP2 shares a model out, by accelerate. Also the layout of its checkpoints: each process
+writes its part, and any number of processes can read the parts (torch.distributed.checkpoint)."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,22 @@ class ProcessGroup:
         return self.rank == 0
 
     @property
+    def fsdp(self) -> bool:
+        """Return True if FSDP shares the model out."""
+        return self.mode == FSDP
+
+    @property
+    def wraps(self) -> bool:
+        """Return True if a model runs only once its trainer has it wrapped, which the first step does."""
+        return self.fsdp or self.deepspeed is not None
+
+    @property
     def layout(self) -> str:
         """Return the layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
         if self.deepspeed:
             return f"{self.mode} with {amount(self.size, 'process')}"
+        if self.fsdp:
+            return FSDP
         return WHOLE
 
     def decide(self, function: Callable[[], T]) -> T:
@@ -198,18 +213,25 @@ def leave() -> None:
     _current = ProcessGroup()
 
 
-def forget_deepspeed() -> None:
-    """Have models loaded whole again.
+def forget_wrapping() -> None:
+    """Have models loaded whole again, as before a training under DeepSpeed or FSDP.
 
     Under ZeRO-3 Transformers otherwise partitions every model that a process loads.
     """
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+    if _current.deepspeed:
+        from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-    unset_hf_deepspeed_config()
+        unset_hf_deepspeed_config()
+    if _current.fsdp:
+        # Accelerate sets it for the plugin that it was given, and would make one for whoever comes after.
+        os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
 def own_part(parameter: Any) -> torch.Tensor:
-    """Return the values of a parameter that this process holds: all, or ZeRO-3's part, flat and without padding."""
+    """Return the values of a parameter that this process holds: all, or ZeRO-3's or FSDP's part without padding."""
+    if hasattr(parameter, "to_local"):
+        local: torch.Tensor = parameter.to_local()
+        return local
     if not hasattr(parameter, "ds_tensor"):
         return parameter
     import torch.distributed as dist
@@ -225,10 +247,17 @@ def own_part(parameter: Any) -> torch.Tensor:
 def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, torch.Tensor] | None]]:
     """Yield the trained model and its whole weights, which are None on all processes but the leader.
 
-    Every process has to enter. Adapters can be merged inside, on the leader.
+    Every process has to enter. Adapters can be merged inside, on the leader. Under FSDP the model stays in parts.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     leads = current().leads
+    if current().fsdp:
+        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+        if not leads:
+            state = None
+        yield model, state
+        return
+
     parameters = list(model.parameters())
     is_partitioned = any(hasattr(parameter, "ds_id") for parameter in parameters)
     if is_partitioned and not hasattr(model, "peft_config"):
