@@ -11,12 +11,14 @@ round them in the order of the data.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.amounts import amount
@@ -51,14 +53,14 @@ class ProcessGroup:
         rank: the number of this process; rank 0 leads: it alone writes files and prints.
         size: the number of processes.
         mode: ``train.distributed``.
-        deepspeed: path of the DeepSpeed JSON, None without DeepSpeed.
+        deepspeed: path of the DeepSpeed JSON or its content, None without DeepSpeed.
         group: a gloo process group for messages, None when alone.
     """
 
     rank: int = 0
     size: int = 1
     mode: str = "none"
-    deepspeed: str | None = None
+    deepspeed: str | dict[str, Any] | None = None
     group: Any = None
 
     @property
@@ -145,6 +147,19 @@ def deepspeed_json(settings: TrainStages) -> str | None:
     return str(shipped("launch") / "deepspeed" / f"{mode}.json")
 
 
+def _deepspeed_on_cpus(path: str) -> str | dict[str, Any]:
+    """Return a DeepSpeed JSON for a machine without a GPU: its path, or its content with PyTorch's AdamW.
+
+    DeepSpeed's own AdamW, which steps on the CPU for a GPU, is compiled when first used. That takes a minute and a
+    compiler, and a run that is killed meanwhile leaves a lock on which all others wait.
+    """
+    content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    if "optimizer" not in content:
+        return path
+    content["optimizer"]["params"]["torch_adam"] = True
+    return content
+
+
 def check_distributed(settings: TrainStages) -> int:
     """Check how the processes of the stages that train are to work together, and return how many there are.
 
@@ -188,9 +203,13 @@ def join(settings: TrainStages) -> ProcessGroup:
     # NCCL moves tensors of GPUs alone, gloo those of the CPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, timeout=STEP_TIMEOUT)
-    path = deepspeed_json(settings)
-    if path is not None:
+    json_path = deepspeed_json(settings)
+    configuration: str | dict[str, Any] | None = json_path
+    if json_path is not None:
         import deepspeed
+
+        if not torch.cuda.is_available():
+            configuration = _deepspeed_on_cpus(json_path)
 
         # This operation is compiled when first used, which takes a minute and a compiler, and hangs after a kill. Gloo
         # serves as well.
@@ -199,7 +218,7 @@ def join(settings: TrainStages) -> ProcessGroup:
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
     # A group of its own: waiting for the leader may take days, and a step that takes an hour has failed.
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _current = ProcessGroup(dist.get_rank(), size, settings.distributed, path, group)
+    _current = ProcessGroup(dist.get_rank(), size, settings.distributed, configuration, group)
     return _current
 
 
