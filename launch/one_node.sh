@@ -2,7 +2,7 @@
 # Train on every GPU of this machine with one set of processes for all stages (torchrun):
 #   launch/one_node.sh stage=dpo recipe=paper_ood
 #   PROCESSES=4 LAUNCHER=accelerate launch/one_node.sh stage=dpo recipe=paper_ood train.distributed=zero2
-# Without train.distributed=... on the command line it is zero3, whatever the recipe says.
+# Without train.distributed=... on the command line it is zero3, whatever the recipe says; fsdp does without DeepSpeed.
 # The first process makes what needs no help, the others wait for it. python -m judgetrain train.distributed=zero3 does
 # the same with new processes for every stage that trains.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Train on many nodes:
 #   sbatch --nodes 4 launch/slurm.sh stage=dpo recipe=paper_ood output_dir=/shared/outputs
-# Without train.distributed=... on the command line it is zero3, whatever the recipe says.
+# Without train.distributed=... on the command line it is zero3, whatever the recipe says; fsdp does without DeepSpeed.
 # output_dir must lie on a file system that every node sees. Partition, account and time are sbatch's options. A job that
 # is killed or pre-empted is queued again and goes on from its last complete checkpoint. Five minutes before its time limit
 # every process ends its training step, a checkpoint is written, and the job queues itself again with the same command.

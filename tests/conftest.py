@@ -25,7 +25,8 @@ importlib.metadata.metadata = cache(importlib.metadata.metadata)  # Accelerate r
 os.fsync = lambda _: None  # type: ignore[assignment]  # no test turns the power off; a disk takes milliseconds each
 
 SLOWEST = (
-    *("e2e/test_quickstart", "train/test_stopped", "train/test_distributed", "pipeline/test_tiny_recipes"),
+    *("e2e/test_quickstart", "train/test_modes", "train/test_stopped", "train/test_distributed"),
+    "pipeline/test_tiny_recipes",
     *("rl/test_rl", "e2e/test_own_rows", "fuzz/test_workers", "train/test_saved", "pipeline/test_hub"),
     *("train/test_trainer_arguments", "e2e/test_pages", "e2e/test_readme", "e2e/test_gemma_recipe"),
     *("train/test_train", "label/test_worth_on_the_world", "fuzz/test_killed", "fuzz/test_linear"),

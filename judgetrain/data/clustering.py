@@ -173,7 +173,8 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
         size = 3 * config.n_clusters
         batches = MiniBatchKMeans(batch_size=max(10_000, size), init_size=size, n_init=1, **options).fit(rows)
         # Mini-batches place the centres near their ends, in a fraction of the time of whole passes.
-        options |= {"init": batches.cluster_centers_, "max_iter": PASSES}
+        # Without a tolerance: to make it relative scikit-learn takes all rows' variance, by a copy of them in memory.
+        options |= {"init": batches.cluster_centers_, "max_iter": PASSES, "tol": 0.0}
     # Without a copy, k-means centres the rows in place: many rows lie in a file that nobody reads again.
     model = KMeans(n_init=1, copy_x=not has_many, **options)
     return model.fit_predict(rows), model.inertia_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from judgetrain.train.distributed import STEP_TIMEOUT, current
 from judgetrain.train.internals import has_cpp_compiler
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from transformers import PreTrainedModel
     from trl import DPOConfig, SFTConfig
@@ -31,6 +32,16 @@ RANK = 16
 """The adapters' rank. It is no key: with adapters in all layers the result does not depend on it (QLoRA, arXiv
 2305.14314, section 4). They have no dropout either: DPO and RL compare log-probabilities, experts take none, and on a
 CPU it is a fifth of a step."""
+
+FSDP_CONFIG: Mapping[str, Any] = {
+    "version": 2,
+    # Every block of the model is gathered when it is run, and given back after it.
+    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    "reshard_after_forward": True,
+    # Each process writes its own part of a checkpoint. Whole ones would be gathered at every save.
+    "state_dict_type": "SHARDED_STATE_DICT",
+}
+"""How FSDP shares a model out, in the names of Transformers' ``fsdp_config``."""
 
 KEPT = 2
 """Checkpoints kept while training, the best among them: what kills the run may cut the last one."""
@@ -184,6 +195,27 @@ def onto_whole(adapted: Any, start: ModelConfig) -> Any:
         return PeftModel.from_pretrained(base, place)
 
 
+def in_one_piece(state: Mapping[str, torch.Tensor], start: ModelConfig, adapters: bool) -> Any:
+    """Return a trained model that no process shares with another, in float32 on the CPU.
+
+    Args:
+        state: all trained weights by name.
+        start: the model that training started from.
+        adapters: whether adapters alone were trained; they stand on that model.
+    """
+    model: Any = load_model(replace(start, dtype="float32"), "cpu")
+    if not adapters:
+        model.load_state_dict(state)
+        return model
+    from peft import get_peft_model
+
+    model = get_peft_model(model, peft_config(TrainerConfig(lora=True)))
+    # The others are the base's as they were, perhaps rounded.
+    trained = {name: state[name] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    model.load_state_dict(trained, strict=False)
+    return model
+
+
 def mixed_precision(bf16: bool | None) -> bool:
     """Return True to compute in bfloat16: as set, or, where None is set, if the GPU has it."""
     import torch
@@ -203,7 +235,11 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
     tf32 = None
     if gpu and torch.cuda.get_device_capability()[0] >= 8:
         tf32 = True
-    return {
+    sharding: dict[str, Any] = {}
+    if current().fsdp:
+        # A dictionary of its own, since Transformers adds to it.
+        sharding = {"fsdp": True, "fsdp_config": dict(FSDP_CONFIG)}
+    return sharding | {
         "bf16": mixed_precision(bf16),
         "tf32": tf32,
         "use_cpu": not gpu,

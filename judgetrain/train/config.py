@@ -82,7 +82,7 @@ class DpoConfig(TrainConfig):
     )
 
 
-DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")
+DISTRIBUTED = ("none", "ddp", "fsdp", "zero2", "zero3", "zero3_offload")
 
 
 @dataclass
@@ -93,11 +93,12 @@ class TrainStages:
     initial: SupervisedConfig = key(SupervisedConfig, "stage initial")
     sft: SupervisedConfig = key(SupervisedConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
-    # In float32 these two keys do not change results. Under ZeRO and in bfloat16 they do, and the stages' own settings
-    # hold them.
+    # In float32 these two keys do not change results. Under ZeRO or FSDP and in bfloat16 they do, and the stages' own
+    # settings hold them.
     distributed: str = key(
         "none",
-        "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
+        "how several processes train one model: ddp (each has all of it), fsdp (each has a part), zero2, zero3, "
+        "zero3_offload (DeepSpeed)",
         choices=DISTRIBUTED,
         in_fingerprint=False,
     )

@@ -11,12 +11,14 @@ round them in the order of the data.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.amounts import amount
@@ -35,9 +37,12 @@ PATIENCE = timedelta(days=7)
 """Time that the other processes wait for the leader, which meanwhile may sample trees for days."""
 STEP_TIMEOUT = timedelta(hours=1)
 """Time that a process waits for another inside a training step."""
-SET_DISTRIBUTED = "set train.distributed=ddp, zero2 or zero3"
+SET_DISTRIBUTED = "set train.distributed=ddp, fsdp, zero2 or zero3"
 WHOLE = "none or ddp"
 """The layout of checkpoints that hold the whole model and optimizer: any number of processes can read them."""
+FSDP = "fsdp"
+"""The mode in which PyTorch's FSDP2 shares a model out, by accelerate. Also the layout of its checkpoints: each process
+writes its part, and any number of processes can read the parts (torch.distributed.checkpoint)."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,14 @@ class ProcessGroup:
         rank: the number of this process; rank 0 leads: it alone writes files and prints.
         size: the number of processes.
         mode: ``train.distributed``.
-        deepspeed: path of the DeepSpeed JSON, None without DeepSpeed.
+        deepspeed: path of the DeepSpeed JSON or its content, None without DeepSpeed.
         group: a gloo process group for messages, None when alone.
     """
 
     rank: int = 0
     size: int = 1
     mode: str = "none"
-    deepspeed: str | None = None
+    deepspeed: str | dict[str, Any] | None = None
     group: Any = None
 
     @property
@@ -64,10 +69,22 @@ class ProcessGroup:
         return self.rank == 0
 
     @property
+    def fsdp(self) -> bool:
+        """Return True if FSDP shares the model out."""
+        return self.mode == FSDP
+
+    @property
+    def wraps(self) -> bool:
+        """Return True if a model runs only once its trainer has it wrapped, which the first step does."""
+        return self.fsdp or self.deepspeed is not None
+
+    @property
     def layout(self) -> str:
         """Return the layout of a checkpoint's files: ZeRO's shards fit only the number of processes that wrote them."""
         if self.deepspeed:
             return f"{self.mode} with {amount(self.size, 'process')}"
+        if self.fsdp:
+            return FSDP
         return WHOLE
 
     def decide(self, function: Callable[[], T]) -> T:
@@ -130,6 +147,19 @@ def deepspeed_json(settings: TrainStages) -> str | None:
     return str(shipped("launch") / "deepspeed" / f"{mode}.json")
 
 
+def _deepspeed_on_cpus(path: str) -> str | dict[str, Any]:
+    """Return a DeepSpeed JSON for a machine without a GPU: its path, or its content with PyTorch's AdamW.
+
+    DeepSpeed's own AdamW, which steps on the CPU for a GPU, is compiled when first used. That takes a minute and a
+    compiler, and a run that is killed meanwhile leaves a lock on which all others wait.
+    """
+    content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    if "optimizer" not in content:
+        return path
+    content["optimizer"]["params"]["torch_adam"] = True
+    return content
+
+
 def check_distributed(settings: TrainStages) -> int:
     """Check how the processes of the stages that train are to work together, and return how many there are.
 
@@ -173,9 +203,13 @@ def join(settings: TrainStages) -> ProcessGroup:
     # NCCL moves tensors of GPUs alone, gloo those of the CPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, timeout=STEP_TIMEOUT)
-    path = deepspeed_json(settings)
-    if path is not None:
+    json_path = deepspeed_json(settings)
+    configuration: str | dict[str, Any] | None = json_path
+    if json_path is not None:
         import deepspeed
+
+        if not torch.cuda.is_available():
+            configuration = _deepspeed_on_cpus(json_path)
 
         # This operation is compiled when first used, which takes a minute and a compiler, and hangs after a kill. Gloo
         # serves as well.
@@ -184,7 +218,7 @@ def join(settings: TrainStages) -> ProcessGroup:
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
     # A group of its own: waiting for the leader may take days, and a step that takes an hour has failed.
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _current = ProcessGroup(dist.get_rank(), size, settings.distributed, path, group)
+    _current = ProcessGroup(dist.get_rank(), size, settings.distributed, configuration, group)
     return _current
 
 
@@ -198,18 +232,25 @@ def leave() -> None:
     _current = ProcessGroup()
 
 
-def forget_deepspeed() -> None:
-    """Have models loaded whole again.
+def forget_wrapping() -> None:
+    """Have models loaded whole again, as before a training under DeepSpeed or FSDP.
 
     Under ZeRO-3 Transformers otherwise partitions every model that a process loads.
     """
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+    if _current.deepspeed:
+        from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-    unset_hf_deepspeed_config()
+        unset_hf_deepspeed_config()
+    if _current.fsdp:
+        # Accelerate sets it for the plugin that it was given, and would make one for whoever comes after.
+        os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
 def own_part(parameter: Any) -> torch.Tensor:
-    """Return the values of a parameter that this process holds: all, or ZeRO-3's part, flat and without padding."""
+    """Return the values of a parameter that this process holds: all, or ZeRO-3's or FSDP's part without padding."""
+    if hasattr(parameter, "to_local"):
+        local: torch.Tensor = parameter.to_local()
+        return local
     if not hasattr(parameter, "ds_tensor"):
         return parameter
     import torch.distributed as dist
@@ -225,10 +266,17 @@ def own_part(parameter: Any) -> torch.Tensor:
 def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, torch.Tensor] | None]]:
     """Yield the trained model and its whole weights, which are None on all processes but the leader.
 
-    Every process has to enter. Adapters can be merged inside, on the leader.
+    Every process has to enter. Adapters can be merged inside, on the leader. Under FSDP the model stays in parts.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     leads = current().leads
+    if current().fsdp:
+        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+        if not leads:
+            state = None
+        yield model, state
+        return
+
     parameters = list(model.parameters())
     is_partitioned = any(hasattr(parameter, "ds_id") for parameter in parameters)
     if is_partitioned and not hasattr(model, "peft_config"):

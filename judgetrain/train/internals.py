@@ -44,6 +44,23 @@ DPO = (
         "self._precompute_ref_logps(",
         "the reference's log-probabilities are taken from stage reference",
     ),
+    Internal(
+        "trl.trainer.dpo_trainer:DPOTrainer.__init__",
+        "self.ref_model = create_model_from_path(",
+        "no reference model is loaded beside the one that is trained",
+    ),
+)
+FSDP = (
+    Internal(
+        "transformers.trainer:Trainer.create_accelerator_and_postprocess",
+        "FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)",
+        "FSDP shares out a model on CPUs",
+    ),
+    Internal(
+        "accelerate.state:AcceleratorState",
+        "self.distributed_type == DistributedType.FSDP and self.fsdp_plugin.fsdp_version == 2",
+        "FSDP shares out a model on CPUs",
+    ),
 )
 GRPO = (
     Internal(
@@ -63,7 +80,7 @@ COMPILER = Internal(
     "def get_cpp_compiler(",
     "regional_compilation finds out whether there is a C++ compiler",
 )
-RELIED_ON = (*SFT, *DPO, *GRPO, FUSED_HEAD, COMPILER)
+RELIED_ON = (*SFT, *DPO, *FSDP, *GRPO, FUSED_HEAD, COMPILER)
 
 
 def figures(trainer: Trainer) -> dict[str, list[float]]:
@@ -79,6 +96,61 @@ def figures(trainer: Trainer) -> dict[str, list[float]]:
     return values
 
 
+class SharedOutByFsdp:
+    """Has FSDP share out a model on CPUs too, and keep float32 where bfloat16 would lose digits.
+
+    Stands before one of TRL's trainers among a class's bases. PyTorch's FSDP2 runs on CPUs over gloo, but accelerate
+    hands its plugin to accelerators alone, and would train on a whole model in every process. In mixed precision its
+    plugin rounds whatever a model returns to bfloat16, log-probabilities among them, and sums gradients in it.
+    """
+
+    args: Any
+    accelerator: Any
+    is_fsdp_enabled: bool
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Make Transformers' accelerator, with FSDP's plugin where there is to be one."""
+        if not self.args.fsdp:
+            super().create_accelerator_and_postprocess()  # type: ignore[misc]
+            return
+        import torch
+        from accelerate import PartialState  # type: ignore[import-untyped]
+        from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
+        from torch.distributed.fsdp import MixedPrecisionPolicy
+
+        check_internals(FSDP)
+        plugin_args = self.args.fsdp_plugin_args
+        if self.args.bf16:
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            plugin_args["mixed_precision_policy"] = policy
+        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        if self.is_fsdp_enabled:
+            return
+        state = self.accelerator.state
+        state.fsdp_plugin = FullyShardedDataParallelPlugin(**plugin_args)
+        state.distributed_type = DistributedType.FSDP
+        # As accelerate does: every other state is made from this one.
+        PartialState().distributed_type = DistributedType.FSDP
+        self.is_fsdp_enabled = True
+
+
+@contextmanager
+def no_reference_model() -> Iterator[None]:
+    """Have TRL's DPO trainer load no model to be the reference.
+
+    Under FSDP it would load one while it is made, whole and in every process, and free it where rows bring their
+    reference log-probabilities.
+    """
+    from trl.trainer import dpo_trainer
+
+    load = dpo_trainer.create_model_from_path
+    dpo_trainer.create_model_from_path = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        dpo_trainer.create_model_from_path = load
+
+
 class TokenisedPairs:
     """Has TRL's DPO trainer take pairs as :func:`judgetrain.train.data.dataset` gives them.
 
@@ -88,7 +160,8 @@ class TokenisedPairs:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         check_internals(DPO)
-        super().__init__(*args, **kwargs)
+        with no_reference_model():
+            super().__init__(*args, **kwargs)
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
         """Return the data set as it is: its rows are token ids already."""

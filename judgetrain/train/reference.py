@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from accelerate.utils import fsdp2_prepare_model  # type: ignore[import-untyped]
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from trl import DPOConfig
@@ -27,7 +28,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import device_arguments, peft_config, trainable
 from judgetrain.train.config import TrainerConfig
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Renderer, Row, Slices, emptied, fitting, length
-from judgetrain.train.distributed import current, forget_deepspeed
+from judgetrain.train.distributed import current, forget_wrapping
 from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.stages import ReferenceSettings
 from judgetrain.train.trainers import PreferenceTrainer
@@ -80,8 +81,7 @@ def reference_logps(
             group.decide(lambda: None)
         else:
             _follow(splits, forward)
-    if group.deepspeed:
-        forget_deepspeed()
+    forget_wrapping()
     if group.leads:
         shutil.rmtree(tables, ignore_errors=True)
 
@@ -150,6 +150,8 @@ class _Forward:
             output_dir=self._directory.name,
             precompute_ref_log_probs=True,
             per_device_train_batch_size=self._batch,
+            # TRL's default is True, and nothing is trained here.
+            gradient_checkpointing=False,
             # Longer pairs were left out and counted; TRL would cut them.
             max_length=None,
             **device_arguments(bf16),
@@ -170,6 +172,9 @@ class _Forward:
         )
         if trainer.is_deepspeed_enabled:
             self._model: Any = prepare_deepspeed(trainer.model, trainer.accelerator)
+        elif trainer.is_fsdp_enabled:
+            # Block by block, as the trainer does it. TRL's own prepare_fsdp gathers the whole model at once.
+            self._model = fsdp2_prepare_model(trainer.accelerator, trainer.model).eval()
         else:
             self._model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
         self._trainer: Any = trainer

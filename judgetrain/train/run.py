@@ -50,7 +50,7 @@ from judgetrain.train.data import (
     order,
     with_reference,
 )
-from judgetrain.train.distributed import current, forget_deepspeed, whole_model
+from judgetrain.train.distributed import current, forget_wrapping, whole_model
 from judgetrain.train.internals import labelled_tokens_alone
 from judgetrain.train.ranking import order_of_pairs, ranked
 
@@ -208,8 +208,8 @@ def train_and_write(
     trained: Trained | None = None
     with arguments.memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
-        # DeepSpeed's models run once it has them, which is when the first step is taken.
-        if not group.deepspeed:
+        # Wrapped models run once they are wrapped, which is when the first step is taken.
+        if not group.wraps:
             check_loss(trainer.model, job.probes, rounding(trainer.args, trainer.model))
         _train_to_the_end(trainer, job, checkpoints, out)
         # Stage rl evaluates the start too. Where no step was better, the start is what is kept.
@@ -232,8 +232,7 @@ def train_and_write(
                 settle(temporary)
 
     # Before the judge is loaded again to be compared, which the leader does by itself.
-    if group.deepspeed:
-        forget_deepspeed()
+    forget_wrapping()
     if group.leads:
         _put_in_place(trained, out)
         # Last: until the model stands in its place, a run goes on from them.
@@ -264,8 +263,8 @@ def _probed(trainer: Trainer, job: Job, tokenizer: PreTrainedTokenizerBase) -> T
     allowed = FOUR_BIT
     if not job.config.four_bit:
         allowed = rounding(trainer.args, trainer.model)
-    if current().deepspeed:
-        # Before the first step, where other models are checked, DeepSpeed's did not run yet.
+    if current().wraps:
+        # Before the first step, where other models are checked, this one did not run yet.
         check_loss(trainer.model_wrapped, job.probes, allowed)
     probed = logprobs(trainer.model_wrapped, job.probes)
     return Trained(job.start, tokenizer, job.probes, probed, allowed)
@@ -428,6 +427,11 @@ def _save(
         # No step was better than the judge it started from, so that judge is what is kept, to the byte.
         shutil.copytree(job.start.path, directory)
     else:
+        if current().fsdp:
+            # Of the trained one every process has a part.
+            model = arguments.in_one_piece(state, job.start, job.config.lora)
+            # Weights that are tied are one in it, and are written once.
+            state = model.state_dict()
         if job.config.lora:
             model = _merged(model, job)
             state = model.state_dict()

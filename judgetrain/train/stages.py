@@ -14,22 +14,25 @@ from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import did_you_mean, in_place
 from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainerConfig, TrainStages
-from judgetrain.train.distributed import check_distributed
+from judgetrain.train.distributed import FSDP, check_distributed
+
+PARTITIONED = (FSDP, "zero3")
+"""What the modes begin with under which a process holds a part of each weight."""
 
 
 def _decides(settings: "TrainingSettings") -> bool:
     """Return True if the number of processes, and how they share a model, change the result.
 
     In float32, with whole micro-batches shared out, they do not. In bfloat16 DeepSpeed keeps weights in it where others
-    keep float32 ones, and sums gradients in it over processes. Where micro-batches are split, the last step is filled
-    up. And every process draws its own noise.
+    keep float32 ones, and sums gradients in it over processes; FSDP computes in it what others compute in float32.
+    Where micro-batches are split, the last step is filled up. And every process draws its own noise.
     """
     config = settings.train
     mode = settings.distributed or "none"
     if mode == "none":
         return False
     draws_noise = "neftune_noise_alpha" in config.trainer
-    half_precision = mode.startswith("zero") and config.bf16 is not False
+    half_precision = (mode.startswith("zero") or mode == FSDP) and config.bf16 is not False
     splits = False
     if isinstance(settings, JudgeTrainingSettings) and isinstance(config, TrainConfig):
         # Where the number of processes is left to the GPUs, there are two or more.
@@ -116,7 +119,7 @@ _EVALUATION = (
     "eval_strategy eval_on_start save_total_limit load_best_model_at_end metric_for_best_model greater_is_better "
     "per_device_eval_batch_size"
 )
-_MACHINE = "tf32 use_cpu dataloader_pin_memory deepspeed ddp_find_unused_parameters ddp_timeout"
+_MACHINE = "tf32 use_cpu dataloader_pin_memory deepspeed fsdp fsdp_config ddp_find_unused_parameters ddp_timeout"
 _BATCHES = (
     "gradient_accumulation_steps train_sampling_strategy shuffle_dataset packing padding_free remove_unused_columns"
 )
@@ -294,12 +297,17 @@ def check_stage(stages: TrainStages, key: str, config: TrainerConfig) -> int:
     if config.four_bit:
         if not config.lora:
             raise ConfigError(f"{key}.four_bit=true: adapters alone are trained so; set {key}.lora=true")
-        if stages.distributed.startswith("zero3"):
+        if stages.distributed.startswith(PARTITIONED):
             raise ConfigError(
                 f"{key}.four_bit=true and train.distributed={stages.distributed}: weights in 4 bits cannot be "
                 "partitioned; set train.distributed=zero2 or ddp"
             )
         check_package("bitsandbytes", f"{key}.four_bit=true")
+    if getattr(config, "regional_compilation", False) and stages.distributed == FSDP:
+        raise ConfigError(
+            f"{key}.regional_compilation=true and train.distributed={FSDP}: whole blocks are compiled, and each "
+            "process holds a part of them; set train.distributed=ddp or leave it out"
+        )
     if stages.base.gpus > 1:
         raise ConfigError(
             f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise: set train.distributed=zero3, "
@@ -315,8 +323,11 @@ def _check(settings: TrainingSettings) -> None:
     config: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
     check_shared(key, config, check_stage(settings.stages, key, config))
     if getattr(config, "ranking_weight", 0.0):
-        if settings.stages.distributed.startswith("zero3"):
-            raise ConfigError(f"{key}.ranking_weight reads whole weights: set train.distributed=zero2 or ddp")
+        if settings.stages.distributed.startswith(PARTITIONED):
+            raise ConfigError(
+                f"{key}.ranking_weight reads whole weights, and under train.distributed={settings.stages.distributed} "
+                "each process holds a part: set train.distributed=zero2 or ddp"
+            )
         if getattr(settings, "reads", "") == "two":
             raise ConfigError(f"{key}.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
 

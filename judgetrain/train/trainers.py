@@ -18,7 +18,7 @@ from judgetrain.train import internals
 from judgetrain.train.arguments import BEST
 from judgetrain.train.checkpoints import KeptBest
 from judgetrain.train.data import Row
-from judgetrain.train.internals import TokenisedPairs, figures
+from judgetrain.train.internals import SharedOutByFsdp, TokenisedPairs, figures
 from judgetrain.train.ranking import RANK, levels_of
 
 AGREEMENT = "eval_rewards/accuracies"
@@ -139,7 +139,7 @@ def _ungathered(accelerator: Any) -> Iterator[None]:
         del accelerator.gather, accelerator.gather_for_metrics
 
 
-class PairLoss(TokenisedPairs, DPOTrainer):  # type: ignore[misc]
+class PairLoss(SharedOutByFsdp, TokenisedPairs, DPOTrainer):  # type: ignore[misc]
     """TRL's DPO trainer and loss, with a supervised term that weighs tokens alike and with more in the logs.
 
     Logged besides TRL's figures: ``lengths/chosen`` and ``lengths/rejected`` (completion tokens), and ``kl``: the mean
@@ -241,7 +241,7 @@ class KeptPairs(KeptBest):
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
 
 
-class RankingLoss(SFTTrainer):  # type: ignore[misc]
+class RankingLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
     """TRL's SFT trainer, whose loss may share with one that ranks pairs of responses judged singly.
 
     Of a pair it is -log sigmoid(2 (E_better - E_worse)), where E is the expected score; a tie has the mean of both

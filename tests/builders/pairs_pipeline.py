@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from functools import partialmethod
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from judgetrain.artifacts.console import Console
@@ -160,8 +161,8 @@ def launched(launcher: tuple[str, ...], output: Path, log: Path, *overrides: str
         )
 
 
-def together(output: Path, log: Path, *overrides: str) -> str:
-    """Run the command in two processes that know of each other what a launcher tells them, and return their lines."""
+def two(output: Path, log: Path, *overrides: str) -> list[BaseProcess]:
+    """Start the command in two processes that know of each other what a launcher tells them, and return them."""
     variables = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
@@ -169,8 +170,12 @@ def together(output: Path, log: Path, *overrides: str) -> str:
         "LOCAL_WORLD_SIZE": "2",
     }
     places = [variables | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    runs = [forked(log, command, place, ROOT, f"output_dir={output}", *overrides) for place in places]
-    return [lines_of(run, log) for run in runs][-1]
+    return [forked(log, command, place, ROOT, f"output_dir={output}", *overrides) for place in places]
+
+
+def together(output: Path, log: Path, *overrides: str) -> str:
+    """Run the command in two processes, and return their lines."""
+    return [lines_of(run, log) for run in two(output, log, *overrides)][-1]
 
 
 def make(output: Path, *overrides: str) -> None:

@@ -236,8 +236,8 @@ DDP = ("train.distributed=ddp", "train.processes=2")
 
 
 @pytest.mark.parametrize("stage", SETTINGS)
-@pytest.mark.parametrize("mode", ["ddp", "zero2", "zero3"])
-def test_how_many_processes_train_in_float32_is_left_out_and_what_deepspeed_keeps_in_bfloat16_is_not(
+@pytest.mark.parametrize("mode", ["ddp", "fsdp", "zero2", "zero3"])
+def test_how_many_processes_train_in_float32_is_left_out_and_what_is_summed_in_bfloat16_is_not(
     stage: str, mode: str
 ) -> None:
     several = f"train.distributed={mode}", "train.processes=2"

@@ -1,4 +1,4 @@
-"""Two processes under ZeRO-2, ZeRO-3 and DDP against one: the same steps, the same weights, also after a kill."""
+"""Two processes under ZeRO-2, ZeRO-3, FSDP and DDP against one: the same steps, the same weights, also after a kill."""
 
 import itertools
 import json
@@ -95,15 +95,22 @@ def last_step(checkpoints: Path) -> int:
     return marked
 
 
-def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_process(alone: Path, tmp_path: Path) -> None:
-    """The parent is killed. Its workers are forked; those of the test under ZeRO-3 are started anew, as users' are."""
-    output, log, overrides = tmp_path / "outputs", tmp_path / "log", ("train.distributed=zero2", "train.processes=2")
+@pytest.mark.parametrize(("mode", "then"), [("zero2", 2), ("fsdp", 1)])
+def test_killed_in_two_processes_the_same_command_ends_with_the_weights_of_one(
+    mode: str, then: int, alone: Path, tmp_path: Path
+) -> None:
+    """The parent is killed. Its workers are forked; those of the test under ZeRO-3 are started anew, as users' are.
+
+    ``then``: processes that go on. FSDP's checkpoints fit any number of them.
+    """
+    output, log, overrides = tmp_path / "outputs", tmp_path / "log", (f"train.distributed={mode}", "train.processes=2")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
     run = forked(log, pairs_pipeline.make_by_forked, output, *overrides)
     checkpoints = pairs_pipeline.first_checkpoint(output, log, run.is_alive)
     kill(run.pid or 0, psutil.Process(run.pid).children())
     step = last_step(checkpoints)
+    overrides = f"train.distributed={mode}", f"train.processes={then}"
     text = lines_of(forked(log, pairs_pipeline.make_by_forked, output, *overrides), log)
     assert f"dpo: resuming at step {step}" in text
     assert ": reference: " not in text, "log-probabilities made in one process serve here too"
@@ -130,6 +137,12 @@ def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
     with pytest.raises(TrainingError, match=r"written under zero3 with 2 processes.*under none or ddp.*remove it"):
         last_complete(tmp_path)
     monkeypatch.setattr(distributed, "_current", distributed.ProcessGroup(0, 2, "zero3", "zero3.json"))
+    assert last_complete(tmp_path) == str(tmp_path / "checkpoint-4")
+    # FSDP's fit any number of processes, and no other mode.
+    (tmp_path / "checkpoint-4" / COMPLETE).write_text('{"layout": "fsdp", "bytes": {}}')
+    with pytest.raises(TrainingError, match=r"written under fsdp, and this run is under zero3 with 2 processes: "):
+        last_complete(tmp_path)
+    monkeypatch.setattr(distributed, "_current", distributed.ProcessGroup(0, 8, "fsdp"))
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-4")
 
 
@@ -206,7 +219,7 @@ def logged(output: Path, stage: str, key: str) -> list[float]:
     return [row[key] for row in log_of(output, stage) if key in row]
 
 
-@pytest.mark.parametrize("mode", ["zero3", "ddp"])
+@pytest.mark.parametrize("mode", ["zero3", "fsdp", "ddp"])
 def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None:
     """Started once for all stages, two processes train ``sft`` in full, make ``reference``, then train ``dpo``.
 

@@ -127,6 +127,9 @@ def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
     for stage in ("initial", "sft"):
         with pytest.raises(ConfigError, match=rf"train\.{stage}\.ranking_weight .*tree\.reads=one or both"):
             check_stage(stage, config(ranking_weight=0.1))
-    settings.train.distributed, settings.train.sft.per_device_train_batch_size = "zero3", 4
-    with pytest.raises(ConfigError, match=r"train\.sft\.ranking_weight .*set train\.distributed=zero2 or ddp"):
-        check_stage("sft", settings)
+    settings.train.sft.per_device_train_batch_size = 4
+    for mode in ("zero3", "fsdp"):
+        settings.train.distributed = mode
+        message = rf"train\.sft\.ranking_weight .*distributed={mode} .*set train\.distributed=zero2 or ddp$"
+        with pytest.raises(ConfigError, match=message):
+            check_stage("sft", settings)

@@ -374,6 +374,23 @@ def test_of_a_partitioned_weight_each_process_sees_its_own_part_without_the_padd
     assert distributed.own_part(weight).tolist() == ([0.0, 1.0, 2.0] if rank < 2 else [6.0])
 
 
+def test_of_a_weight_that_fsdp_shares_out_each_process_sees_its_own_part(tmp_path: Path) -> None:
+    """One process of one has all of it; that two have half of it each, the trainings of two processes show."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/met", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        weight = nn.Parameter(distribute_tensor(torch.tensor([0.0, 1.0, math.nan]), mesh, [Shard(0)]))
+        assert type(distributed.own_part(weight).detach()) is torch.Tensor
+        assert distributed.own_part(weight)[:2].tolist() == [0.0, 1.0]
+        model: Any = nn.Module()
+        model.weight = weight
+        assert not finite(model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_processes_agree_that_weights_are_broken_when_one_of_them_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one would end, and the others wait for it."""
     other = {"finite": 1}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,9 +40,12 @@ def last_step(checkpoints: Path) -> int:
     return step
 
 
-@pytest.mark.parametrize(("number", "processes"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 1), (signal.SIGINT, 2)])
-def test_a_signal_keeps_the_step_under_way(number: signal.Signals, processes: int, tmp_path: Path) -> None:
-    several = [f"train.processes={processes}", "train.distributed=ddp"] if processes > 1 else []
+@pytest.mark.parametrize(
+    ("number", "mode"),
+    [(signal.SIGTERM, "none"), (signal.SIGUSR1, "none"), (signal.SIGINT, "ddp"), (signal.SIGTERM, "fsdp")],
+)
+def test_a_signal_keeps_the_step_under_way(number: signal.Signals, mode: str, tmp_path: Path) -> None:
+    several = [f"train.distributed={mode}", "train.processes=2"] if mode != "none" else []
     plant(composed(tmp_path, *LONG, *several))
     log = tmp_path / "log"
     process = started(tmp_path, log, *several)
@@ -57,8 +61,9 @@ def test_a_signal_keeps_the_step_under_way(number: signal.Signals, processes: in
 
 
 STAND_INS = {
-    # As SLURM's own: it hands on the signals that it gets.
+    # As SLURM's own: it hands on the signals that it gets, and gives a task the cores that its own variable says.
     "srun": """\
+echo "${SRUN_CPUS_PER_TASK:-1}" >>"$(dirname "$0")/cores"
 while [[ $1 == -* ]]; do shift; done
 "$@" &
 run=$!
@@ -81,9 +86,11 @@ def test_a_job_of_slurm_keeps_its_step_before_its_time_limit_and_queues_itself_a
         (programs / name).write_text(f"#!/usr/bin/env bash\n{body}")
         (programs / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": "1"}
-    environment = os.environ | slurm | {"SLURM_GPUS_ON_NODE": "2", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | slurm | {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "6", "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{programs}:{environment['PATH']}"
-    command = [shipped("launch") / "slurm.sh", two, *OVERRIDES, *LONG, f"output_dir={tmp_path}"]
+    # As sbatch: the node runs a copy, beside which nothing else of launch/ lies.
+    script = Path(shutil.copy(shipped("launch") / "slurm.sh", programs / "slurm_script"))
+    command = [script, two, *OVERRIDES, *LONG, f"output_dir={tmp_path}"]
     log = tmp_path / "log"
     steps = [0]
     for _ in range(2):
@@ -112,6 +119,61 @@ def test_a_job_of_slurm_keeps_its_step_before_its_time_limit_and_queues_itself_a
         steps.append(last_step(next(tmp_path.glob("artifacts/sft/*/checkpoints"))))
     assert 0 < steps[1] < steps[2]
     assert (programs / "scontrol.log").read_text() == f"requeue {slurm['SLURM_JOB_ID']}\n" * 2
+    assert (programs / "cores").read_text() == "6\n" * 2, "without it srun gives all processes of a node one core"
+
+
+@pytest.mark.parametrize("name", ["slurm.sh", "ray_slurm.sh"])
+def test_sbatch_is_asked_for_a_signal_in_time_and_to_queue_again(name: str) -> None:
+    lines = (shipped("launch") / name).read_text().splitlines()
+    options = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
+    to_shell, _, seconds = options["signal"].partition("@")
+    assert to_shell == "B:USR1" and int(seconds) >= 120
+    assert options["requeue"] == "" and options["open-mode"] == "append"
+
+
+RAY = {
+    "srun": """\
+[[ $* == *hostname* ]] && echo 127.0.0.1 && exit
+while [[ $1 == -* ]]; do [[ $1 == --nodes || $1 == --ntasks || $1 == --nodelist ]] && shift; shift; done
+exec "$@"
+""",
+    "scontrol": STAND_INS["scontrol"],
+    "ray": "[[ $1 == status ]] || exec sleep 300\n",
+    # It is told to end as the real one is, and ends by its signal's number, or it ends by itself.
+    "python": """\
+[[ $1 == - ]] && exit
+trap 'exit 143' USR1
+touch "$(dirname "$0")/runs"
+for _ in {1..600}; do [[ -e "$(dirname "$0")/end" ]] && exit; sleep 0.1; done
+""",
+}
+"""What ray_slurm.sh calls, on one node."""
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_job_of_ray_queues_itself_again_if_its_time_is_up_and_else_does_not(is_told: bool, tmp_path: Path) -> None:
+    for name, body in RAY.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41234", "WAIT": "0"}
+    environment = os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = shipped("launch") / "ray_slurm.sh"
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen([script, "stage=tree"], stdout=log, stderr=log, env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "runs").exists():
+            assert job.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        if is_told:
+            job.send_signal(signal.SIGUSR1)
+        else:
+            (tmp_path / "end").touch()
+        assert job.wait(60) == (143 if is_told else 0), (tmp_path / "log").read_text()
+    finally:
+        job.kill()
+    requeued = tmp_path / "scontrol.log"
+    assert (requeued.read_text() if requeued.exists() else "") == ("requeue 41234\n" if is_told else "")
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])

@@ -12,6 +12,7 @@ from judgetrain.judges.config import Aggregation
 from judgetrain.judges.settings import check_asking
 from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.schema import Reads
+from judgetrain.train.distributed import FSDP
 from judgetrain.train.stages import JudgeTrainingSettings, check_stage, training_stage
 
 
@@ -37,6 +38,11 @@ def _check(settings: RlSettings) -> None:
     """Refuse (ConfigError) what the stage cannot do."""
     config = settings.train
     processes = check_stage(settings.stages, "rl", config)
+    if settings.stages.distributed == FSDP:
+        raise ConfigError(
+            f"train.distributed={FSDP}: stage rl samples from whole weights, and each process holds a part of them; "
+            "set train.distributed=ddp, zero2 or zero3"
+        )
     if config.comparisons_per_step % processes:
         raise ConfigError(
             f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over "

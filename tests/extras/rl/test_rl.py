@@ -379,6 +379,7 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
+        ("train.distributed=fsdp", r"distributed=fsdp: stage rl samples from whole weights, .*=ddp, zero2 or zero3$"),
         ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
         ("engine=vllm ~engine.batch_size", "engine.type=vllm: the package vllm is not installed; pip install vllm"),
     ],
