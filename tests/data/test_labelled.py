@@ -254,8 +254,9 @@ def test_training_reads_the_same_labels(tmp_path: Path) -> None:
     (pair,) = trained_on([RUBRIC_SCORES, {**RUBRIC_SCORES, "id": "v-2", "response": "No.", "gpt4_scores": [1]}],
                          adapter="rubric_scores")  # fmt: skip
     assert pair.label == "A" and pair.rubric is not None
-    with pytest.raises(DataError, match=r"label \{'help': 4\} of one response says nothing of it as a whole"):
-        trained_on([row({"help": 4})])
+    (by_criterion,) = trained_on([row({"help": 4})])
+    assert by_criterion.rating_a is not None
+    assert (by_criterion.rating_a.score, by_criterion.rating_a.whole) == (0.75, False)
 
 
 def prompt(response: str, reference: str | None = "Eleven minutes.", query: str = "How long?") -> str:

@@ -52,6 +52,7 @@ OTHER_PROGRAMS = {
     ),
     "asks a server that runs meanwhile: tests/extras/server": ("curl ", "echo '{", "transformers serve "),
     "needs an account elsewhere": ("wandb sync",),
+    "needs a cluster: tests/train/test_stopped.py runs the script with stand-ins": ("sbatch ",),
     "is a key of the shell, which test_cli.py asks for": ('eval "$(judgetrain -sc', "judgetrain stage=evaluate train"),
     "is this test's own preparation": ("ln -s outputs/judge", "cp judgetrain/judges/prompting/", "WANDB_PROJECT="),
 }

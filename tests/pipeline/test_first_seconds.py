@@ -75,7 +75,9 @@ def test_files_that_other_stages_read_late(tmp_path: Path) -> None:
 
 
 def in_parts(directory: Path) -> None:
-    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    # As many weights as a model of four layers may have; what is missing is the second file.
+    weight_map = {f"weight.{number}": f"model-0000{1 + number % 2}-of-00002.safetensors" for number in range(40)}
+    index = {"weight_map": weight_map}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     (directory / "model.safetensors").rename(directory / "model-00001-of-00002.safetensors")
 
