@@ -22,7 +22,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, by_rating
 from judgetrain.label.stages import LabelSettings
-from judgetrain.rubrics import EQUAL
+from judgetrain.rubrics import EQUAL, without_rounding
 from judgetrain.scorers.config import ScorerConfig, load_scorer
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.estimator import Scores, value_of
@@ -81,7 +81,8 @@ class Rewards:
         rejected = self._means(judgments_of.get(rejected_node, [rejected_node]))
         # A signal that scored one side alone says nothing of the pair.
         differences = {signal: chosen[signal] - rejected[signal] for signal in chosen if signal in rejected}
-        margin = fmean([pair.margin, *differences.values()])
+        # Shares such as 0.1 are no binary fractions: a mean that is 0 must not come out below it.
+        margin = without_rounding(fmean([pair.margin, *differences.values()]))
         if margin < 0:
             return None
         return replace(pair, margin=margin, reward={"branches": pair.margin} | differences)

@@ -206,6 +206,9 @@ def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
     assert "guideline" not in levels and skipped["guideline:low_margin"] == 1
     levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.6, c0_g1=0.5), skipped)}
     assert levels["guideline"] == pytest.approx((0.25 - 0.1) / 2)
+    # 0.29 - 0.54 is below -0.25 by rounding alone: both sides are even, and nothing speaks against the pair.
+    levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.54, c0_g1=0.29), skipped)}
+    assert levels["guideline"] == 0
 
 
 NAMES = [f"{word}: the response {word}s" for word in "add bend call dig end fit get hit kick load mix nod".split()]
