@@ -212,9 +212,10 @@ def share(score: float) -> float:
 def weighted(shares: Sequence[tuple[float, float]]) -> float | None:
     """Return the weighted mean of ``(weight, share)`` pairs, from 0 to 1; None where there are none.
 
-    Points that negative weights take off are measured against the points that the other criteria can give, and a mean
-    below 0 is 0: so HealthBench scores a response (arXiv 2505.08775, section 3). Where all weights are negative, a
-    response starts at 1. Means that differ by rounding alone come out as one number.
+    Points that negative weights take off are measured against the points that the other criteria can give, as
+    HealthBench does (arXiv 2505.08775, section 3). A mean below 0 is 0 here, for every response; HealthBench cuts only
+    the mean over all responses. Where all weights are negative, a response starts at 1. Means that differ by rounding
+    alone come out as one number.
 
     Args:
         shares: each criterion's weight (negative for what a response must not do) and the response's share, 0 to 1.
