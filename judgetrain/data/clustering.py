@@ -22,7 +22,7 @@ from judgetrain.artifacts.files import atomic, write_rows_atomic, write_text_ato
 from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import ClusterConfig
+from judgetrain.data.config import A_CLUSTER, ClusterConfig
 from judgetrain.data.stages import ClusterSettings
 from judgetrain.engines.config import ModelConfig, model_commit
 from judgetrain.engines.hub import check_on_hub, looks_local
@@ -147,7 +147,8 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
     rows = len(embeddings)
     if config.n_clusters > rows:
         raise ConfigError(
-            f"cluster.n_clusters={config.n_clusters}: there are only {amount(rows, 'dialogue')} to cluster"
+            f"cluster.n_clusters={config.n_clusters}: there {agree(rows, 'are')} only {amount(rows, 'dialogue')} to "
+            f"cluster: set cluster.n_clusters={max(1, rows // A_CLUSTER)}, or give more"
         )
     backend = config.backend
     if backend == "auto":

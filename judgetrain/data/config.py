@@ -41,6 +41,10 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
     return str(file)
 
 
+A_CLUSTER = 4
+"""Dialogues a cluster that are proposed where there are few: of fewer a cluster says nothing."""
+
+
 @dataclass
 class SourceConfig:
     """Where rows come from: dialogues, comparisons or prompts."""

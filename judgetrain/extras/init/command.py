@@ -19,6 +19,7 @@ from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.heartbeat import beating, doing
+from judgetrain.data.config import A_CLUSTER
 from judgetrain.data.duplicates import BenchmarkQueries, question_texts
 from judgetrain.data.parts import in_part
 from judgetrain.errors import ConfigError, printable
@@ -76,6 +77,10 @@ dialogues:
 """
 
 
+CLUSTERS = 20
+"""Clusters of the recipes beneath (``cluster.n_clusters``), which small files have too few prompts for."""
+
+
 class DataFiles(NamedTuple):
     """The files to train on and to measure on.
 
@@ -90,6 +95,12 @@ class DataFiles(NamedTuple):
     train: Sequence[FileContents]
     test: FileContents | None
     held: HeldOut | None = None
+
+    @property
+    def prompts(self) -> int:
+        """Return about how many prompts are trained on: those of all files without the rows that are measured on."""
+        prompts = {dialogue.user_texts for file in self.train for dialogue in file.dialogues}
+        return len(prompts) - (self.held.rows if self.held else 0)
 
     @property
     def has_single_responses(self) -> bool:
@@ -280,8 +291,14 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
         encoder: the sentence encoder; empty: the recipe beneath has one.
     """
     teacher, why, more = WAYS[parts.way]
+    cluster = []
     if encoder:
-        more += f"cluster: {{encoder: {_quoted(encoder)}}}\n"
+        cluster.append(f"encoder: {_quoted(encoder)}")
+    clusters = parts.prompts // A_CLUSTER
+    if clusters < CLUSTERS:
+        cluster.append(f"n_clusters: {max(1, clusters)}")
+    if cluster:
+        more += f"cluster: {{{', '.join(cluster)}}}\n"
     under = "pairs"
     # For two cores: adapters, few criteria and short texts.
     if base in (WEIGHTS, "world"):

@@ -18,7 +18,7 @@ SAID = {
     "without truth": "Answers gain by it without being better.",
     "by its words": "An answer gains by stating its words.",
     "by length": "An answer gains by saying everything twice.",
-    "not shown": "Too few prompts, or too little truth, to say.",
+    "not shown": "Between the two, as far as so many prompts can tell, or with too little truth.",
     "never separates": "All answers to a prompt have the same score.",
 }
 """What each mark means."""
@@ -86,7 +86,7 @@ def _kind(
     most = figures.whole.gains[-1].n
     yield f"One criterion chooses, of {most}:"
     yield ""
-    yield "| criterion | weight | it keeps | rubric gains | truth gains | 95% | kept | 95% | by words | by length | |"
+    yield "| criterion | weight | new weight | rubric gains | truth gains | 95% | kept | 95% | by words | by length | |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     weights = {key_of(criterion): criterion.weight for criterion in kept.criteria}
     for criterion, one in zip(rubric.criteria, figures.criteria, strict=True):

@@ -71,6 +71,15 @@ def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> 
     assert (train.base.path, train.initial.lora, train.sft.lora, train.dpo.lora) == (WEIGHTS, True, True, True)
 
 
+@pytest.mark.parametrize(("rows", "clusters"), [(30, 5), (200, 20)])
+def test_a_small_file_gets_no_more_clusters_than_it_has_prompts_for(rows: int, clusters: int, tmp_path: Path) -> None:
+    place = written(tmp_path / "few", mine=labelled(rows))
+    assert here("init", str(place), "train.base.path=world").returncode == 0
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    # A quarter of the rows is measured on; of the others four make a cluster.
+    assert config.cluster.n_clusters == clusters
+
+
 def kept_ids(place: Path, out: Path) -> list[str]:
     """Return the ids of the rows that the recipe of a directory learns from."""
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={out}", "track.tracker=none"])
