@@ -85,7 +85,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
     out.count(in_=total.total(), out=total["kept"], dropped=dropped)
     if dropped.get("contaminated"):
         out.log(
-            f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
+            f"dialogues: {dropped['contaminated']} hold a query of a benchmark, its own rows among them, and are "
+            "left out: "
             f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
         )
     losses = outputs.losses

@@ -52,6 +52,7 @@ class FileContents:
         kinds: numbers of rows by what they are.
         roles: the column that each field is read from.
         labels_of_rows: of the rows that could be read; None: a row has no label.
+        labels_by_criterion: how many responses have a label by a criterion, by its name.
         unknown: numbers of the rows whose label has no meaning, by that label.
         unused: columns that nothing is read from.
         dialogues: of the rows.
@@ -67,6 +68,7 @@ class FileContents:
     kinds: Counter[str] = field(default_factory=Counter)
     roles: dict[str, str] = field(default_factory=dict)
     labels_of_rows: list[str | None] = field(default_factory=list)
+    labels_by_criterion: Counter[str] = field(default_factory=Counter)
     unknown: dict[str, list[int]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     dialogues: list[Dialogue] = field(default_factory=list)
@@ -151,6 +153,9 @@ class FileContents:
             meanings = ", ".join(f"{value} is {label}" for value, label in known.items())
             if meanings:
                 text += f" ({meanings})"
+        if self.labels_by_criterion:
+            names = ", ".join(f"{name} {count:,}" for name, count in self.labels_by_criterion.items())
+            text += f"; labels by criterion: {names}: add criteria=FILE with criteria of these names, which they teach"
         return text
 
     def _slips(self) -> str:
@@ -361,6 +366,8 @@ def _content(
         contents.unknown.setdefault(label_text(written), []).append(number)
         response = str(reader.columns.value(row, "response"))
         return RATED, reader.dialogue(row, number), (response,), None
+    if comparison.rating_a is not None:
+        contents.labels_by_criterion.update(comparison.rating_a.by_criterion.keys())
     if isinstance(written, (list, Mapping)) and comparison.rating_a is not None:
         # Several annotators' labels are one, their mean.
         label = f"{comparison.rating_a.score:g}"

@@ -80,6 +80,16 @@ def test_a_small_file_gets_no_more_clusters_than_it_has_prompts_for(rows: int, c
     assert config.cluster.n_clusters == clusters
 
 
+def test_labels_by_criterion_are_named_with_what_they_need(tmp_path: Path) -> None:
+    rows = []
+    for number in range(24):
+        labels = {"safe": "pass" if number % 2 else "fail", "clear": "pass"}
+        rows.append({"query": f"q {number}", "response": f"r {number}", "label": labels})
+    place = written(tmp_path / "few", mine=rows)
+    printed = " ".join(here("init", str(place), "train.base.path=world").stdout.split())
+    assert "labels by criterion: safe 24, clear 24: add criteria=FILE with criteria of these names" in printed
+
+
 def kept_ids(place: Path, out: Path) -> list[str]:
     """Return the ids of the rows that the recipe of a directory learns from."""
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={out}", "track.tracker=none"])
