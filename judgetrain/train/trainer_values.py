@@ -112,16 +112,9 @@ def _settings(args: Any) -> tuple[Any, Any]:
 def _rates(args: Any) -> list[float]:
     """Return the learning rates of :data:`STEPS` steps, by the scheduler of arguments."""
     import torch
-    from transformers import get_scheduler
 
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=1.0)
-    scheduler = get_scheduler(
-        args.lr_scheduler_type,
-        optimizer,
-        num_warmup_steps=args.get_warmup_steps(STEPS),
-        num_training_steps=STEPS,
-        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
-    )
+    scheduler = _scheduler(args, optimizer)
     rates = []
     for _ in range(STEPS):
         rates.append(float(scheduler.get_last_lr()[0]))
@@ -130,10 +123,23 @@ def _rates(args: Any) -> list[float]:
     return rates
 
 
+def _scheduler(args: Any, optimizer: Any) -> Any:
+    """Return the scheduler of arguments, over :data:`STEPS` steps."""
+    from transformers import get_scheduler
+
+    return get_scheduler(
+        args.lr_scheduler_type,
+        optimizer,
+        num_warmup_steps=args.get_warmup_steps(STEPS),
+        num_training_steps=STEPS,
+        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+    )
+
+
 def _try(args: Any) -> None:
     """Make the optimizer and the scheduler of arguments, and take a step; raises what they raise."""
     import torch
-    from transformers import Trainer, get_scheduler
+    from transformers import Trainer
 
     model = torch.nn.Linear(2, 2)
     optimizer_class, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
@@ -143,13 +149,7 @@ def _try(args: Any) -> None:
     elif "bnb" in str(args.optim) or "8bit" in str(args.optim):
         return
     optimizer = optimizer_class(model.parameters(), weight_decay=args.weight_decay, **settings)
-    scheduler = get_scheduler(
-        args.lr_scheduler_type,
-        optimizer,
-        num_warmup_steps=args.get_warmup_steps(STEPS),
-        num_training_steps=STEPS,
-        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
-    )
+    scheduler = _scheduler(args, optimizer)
     model(torch.ones((1, 2), device=next(model.parameters()).device)).sum().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
     optimizer.step()
