@@ -141,12 +141,19 @@ class Rating:
     by_criterion: Mapping[str, float] = field(default_factory=dict)
     whole: bool = True
 
-    def by(self, line: str) -> float | None:
-        """Return the score by a criterion, given its line: its own, or the whole response's; None without either."""
+    def of_criterion(self, line: str) -> float | None:
+        """Return the score that people gave by the criterion of this line itself, or None."""
         for name in label_keys(line):
             if name in self.by_criterion:
                 return self.by_criterion[name]
-        return self.score if self.whole else None
+        return None
+
+    def by(self, line: str) -> float | None:
+        """Return the score by a criterion, given its line: its own, or the whole response's; None without either."""
+        own_score = self.of_criterion(line)
+        if own_score is None and self.whole:
+            return self.score
+        return own_score
 
     def to_row(self) -> dict[str, Any]:
         """Return a dictionary for JSON, whose items are the arguments of the class."""

@@ -235,7 +235,7 @@ def _placed(judgment: JudgmentNode, criterion: CriterionNode, rating: Rating) ->
     if score is None:
         return replace(judgment, score_a=None, score_b=None, failure=UNLABELLED)
     due = level_of(score)
-    if judgment.inverted and not is_labelled(rating, criterion.text):
+    if judgment.inverted and rating.of_criterion(criterion.text) is None:
         # By a criterion that says what should not be, a good response has a low level.
         due = LOWEST + HIGHEST - due
     distance = abs(judgment.score_a - due)
@@ -243,11 +243,6 @@ def _placed(judgment: JudgmentNode, criterion: CriterionNode, rating: Rating) ->
     is_end_of_scale = score in (0.0, 1.0)
     # The nearer has the higher score: A is ahead where the distance is less than what is allowed.
     return replace(judgment, score_a=-distance, score_b=-WITHIN[is_end_of_scale], inverted=False)
-
-
-def is_labelled(rating: Rating, line: str) -> bool:
-    """Return whether people labelled a response by the criterion of this line itself."""
-    return any(name in rating.by_criterion for name in label_keys(line))
 
 
 def taught_rubric(comparison: Comparison, by_criteria: bool) -> Rubric | None:
@@ -265,7 +260,7 @@ def taught_rubric(comparison: Comparison, by_criteria: bool) -> Rubric | None:
     taught = []
     for criterion in comparison.rubric.criteria:
         # Of a pair whose label people gave there is no rating, and so no label of one criterion.
-        is_by_itself = bool(ratings) and all(is_labelled(rating, criterion.line) for rating in ratings)
+        is_by_itself = bool(ratings) and all(rating.of_criterion(criterion.line) is not None for rating in ratings)
         if whole_is_taught or is_by_itself:
             taught.append(criterion)
     return Rubric(tuple(taught)) if taught else None
@@ -278,11 +273,11 @@ def label_under(comparison: Comparison, line: str) -> Verdict | None:
     """
     rating_a = comparison.rating_a
     rating_b = comparison.rating_b
-    if rating_a is not None and rating_b is not None and is_labelled(rating_a, line) and is_labelled(rating_b, line):
-        score_a = rating_a.by(line)
-        score_b = rating_b.by(line)
-        assert score_a is not None and score_b is not None
-        return _label_by(score_a, score_b)
+    if rating_a is not None and rating_b is not None:
+        score_a = rating_a.of_criterion(line)
+        score_b = rating_b.of_criterion(line)
+        if score_a is not None and score_b is not None:
+            return _label_by(score_a, score_b)
     return None if _has_criteria_alone(comparison) else comparison.label
 
 
