@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
 from judgetrain.data.rubric_kinds import RubricByKind
 from judgetrain.rubrics import HIGHEST, LOWEST, SCALE, Criterion, Rubric
 
@@ -30,6 +32,11 @@ def _own_criterion(criterion: Criterion) -> dict[str, Any]:
     if criterion.guideline:
         row["guideline"] = criterion.guideline
     return row
+
+
+def yaml_text(value: Any) -> str:
+    """Return a value as YAML, in the order in which it was written down."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
 
 
 def autorubric_form(rubric: Rubric) -> dict[str, Any]:

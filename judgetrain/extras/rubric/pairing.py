@@ -149,12 +149,17 @@ def _tree_of(first: ScoredResponse, second: ScoredResponse) -> EvaluationTree:
         other = by_name.get(_name_of(criterion))
         if other is not None:
             nodes.append(_node(f"{comparison.id}/c{len(nodes)}", len(nodes), criterion, other))
+    return judged_tree(comparison, nodes)
+
+
+def judged_tree(comparison: Comparison, criteria: Sequence[CriterionNode]) -> EvaluationTree:
+    """Return the tree of a comparison that was judged elsewhere: no list was sampled, and nothing is counted."""
     return EvaluationTree(
         comparison=comparison,
         criteria_text="",
         criteria_prompt_tokens=0,
         criteria_generated_tokens=0,
-        criteria=tuple(nodes),
+        criteria=tuple(criteria),
         seed=0,
         failures={},
     )

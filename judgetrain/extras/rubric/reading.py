@@ -13,7 +13,7 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
-from judgetrain.extras.rubric.pairing import ScoredCriterion, ScoredResponse, pairs_of
+from judgetrain.extras.rubric.pairing import ScoredCriterion, ScoredResponse, judged_tree, pairs_of
 from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.judging.rows import SCORES, VERDICTS
 from judgetrain.label.teacher_stage import evaluation_of
@@ -154,15 +154,7 @@ def tree_of_verdict(row: Row) -> EvaluationTree:
     criteria = []
     for rank, (text, by_guideline) in enumerate(by_criterion.items()):
         criteria.append(_criterion_node(f"{comparison.id}/c{rank}", rank, text, by_guideline))
-    return EvaluationTree(
-        comparison=comparison,
-        criteria_text="",
-        criteria_prompt_tokens=0,
-        criteria_generated_tokens=0,
-        criteria=tuple(criteria),
-        seed=0,
-        failures={},
-    )
+    return judged_tree(comparison, criteria)
 
 
 def _criterion_node(identifier: str, rank: int, text: str, by_guideline: Mapping[str, Sequence[Row]]) -> CriterionNode:

@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from threadpoolctl import threadpool_limits
 
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
@@ -16,7 +15,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.extras.rubric.described import kind_names, rightly_chosen, rubric_by_kind, rubric_for, typical_queries
 from judgetrain.extras.rubric.evidence import Evidence, evidence_of
 from judgetrain.extras.rubric.examples import find_examples, wanted_examples
-from judgetrain.extras.rubric.forms import autorubric_form, file_names, own_form, prompt_text, verifiers_form
+from judgetrain.extras.rubric.forms import autorubric_form, file_names, own_form, prompt_text, verifiers_form, yaml_text
 from judgetrain.extras.rubric.kinds import Kinds, find_kinds
 from judgetrain.extras.rubric.measure import KindFigures, LeftOut, resampled_worth, weigh, why_left_out
 from judgetrain.extras.rubric.page import rubric_page
@@ -115,7 +114,7 @@ def find(evidence: Evidence, settings: RubricSettings, seed: int) -> Found:
 def _write(result: Found, out: StageRun) -> None:
     """Write the rubric's files."""
     rubric = result.rubric
-    write_text_atomic(out.path(FILE), _yaml(own_form(rubric)))
+    write_text_atomic(out.path(FILE), yaml_text(own_form(rubric)))
     write_text_atomic(out.path("prompt.txt"), prompt_text(rubric))
     files = {"all": result.overall}
     if result.kinds.number > 1:
@@ -123,15 +122,10 @@ def _write(result: Found, out: StageRun) -> None:
     for folder in ("kinds", "forms"):
         out.path(folder).mkdir(exist_ok=True)
     for name, of_kind in files.items():
-        write_text_atomic(out.path(f"kinds/{name}.yaml"), _yaml(own_form(of_kind)))
-        write_text_atomic(out.path(f"forms/{name}.autorubric.yaml"), _yaml(autorubric_form(of_kind)))
+        write_text_atomic(out.path(f"kinds/{name}.yaml"), yaml_text(own_form(of_kind)))
+        write_text_atomic(out.path(f"forms/{name}.autorubric.yaml"), yaml_text(autorubric_form(of_kind)))
         write_json_atomic(out.path(f"forms/{name}.verifiers.json"), verifiers_form(of_kind))
     write_json_atomic(out.path("rubric.json"), _figures(result))
-
-
-def _yaml(value: Any) -> str:
-    """Return a value as YAML, in the order in which it was written down."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _figures(result: Found) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from judgetrain.data.intervals import ENDS, FEWEST, Interval, Resampling, drawn
+from judgetrain.extras.rubric.stress_pools import FEWEST as FEWEST_RESPONSES
 from judgetrain.extras.rubric.stress_pools import LONGER, WORDS, key_of
 from judgetrain.rubrics import Criterion, Rubric
 
@@ -46,7 +47,6 @@ class Stressed:
     """The scores of the responses to one prompt.
 
     Args:
-        kind: of the query, by the rubric; empty for a query of none.
         scores: by each criterion's key, and of the whole rubric under :data:`WHOLE`, each 0 to 1, what is better is
             higher [response].
         truth: what each response is worth [response].
@@ -54,7 +54,6 @@ class Stressed:
             score by that criterion, and its truth. An edit for length is about every criterion.
     """
 
-    kind: str
     scores: Mapping[str, Floats]
     truth: Floats
     edited: Mapping[tuple[str, str], tuple[float, float]]
@@ -214,12 +213,21 @@ class _Choices:
             sizes[name] = math.sqrt(float(np.mean([np.var(_scores(one, name)) for one in self.prompts])))
         return sizes
 
+    @cached_property
+    def _most(self) -> int:
+        """Return the most responses that every prompt has: figures for different n are about the same prompts."""
+        return min(len(one.truth) for one in self.prompts)
+
+    @cached_property
+    def _gained_by_whole(self) -> Floats:
+        """Return what the best of :attr:`_most` by the whole rubric gains [prompt, 3]."""
+        return self._gained(WHOLE, self._most)
+
     def figures(self, key: str, whole: Figures | None) -> Figures:
         """Return the figures of a criterion, given those of the whole rubric, or of that itself."""
-        # The most that every prompt has: figures for different n are about the same prompts.
-        most = min(len(one.truth) for one in self.prompts)
-        gains = [self._gain(key, n) for n in sizes_of(most)]
-        kept, kept_interval, relative, relative_interval = self._kept(key, most)
+        gained_of = {n: self._gained(key, n) for n in sizes_of(self._most)}
+        gains = [self._gain(n, gained) for n, gained in gained_of.items()]
+        kept, kept_interval, relative, relative_interval = self._kept(gained_of[self._most])
         own_size = self._sizes[key]
         words = None
         longer = None
@@ -243,9 +251,8 @@ class _Choices:
             factor=factor,
         )
 
-    def _gain(self, key: str, n: int) -> Gain:
-        """Return what the best of n by a criterion gains."""
-        gained = self._gained(key, n)
+    def _gain(self, n: int, gained: Floats) -> Gain:
+        """Return the mean of what the best of n gains at each prompt [prompt, 3]."""
         chooser, rubric, truth = gained.mean(axis=0)
         _, rubric_interval, truth_interval = self._intervals(gained)
         return Gain(
@@ -286,12 +293,15 @@ class _Choices:
             return None
         return drawn(columns, self.resampling)
 
-    def _kept(self, key: str, n: int) -> tuple[float | None, Interval | None, float | None, Interval | None]:
+    def _kept(self, gained_by_one: Floats) -> tuple[float | None, Interval | None, float | None, Interval | None]:
         """Return what of the rubric's gain is truth where a criterion chooses, and that beside the whole rubric's.
 
         Each with its interval; None where nothing is gained that it could be a share of.
+
+        Args:
+            gained_by_one: what the best of :attr:`_most` by the criterion gains [prompt, 3].
         """
-        gained = np.column_stack([self._gained(key, n)[:, 1:], self._gained(WHOLE, n)[:, 1:]])
+        gained = np.column_stack([gained_by_one[:, 1:], self._gained_by_whole[:, 1:]])
         rubric, truth, whole_rubric, whole_truth = gained.sum(axis=0)
         if rubric <= 0:
             return None, None, None, None
@@ -453,7 +463,7 @@ def _stressed(row: Mapping[str, Any], rubric: Rubric) -> Stressed | None:
     for response in row["responses"]:
         if _is_read(response, keys):
             readable.append(response)
-    if len(readable) < 2:
+    if len(readable) < FEWEST_RESPONSES:
         return None
     scores: dict[str, Floats] = {WHOLE: np.array([response["value"] for response in readable])}
     for key, sign in zip(keys, better, strict=True):
@@ -469,7 +479,7 @@ def _stressed(row: Mapping[str, Any], rubric: Rubric) -> Stressed | None:
             if edit["criterion"] in ("", key):
                 gain = sign * (edit["by_criterion"][key] - first["by_criterion"][key])
                 edited[edit["kind"], key] = (gain, truth)
-    return Stressed(row["kind"], scores, np.array([response["truth"] for response in readable]), edited)
+    return Stressed(scores, np.array([response["truth"] for response in readable]), edited)
 
 
 def _is_read(response: Mapping[str, Any], keys: Sequence[str]) -> bool:

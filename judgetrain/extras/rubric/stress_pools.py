@@ -12,7 +12,7 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.labelled import OVERALL
 from judgetrain.data.sources import Rejects, read, row_reader
-from judgetrain.data.world import SKILL, eval_comparisons, of_source, world_of
+from judgetrain.data.world import SKILL, of_source, world_of
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import LABELS
 from judgetrain.judging.items import KEY, JudgedRow, read_items, unread
@@ -109,11 +109,10 @@ def pools_of(settings: StressSettings, say: Callable[[str], object]) -> list[Poo
 def _of_world(settings: StressSettings) -> list[Pool]:
     """Return held-out queries of the generated world, each with responses of its writers."""
     assert settings.world is not None
-    config = of_source(settings.world, settings.verdicts.source)
-    world = world_of(config, settings.seed)
-    comparisons = eval_comparisons(config, settings.seed)[: settings.verdicts.source.limit]
+    world = world_of(of_source(settings.world, settings.verdicts.source), settings.seed)
     pools = []
-    for comparison in comparisons:
+    for item in read_items(settings.verdicts, settings.world, settings.seed):
+        comparison = item.comparison
         rng = random.Random(derive_seed(settings.seed, "stress", comparison.id))
         query = comparison.dialogue.query
         responses = [world.respond(query, SKILL, rng) for _ in range(settings.stress.samples)]
@@ -125,10 +124,8 @@ def _to_be_written(settings: StressSettings, say: Callable[[str], object], losse
     """Return the prompts of a source, each once, without responses."""
     dialogues: list[Dialogue]
     if settings.uses_world:
-        assert settings.world is not None
-        config = of_source(settings.world, settings.verdicts.source)
-        comparisons = eval_comparisons(config, settings.seed)[: settings.verdicts.source.limit]
-        dialogues = [comparison.dialogue for comparison in comparisons]
+        items = read_items(settings.verdicts, settings.world, settings.seed)
+        dialogues = [item.comparison.dialogue for item in items]
     else:
         source = settings.verdicts.source
         reader = row_reader(source, KEY)

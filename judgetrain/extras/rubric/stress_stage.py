@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.shards import read_rows
@@ -24,7 +22,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sam
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import WORLD
-from judgetrain.extras.rubric.forms import own_form
+from judgetrain.extras.rubric.forms import own_form, yaml_text
 from judgetrain.extras.rubric.measure import NOTHING
 from judgetrain.extras.rubric.stress_gains import KindStressed, figures_of, lowered, stressed_of
 from judgetrain.extras.rubric.stress_page import stress_page, summary
@@ -164,15 +162,20 @@ class Stressor:
         lost: Counter[str] = Counter()
         costs: list[Cost] = []
         written = self._written(pools, seed, lost, costs)
-        edits = [edits_of(pool.responses[0], self.rubric.for_query(pool.dialogue.query)) for pool in written]
-        scores = self._scores(written, edits, costs)
-        truths = self._truths(written, edits, costs)
+        # Once for each prompt: a kind is found by the words of all typical queries.
+        kinds = [kind_for(self.rubric, pool.dialogue.query) for pool in written]
+        by_kind = rubrics_of(self.rubric)
+        rubrics = [by_kind[kind] for kind in kinds]
+        edits = [edits_of(pool.responses[0], rubric) for pool, rubric in zip(written, rubrics, strict=True)]
+        texts = [_texts(pool, edited) for pool, edited in zip(written, edits, strict=True)]
+        scores = self._scores(self.judge, written, texts, costs, rubrics)
+        truths = self._truths(written, texts, costs)
         rows = []
-        for pool, edited, of_pool, worth in zip(written, edits, scores, truths, strict=True):
+        for pool, kind, edited, of_pool, worth in zip(written, kinds, edits, scores, truths, strict=True):
             for score in of_pool:
                 if score.value is None:
                     lost["unreadable_score"] += 1
-            rows.append(_row(pool, kind_for(self.rubric, pool.dialogue.query), edited, of_pool, worth))
+            rows.append(_row(pool, kind, edited, of_pool, worth))
         cost = sum(costs, Cost())
         return ShardResult(rows, len(pools), lost, **cost.tokens, counts_out=len(rows))
 
@@ -210,23 +213,26 @@ class Stressor:
             slots_of_sample = {**slots, "sample": str(place)}
             yield Request(messages=messages, sampling=self.sampling, slots=slots_of_sample)
 
-    def _scores(self, pools: Sequence[Pool], edits: Sequence[Sequence[Edit]], costs: list[Cost]) -> list[list[Score]]:
-        """Return the scores of every prompt's responses, and after them of its edits."""
+    def _scores(
+        self,
+        judge: Any,
+        pools: Sequence[Pool],
+        texts: Sequence[tuple[str, ...]],
+        costs: list[Cost],
+        rubrics: Sequence[Rubric | None],
+    ) -> list[list[Score]]:
+        """Return a judge's scores of every prompt's texts; by its own criteria where a prompt has no rubric."""
         groups = []
-        for pool, edited in zip(pools, edits, strict=True):
-            texts = (*pool.responses, *(edit.text for edit in edited))
-            groups.append(Candidates(pool.id, pool.dialogue, texts, self.rubric.for_query(pool.dialogue.query)))
-        scores: list[list[Score]] = self.judge.score_batch(groups, self.seed)
+        for pool, of_pool, rubric in zip(pools, texts, rubrics, strict=True):
+            groups.append(Candidates(pool.id, pool.dialogue, of_pool, rubric))
+        scores: list[list[Score]] = judge.score_batch(groups, self.seed)
         costs.extend(score.cost for of_group in scores for score in of_group)
         return scores
 
     def _truths(
-        self, pools: Sequence[Pool], edits: Sequence[Sequence[Edit]], costs: list[Cost]
+        self, pools: Sequence[Pool], texts: Sequence[tuple[str, ...]], costs: list[Cost]
     ) -> list[list[float | None]]:
-        """Return what every prompt's responses, and after them its edits, are worth; None where that is not known."""
-        texts = []
-        for pool, edited in zip(pools, edits, strict=True):
-            texts.append([*pool.responses, *(edit.text for edit in edited)])
+        """Return what every prompt's texts, its responses before its edits, are worth; None where it is not known."""
         if self.world is not None:
             return [
                 [self.world.quality(pool.dialogue.query, text) / BEST_QUALITY for text in of_pool]
@@ -234,12 +240,14 @@ class Stressor:
             ]
         if self.valuer is None:
             # An edit is worth what the response is that it was made of: nothing was added to it.
-            return [[*pool.truth, *([pool.truth[0]] * len(edited))] for pool, edited in zip(pools, edits, strict=True)]
+            labelled: list[list[float | None]] = []
+            for pool, of_pool in zip(pools, texts, strict=True):
+                edits = len(of_pool) - len(pool.truth)
+                labelled.append([*pool.truth, *([pool.truth[0]] * edits)])
+            return labelled
         if self.rates:
             return self._ratings(pools, texts, costs)
-        groups = [Candidates(pool.id, pool.dialogue, tuple(of)) for pool, of in zip(pools, texts, strict=True)]
-        scores: list[list[Score]] = self.valuer.score_batch(groups, self.seed)
-        costs.extend(score.cost for of_group in scores for score in of_group)
+        scores = self._scores(self.valuer, pools, texts, costs, [None] * len(pools))
         return [[score.value for score in of_group] for of_group in scores]
 
     def _ratings(
@@ -263,6 +271,11 @@ class Stressor:
         return ratings
 
 
+def _texts(pool: Pool, edits: Sequence[Edit]) -> tuple[str, ...]:
+    """Return the texts of a prompt's responses, and after them those of its edits."""
+    return (*pool.responses, *(edit.text for edit in edits))
+
+
 def _text_of(completion: Completion) -> tuple[str, str]:
     """Return the text of a written response, or an empty one and why it is none."""
     if completion.finish_reason in UNANSWERED:
@@ -280,8 +293,7 @@ def _row(
     """Return a prompt's row of a shard."""
     responses = []
     edited = []
-    texts = [*pool.responses, *(edit.text for edit in edits)]
-    for place, (text, score, truth) in enumerate(zip(texts, scores, truths, strict=True)):
+    for place, (text, score, truth) in enumerate(zip(_texts(pool, edits), scores, truths, strict=True)):
         entry = {"text": text, "value": score.value, "by_criterion": score.by_criterion, "truth": truth}
         if place < len(pool.responses):
             responses.append(entry)
@@ -298,10 +310,7 @@ def _write(rubric: Rubric, figures: Sequence[KindStressed], truth: str, out: Sta
     kept = dict(rubrics)
     for of_kind in figures:
         kept[of_kind.kind], left_out[of_kind.kind] = lowered(rubrics[of_kind.kind], of_kind.criteria, NOTHING)
-    write_text_atomic(
-        out.path(FILE),
-        yaml.safe_dump(own_form(_with_kinds(rubric, kept)), sort_keys=False, allow_unicode=True, width=120),
-    )
+    write_text_atomic(out.path(FILE), yaml_text(own_form(_with_kinds(rubric, kept))))
     write_json_atomic(out.path("stress.json"), {"truth": truth, "kinds": [asdict(of_kind) for of_kind in figures]})
     rows = read_rows(out.directory, SHARDS)
     write_text_atomic(out.path("stress.md"), stress_page(figures, rubrics, kept, truth, rows))

@@ -110,7 +110,8 @@ def _check_here(settings: StressSettings) -> None:
     # Imported at use: the command line reads these settings to complete keys.
     from judgetrain.extras.rubric.stress_pools import pools_of
 
-    if settings.verdicts.source.type != "hub":
+    # The generated world's rows need no look, and its responses take a while to write.
+    if settings.verdicts.source.type != "hub" and not settings.uses_world:
         pools_of(settings, lambda line: None)
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 

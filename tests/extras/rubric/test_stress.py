@@ -95,7 +95,7 @@ def drawn_prompts(
             (WORDS, "minor"): (0.0, 0.0),
             (LONGER, "minor"): (length_gain, truth_of_edit),
         }
-        prompts.append(Stressed("", scores, (2 * true + minor) / 3, edited))
+        prompts.append(Stressed(scores, (2 * true + minor) / 3, edited))
     return prompts
 
 
@@ -149,7 +149,7 @@ def test_a_criterion_that_length_gains_counts_less_unless_the_edit_is_better() -
 def test_a_score_that_is_always_the_same_separates_nothing() -> None:
     prompts = []
     for one in drawn_prompts(20):
-        prompts.append(Stressed("", {**one.scores, "worthless": np.full(16, 0.5)}, one.truth, {}))
+        prompts.append(Stressed({**one.scores, "worthless": np.full(16, 0.5)}, one.truth, {}))
     worthless = stressed(prompts).criteria[2]
     assert worthless.mark == "never separates"
     assert worthless.factor == 1.0
