@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -274,6 +275,16 @@ class Comparison:
         if length_a == length_b:
             return "tie"
         return "A" if length_a > length_b else "B"
+
+    @property
+    def length_ratio(self) -> float:
+        """Return the natural logarithm of how many times as long response A is as response B.
+
+        Length is in characters without blanks around a text, and one more, so that an empty one has a logarithm.
+        """
+        length_a = len(self.response_a.strip())
+        length_b = len(self.response_b.strip())
+        return math.log1p(length_a) - math.log1p(length_b)
 
     @property
     def characters(self) -> int:

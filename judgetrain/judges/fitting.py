@@ -25,6 +25,11 @@ STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the ridge among which cross-validation chooses."""
 ALONG = 0.01
 """Strength of the ridge on the mean of all weights, which few labels suffice for: how sure a lead makes."""
+FreeRidges = tuple[float, ...]
+"""The ridge of each free column of features, which stand behind those of criteria."""
+INTERCEPT_RIDGE: FreeRidges = (0.0,)
+LENGTH_RIDGE: FreeRidges = (ALONG,)
+"""Hardly any: labels that go with length everywhere would else have no finite weight."""
 FEWEST = 20
 """Labelled comparisons below which nothing is fitted."""
 BINS = 5
@@ -32,7 +37,11 @@ BINS = 5
 
 
 def fit(
-    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[PromptKey], verdicts: Sequence[BothOrders]
+    margins: Sequence[Margins],
+    labels: Sequence[Verdict],
+    prompts: Sequence[PromptKey],
+    verdicts: Sequence[BothOrders],
+    length_ratios: Sequence[float] | None = None,
 ) -> Fitted:
     """Return weights fitted to labels, with the ridge that does best on held-out prompts.
 
@@ -46,6 +55,8 @@ def fit(
             prompt stand in one fold.
         verdicts: what the judge says of each comparison by its plain mean. It says the same by fitted weights where
             nothing was read, and nothing at all where one order could not be read.
+        length_ratios: of each comparison, as of :attr:`Comparison.length_ratio`, where length is to have a weight
+            beside the criteria, above or below 0; None: nothing is known of length.
 
     Raises:
         DataError: fewer than :data:`FEWEST` comparisons with a margin, all of them ties, or all of one prompt.
@@ -69,14 +80,28 @@ def fit(
     targets = np.array([SHARES[labels[place]] for place in judged])
     folds = folds_of([prompts[place] for place in judged])
 
-    # What is kept is fitted to all folds. How good it is, folds say that had no part in choosing it.
-    ridge, tie = _chosen(features, targets, folds)
-    weights = weights_of(features, targets, ridge)
-    held_out, widths = _held_out(features, targets, folds)
-
     # The plain mean's own probabilities, which the fitted ones are to improve on: features add up to the mean margin
     # as a share of the largest one, and the logistic function takes points.
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
+    free: FreeRidges = ()
+    if length_ratios is not None:
+        features = np.column_stack([features, [length_ratios[place] for place in judged]])
+        free = LENGTH_RIDGE
+
+    # What is kept is fitted to all folds. How good it is, folds say that had no part in choosing it.
+    ridge, tie = _chosen(features, targets, folds, free)
+    parameters = weights_of(features, targets, ridge, free).tolist()
+    held_out, widths = _held_out(features, targets, folds, free)
+    length = None
+    by_length = None
+    if length_ratios is not None:
+        length = round(parameters[-1], 6)
+        # What labels are met by length alone, without any judge, so that its part is seen.
+        alone, alone_widths = _held_out(features[:, -1:], targets, folds, free)
+        by_length = {
+            "ece": calibration_error(alone, targets),
+            "agreement": _share(right_verdicts(alone, targets, alone_widths)),
+        }
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
     readable = np.array([verdicts[place] != "unreadable" for place in judged])
 
@@ -84,19 +109,27 @@ def fit(
     right_after = right_before.copy()
     right_after[judged] = right_verdicts(held_out, targets, widths) & readable
     return Fitted(
-        weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
+        weights={name: round(weight, 6) for name, weight in zip(names, parameters[: len(names)], strict=True)},
+        length=length,
         tie=tie,
         n=len(judged),
         ridge=ridge,
         before={"ece": calibration_error(plain, targets), "agreement": _share(right_before)},
         after={"ece": calibration_error(held_out, targets), "agreement": _share(right_after)},
+        by_length=by_length,
     )
 
 
-def _held_out(features: Array, targets: Array, folds: Array) -> tuple[Array, Array]:
+def _held_out(features: Array, targets: Array, folds: Array, free: FreeRidges) -> tuple[Array, Array]:
     """Return the probability of each row [n], and the width of a tie there [n], by what the other folds chose.
 
     Ridge and width are chosen anew for each fold: one that the fold itself had chosen would flatter the figures.
+
+    Args:
+        features: as of :func:`weights_of`.
+        targets: of the rows.
+        folds: of the rows.
+        free: as of :func:`weights_of`.
     """
     import numpy as np
     from scipy.special import expit
@@ -105,9 +138,9 @@ def _held_out(features: Array, targets: Array, folds: Array) -> tuple[Array, Arr
     widths = np.zeros(len(targets))
     for fold in np.unique(folds):
         here = folds == fold
-        ridge, width = _chosen(features[~here], targets[~here], folds[~here])
+        ridge, width = _chosen(features[~here], targets[~here], folds[~here], free)
         widths[here] = width
-        probabilities[here] = expit(features[here] @ weights_of(features[~here], targets[~here], ridge))
+        probabilities[here] = expit(features[here] @ weights_of(features[~here], targets[~here], ridge, free))
     return probabilities, widths
 
 
@@ -138,13 +171,14 @@ def fit_scores(
     read = [place for place, by_criterion in enumerate(shares) if by_criterion and scores[place] is not None]
     _check_labels([labels[place] for place in read], scale, [prompts[place] for place in read])
     names = _names([shares[place] for place in read])
-    features = np.array([[shares[place].get(name, 0.0) for name in names] for place in read])
+    # The last column, the same everywhere, takes the intercept.
+    features = np.array([[*(shares[place].get(name, 0.0) for name in names), 1.0] for place in read])
     targets = np.array([labels[place] for place in read])
     folds = folds_of([prompts[place] for place in read])
 
     # As for pairs: all folds for the weights, and for their figures folds that had no part in them.
-    ridge, _ = best_ridge(features, targets, folds, has_intercept=True)
-    *weights, intercept = weights_of(features, targets, ridge, has_intercept=True)
+    ridge, _ = best_ridge(features, targets, folds, INTERCEPT_RIDGE)
+    *weights, intercept = weights_of(features, targets, ridge, INTERCEPT_RIDGE)
     by_weights: list[float | None] = list(scores)
     for place, score in zip(read, _held_out_scores(features, targets, folds).tolist(), strict=True):
         by_weights[place] = score
@@ -180,16 +214,15 @@ def _check_labels(labels: Sequence[float], scale: Scale, prompts: Sequence[Promp
 
 
 def _held_out_scores(features: Array, targets: Array, folds: Array) -> Array:
-    """Return the score of each response [n] by weights, an intercept and a ridge of the other folds."""
+    """Return the score of each response [n] by weights and a ridge of the other folds; the last is an intercept."""
     import numpy as np
     from scipy.special import expit
 
     scores = np.full(len(targets), 0.5)
     for fold in np.unique(folds):
         here = folds == fold
-        ridge, _ = best_ridge(features[~here], targets[~here], folds[~here], has_intercept=True)
-        *weights, intercept = weights_of(features[~here], targets[~here], ridge, has_intercept=True)
-        scores[here] = expit(features[here] @ np.array(weights) + intercept)
+        ridge, _ = best_ridge(features[~here], targets[~here], folds[~here], INTERCEPT_RIDGE)
+        scores[here] = expit(features[here] @ weights_of(features[~here], targets[~here], ridge, INTERCEPT_RIDGE))
     return scores
 
 
@@ -247,10 +280,16 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
     return round(float(error), 6)
 
 
-def weights_of(features: Array, targets: Array, ridge: float, has_intercept: bool = False) -> Array:
-    """Return weights above 0, and behind them an intercept, if there is to be one.
+def weights_of(features: Array, targets: Array, ridge: float, free: FreeRidges = ()) -> Array:
+    """Return the weights of criteria, none below 0, and behind them those of the free columns.
 
-    The ridge is on how far the weights are from their mean, and hardly on the mean; there is none on the intercept.
+    The ridge is on how far the criteria's weights are from their mean, and hardly on the mean.
+
+    Args:
+        features: of each row what each criterion adds, and behind them the free columns [n, columns].
+        targets: 1 for A, 0 for B, a half for a tie [n].
+        ridge: on the criteria's weights.
+        free: the ridge of each free column, whose weight may be below 0.
     """
     import numpy as np
     from scipy.optimize import minimize
@@ -258,48 +297,39 @@ def weights_of(features: Array, targets: Array, ridge: float, has_intercept: boo
 
     # Bounds at 0 let the solver end on a criterion that counts for nothing. The start, all weights equal, is the plain
     # mean.
-    number = features.shape[1]
-    bounds: list[tuple[float | None, None]] = [(0.0, None)] * number
-    start = np.ones(number)
-    if has_intercept:
-        features = np.column_stack([features, np.ones(len(features))])
-        bounds.append((None, None))
-        start = np.append(start, 0.0)
+    number = features.shape[1] - len(free)
+    free_ridges = np.array(free)
+    bounds: list[tuple[float | None, None]] = [(0.0, None)] * number + [(None, None)] * len(free)
+    start = np.append(np.ones(number), np.zeros(len(free)))
 
     def loss(parameters: Array) -> tuple[float, Array]:
         logits = features @ parameters
         weights = parameters[:number]
-        mean = weights.mean()
-        # The penalty is ridge/2 * |weights - mean|^2 + ALONG/2 * mean^2: this is its gradient, and since it is a
-        # quadratic form, half of the gradient times the weights is its value.
-        penalty_gradient = ridge * (weights - mean) + ALONG * mean / number
+        mean = weights.sum() / max(number, 1)
+        # The penalty is ridge/2 * |weights - mean|^2 + ALONG/2 * mean^2, and free/2 * weight^2 of each free column.
+        # This is its gradient, and since it is a quadratic form, half of the gradient times the weights is its value.
+        of_criteria = ridge * (weights - mean) + ALONG * mean / max(number, 1)
+        penalty_gradient = np.concatenate([of_criteria, free_ridges * parameters[number:]])
 
         # The cross-entropy of soft targets (a tie is 0.5): log(1 + e^logit) - target * logit.
-        value = np.logaddexp(0, logits).sum() - targets @ logits + penalty_gradient @ weights / 2
-        gradient = features.T @ (expit(logits) - targets)
-        gradient[:number] += penalty_gradient
+        value = np.logaddexp(0, logits).sum() - targets @ logits + penalty_gradient @ parameters / 2
+        gradient = features.T @ (expit(logits) - targets) + penalty_gradient
         return float(value), gradient
 
     parameters: Array = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return parameters
 
 
-def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
+def _chosen(features: Array, targets: Array, folds: Array, free: FreeRidges) -> tuple[float, float]:
     """Return the ridge that does best on folds that weights were not fitted to, and the width of a tie there."""
-    best, held_out = best_ridge(features, targets, folds)
+    best, held_out = best_ridge(features, targets, folds, free)
     return best, tie_width(held_out, targets)
 
 
-def best_ridge(features: Array, targets: Array, folds: Array, has_intercept: bool = False) -> tuple[float, Array]:
+def best_ridge(features: Array, targets: Array, folds: Array, free: FreeRidges = ()) -> tuple[float, Array]:
     """Return the ridge that does best on folds that weights were not fitted to, and the probabilities there."""
     import numpy as np
     from scipy.special import expit
-
-    if has_intercept:
-        # A column that is the same everywhere takes the intercept.
-        measured = np.column_stack([features, np.ones(len(features))])
-    else:
-        measured = features
 
     # All strengths on the same folds, so that they are compared on the same rows.
     held_out: dict[float, Array] = {}
@@ -309,8 +339,8 @@ def best_ridge(features: Array, targets: Array, folds: Array, has_intercept: boo
             here = folds == fold
             # Of one fold alone there is nothing to fit.
             if not here.all():
-                parameters = weights_of(features[~here], targets[~here], ridge, has_intercept)
-                probabilities[here] = expit(measured[here] @ parameters)
+                parameters = weights_of(features[~here], targets[~here], ridge, free)
+                probabilities[here] = expit(features[here] @ parameters)
         held_out[ridge] = probabilities
 
     # By the loss and not by agreement, which a handful of rows on the edge decides. Of equal ones the weakest ridge.

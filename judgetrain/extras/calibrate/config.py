@@ -31,3 +31,9 @@ class CalibrateConfig:
         "the lowest level of single responses' labels that passes, as rows write it (4); needed for more than two",
         active_if=lambda c: c.error is not None,
     )
+    length: bool = key(
+        False,
+        "let the weights of pairs know which response is longer, and by how much: labels that go with length are met "
+        "more often, and longer answers gain",
+        active_if=lambda c: c.length,
+    )

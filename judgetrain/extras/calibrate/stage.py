@@ -12,6 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
 from judgetrain.data.prompt_keys import conversation_starts, prompt_digest
 from judgetrain.engines.answers import spending
+from judgetrain.errors import ConfigError
 from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, no_labels, thresholds_card
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.factory import Models
@@ -49,6 +50,11 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
 
     # Labels of single responses come as votes, those of pairs as labels.
     if any(item.votes for item in items):
+        if settings.calibrate.length:
+            raise ConfigError(
+                f"calibrate.length=true: {config.source.path} labels single responses, and only of two responses one "
+                "is the longer; leave calibrate.length out"
+            )
         _run_on_responses(items, settings, inputs, out)
         return
     labelled = with_labels(items, labels_that_count(items, say).by_id)
@@ -78,7 +84,10 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     margins = [row["margins"] for row in rows]
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
-    fitted = fit(margins, labels, prompts, verdicts)
+    length_ratios = None
+    if settings.calibrate.length:
+        length_ratios = [row["length_ratio"] for row in rows]
+    fitted = fit(margins, labels, prompts, verdicts, length_ratios)
     _keep(fitted, rows, settings.method.name, out)
 
 
@@ -223,6 +232,7 @@ def judged(
                 "asked": list(comparison.dialogue.user_texts),
                 "label": comparison.label,
                 "margins": margins.get(comparison.id, {}),
+                "length_ratio": comparison.length_ratio,
                 "verdict": prediction.verdict,
             }
         )
@@ -237,11 +247,16 @@ def summary(fitted: Fitted, judge: str) -> Iterator[Any]:
     yield table(f"Criteria of {judge}, n = {fitted.n}", ("criterion", "weight"), _weights(fitted))
     yield f"mean: {_measured(fitted.before)}"
     yield f"fitted, held out: {_measured(fitted.after)}"
+    if fitted.by_length is not None:
+        yield f"length alone, held out: {_measured(fitted.by_length)}"
 
 
 def _weights(fitted: Fitted) -> list[tuple[str, str]]:
-    """Return the criteria with their weights, the heaviest first."""
-    return [(name, f"{weight:.2f}") for name, weight in sorted(fitted.weights.items(), key=lambda item: -item[1])]
+    """Return the criteria with their weights, the heaviest first, and behind them that of length, if it has one."""
+    rows = [(name, f"{weight:.2f}") for name, weight in sorted(fitted.weights.items(), key=lambda item: -item[1])]
+    if fitted.length is not None:
+        rows.append(("length (logarithm of the ratio)", f"{fitted.length:.2f}"))
+    return rows
 
 
 def _measured(figures: Mapping[str, float]) -> str:
@@ -258,10 +273,13 @@ def _card(directory: Path, judge: str) -> str:
         return ""
     fitted = Fitted.load(directory, "fitted weights")
     of_what = "single responses" if fitted.single else "comparisons"
+    of_length = ""
+    if fitted.by_length is not None:
+        of_length = f"; length alone: {_measured(fitted.by_length)}, so that longer answers gain"
     return (
         f"Rule `judge.aggregation=fitted`, on {fitted.n} labelled {of_what}. Plain mean: "
         f"{_measured(fitted.before)}; fitted weights, on prompts that they were not fitted on: "
-        f"{_measured(fitted.after)}. Weights: {', '.join(map(' '.join, _weights(fitted)))}."
+        f"{_measured(fitted.after)}{of_length}. Weights: {', '.join(map(' '.join, _weights(fitted)))}."
     )
 
 

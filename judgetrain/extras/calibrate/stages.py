@@ -23,6 +23,11 @@ class CalibrateSettings(JudgeSettings):
 def _check_calibrate(settings: JudgeSettings) -> None:
     assert isinstance(settings, CalibrateSettings)
     check_judged(settings)
+    if settings.calibrate.length and settings.calibrate.error is not None:
+        raise ConfigError(
+            "calibrate.length=true and calibrate.error: thresholds are chosen for a judge as it is, and no weight is "
+            "fitted; run stage calibrate with calibrate.length first, and then for thresholds with the weights it wrote"
+        )
     if settings.calibrate.error is None and not settings.method.goes_by_criteria:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
 
@@ -35,5 +40,6 @@ CALIBRATE = replace(
     code="judgetrain.extras.calibrate.stage:run",
     check=_check_calibrate,
     # Rows that label a pair, or a response, differently were all fitted to.
-    format=JUDGE.format + 2,
+    # Margins had no ratio of lengths beside them.
+    format=JUDGE.format + 3,
 )

@@ -315,6 +315,10 @@ class Fitted:
         intercept: of single responses, the log-odds of the better level where all criteria are in the middle, nats.
         prompts: of the labelled rows, as :func:`~judgetrain.data.prompt_keys.prompt_digest` has them; empty in files
             of earlier versions.
+        length: nats by which A is likelier for each unit of :attr:`Comparison.length_ratio`; None: weights know nothing
+            of length.
+        by_length: both figures of a length's weight alone, fitted and measured as ``after``, on the comparisons that
+            could be read; None as for ``length``.
     """
 
     weights: dict[str, float]
@@ -326,6 +330,8 @@ class Fitted:
     single: bool = False
     intercept: float = 0.0
     prompts: list[str] = field(default_factory=list)
+    length: float | None = None
+    by_length: dict[str, float] | None = None
 
     def score(self, shares: Margins) -> float | None:
         """Return the score of a single response, 0 to 1: over two levels the probability of the better one.
@@ -338,8 +344,13 @@ class Fitted:
             return None
         return logistic(logit + self.intercept)
 
-    def logit(self, margins: Margins) -> float | None:
-        """Return the log-odds of A being better, nats; None where no criterion of the fitted ones could be read."""
+    def logit(self, margins: Margins, length_ratio: float = 0.0) -> float | None:
+        """Return the log-odds of A being better, nats; None where no criterion of the fitted ones could be read.
+
+        Args:
+            margins: as of :func:`margins_of`.
+            length_ratio: as of :attr:`Comparison.length_ratio`; counts where length has a weight.
+        """
         if not margins or (self.weights and self.weights.keys().isdisjoint(margins)):
             # Weights of other criteria say nothing of these.
             return None
@@ -347,7 +358,10 @@ class Fitted:
         mean_weight = 0.0
         if self.weights:
             mean_weight = fmean(self.weights.values())
-        return math.fsum(self.weights.get(name, mean_weight) * margin for name, margin in margins.items())
+        by_criteria = math.fsum(self.weights.get(name, mean_weight) * margin for name, margin in margins.items())
+        if self.length is None:
+            return by_criteria
+        return by_criteria + self.length * length_ratio
 
     def verdict(self, logit: float | None) -> Verdict | None:
         """Return the verdict of log-odds, nats; None for None."""

@@ -53,7 +53,7 @@ def predict(
         margin = None
         # The weights were fitted to margins of both orders: those of one order would not fit them.
         if verdict_ab is not None and verdict_ba is not None:
-            margin = options.fitted.logit(margins_of(*criteria_by_tree))
+            margin = options.fitted.logit(margins_of(*criteria_by_tree), tree.comparison.length_ratio)
         summed = options.fitted.verdict(margin)
 
     cost, plan = _cost_and_plan(trees, criteria_by_tree, options)
