@@ -8,7 +8,8 @@ of trees and of labels a row says for how many of the twelve kinds most held-out
 criteria, and by the set in its order; the share of all held-out queries for which the set is true; how often the
 annotator then agrees with the truth on held-out comparisons, by the found criteria and by the true ones; and, of the
 annotator's trees, how many of four criteria that were put in (worthless, redundant, reversed, never different) are
-marked, and how many of those that count are.
+marked, and how many of those that count are. The columns *told* are of somebody who is told the twelve kinds and the
+true set of each, and weighs them by the same labels in the same way: more than that is not in these labels.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from judgetrain.artifacts.integrity import checked
@@ -27,15 +29,17 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.rule import World, load_world
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import RubricConfig
-from judgetrain.extras.rubric.evidence import evidence_of
-from judgetrain.extras.rubric.kinds import find_kinds
-from judgetrain.extras.rubric.measure import resampled_worth, why_left_out
+from judgetrain.extras.rubric.described import rubric_for
+from judgetrain.extras.rubric.evidence import Evidence, evidence_of
+from judgetrain.extras.rubric.kinds import Kinds, find_kinds, with_all
+from judgetrain.extras.rubric.measure import resampled_worth, weigh, why_left_out
 from judgetrain.extras.rubric.stage import find
 from judgetrain.extras.rubric.stages import RubricSettings
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.worth import worth_by_kind
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of
@@ -106,6 +110,37 @@ def marked(rule: int, trees: Sequence[EvaluationTree]) -> tuple[int, int, int]:
     return sum(name in out | same for name in INJECTED), len(wrongly), len(counting)
 
 
+def told(world: World, evidence: Evidence, compared: Sequence[Comparison]) -> tuple[int, float]:
+    """Return in how many kinds the weights' order is true, and the agreement, where kinds and sets are known."""
+    names = list(world.language.kinds)
+    kind_of_tree = [world.language.kind_of(query) for query in evidence.judgments.queries]
+    present = [name for name in names if name in kind_of_tree]
+    crucial = {name: world.deciding[name].crucial for name in present}
+    of_tree = np.array([present.index(kind) for kind in kind_of_tree])
+    worth = worth_by_kind(evidence.columns, evidence.seen, with_all(of_tree), np.ones(len(of_tree), dtype=bool))
+    kinds = Kinds(
+        of_tree=of_tree,
+        grains=[of_tree],
+        worth=worth,
+        criteria=[[evidence.names.index(criterion) for criterion in crucial[name]] for name in present],
+        error={},
+        by_labels=bool(evidence.labelled.any()),
+    )
+    figures = weigh(evidence, kinds, resampled_worth(evidence, kinds, 0), 0)
+    orders = 0
+    rubrics = {}
+    for name, of_kind in zip(present, figures, strict=True):
+        first, second = of_kind.criteria[0], of_kind.criteria[-1]
+        # Of equal weights neither stands first.
+        orders += (first.name, second.name) == crucial[name] and first.weight > second.weight
+        rubrics[name] = rubric_for(evidence, of_kind)
+    asked = []
+    for comparison in compared:
+        kind = world.language.kind_of(comparison.dialogue.query)
+        asked.append(comparison.with_rubric(rubrics[kind]))
+    return orders, agreement(world, asked)
+
+
 def known(trees: Iterable[EvaluationTree], number: int, labelled: int) -> list[EvaluationTree]:
     """Return the first trees, with labels for the first of them."""
     result = []
@@ -142,9 +177,10 @@ def main() -> None:
     sources: list[tuple[int, list[EvaluationTree], bool]] = []
     sources += [(rule, annotated(rule, most), True) for rule in arguments.rules]
     sources += [(rule, trees, False) for rule, trees in grown(arguments.trees)]
-    columns = ("rule", "trees", "labels", "kinds", "true sets", "in order", "queries %", "agreement %", "by the true")
-    print_row(*columns, "marked")
-    print_row(*["---"] * (len(columns) + 1))
+    columns = ("rule", "trees", "labels", "kinds", "true sets", "in order", "told: in order")
+    shares_of_rows = ("queries %", "agreement %", "told: agreement %", "by the true %", "marked")
+    print_row(*columns, *shares_of_rows)
+    print_row(*["---"] * len((*columns, *shares_of_rows)))
     for rule, trees, by_annotator in sources:
         world = load_world(rule)
         compared = eval_comparisons(WorldConfig(eval_comparisons=COMPARED, rule=rule), rule)
@@ -156,13 +192,14 @@ def main() -> None:
                 except DataError as error:
                     print_row(rule, number, labelled, error)
                     continue
+                orders_told, agreement_told = told(world, found.evidence, compared)
                 marks = "–"
                 if by_annotator:
                     put_in, wrongly, counting = marked(rule, here)
                     marks = f"{put_in} of {len(INJECTED)}, {wrongly} of {counting}"
             row = figures_of(world, found.rubric, found.kinds.number, compared)
-            shares = [f"{100 * share:.1f}" for share in (row.share, row.found, row.true)]
-            print_row(rule, len(here), labelled, row.kinds, row.sets, row.orders, *shares, marks)
+            shares = [f"{100 * share:.1f}" for share in (row.share, row.found, agreement_told, row.true)]
+            print_row(rule, len(here), labelled, row.kinds, row.sets, row.orders, orders_told, *shares, marks)
 
 
 if __name__ == "__main__":

@@ -58,11 +58,11 @@ def find_kinds(evidence: Evidence, number: int | None, most: int) -> Kinds:
 
     Queries are put into many small kinds by their words. Those for which the same criteria are worth something are one
     kind. How many kinds there are, and the fewest criteria whose held-out error is within one standard error of the
-    best, the trees of other queries say.
+    best, the trees of other queries say. Kinds that are then left with the same criteria are joined.
 
     Args:
         evidence: the judgments.
-        number: of kinds; None: whichever number has the least held-out error.
+        number: of kinds; None: whichever number has the least held-out error, less those that are joined.
         most: criteria of a kind at most.
 
     Raises:
@@ -101,6 +101,11 @@ def find_kinds(evidence: Evidence, number: int | None, most: int) -> Kinds:
     for kind in range(len(worth)):
         size = _fewest(errors[chosen][counted], of_tree[counted] == kind)
         criteria.append(_best(worth[kind], size))
+    if number is None:
+        # Labels of kinds that go by the same criteria say together which of these counts more; apart they are too few.
+        of_tree, criteria = _joined_by_criteria(of_tree, criteria)
+        worth = worth_by_kind(evidence.columns, evidence.seen, with_all(of_tree), all_trees)
+        criteria = [_in_order(of_kind, worth[kind]) for kind, of_kind in enumerate(criteria)]
     return Kinds(
         of_tree=of_tree,
         grains=grains,
@@ -197,6 +202,29 @@ def _joined(profile: Floats, number: int) -> Integers:
     directions[~directions.any(axis=1)] = 1.0
     clustering = AgglomerativeClustering(number, metric="cosine", linkage="average")
     return np.asarray(clustering.fit_predict(directions), dtype=np.int64)
+
+
+def _joined_by_criteria(of_tree: Integers, criteria: Sequence[Sequence[int]]) -> tuple[Integers, list[list[int]]]:
+    """Return kinds [tree] and their criteria, where those that go by the same criteria have become one kind.
+
+    Args:
+        of_tree: the kind of each tree [tree].
+        criteria: of each kind.
+    """
+    sets = [frozenset(of_kind) for of_kind in criteria]
+    different = list(dict.fromkeys(sets))
+    joined = np.array([different.index(of_kind) for of_kind in sets])
+    largest_first = _largest_first(joined[of_tree])
+    of_joined = []
+    for kind in range(len(different)):
+        tree = int(np.flatnonzero(largest_first == kind)[0])
+        of_joined.append(list(criteria[of_tree[tree]]))
+    return largest_first, of_joined
+
+
+def _in_order(criteria: Sequence[int], worth: Floats) -> list[int]:
+    """Return types in the order of their worth, what is worth most first."""
+    return sorted(criteria, key=lambda number: -worth[number])
 
 
 def _largest_first(of_tree: Integers) -> Integers:

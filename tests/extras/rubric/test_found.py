@@ -20,7 +20,7 @@ from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import RubricConfig
 from judgetrain.extras.rubric.described import guideline_for
 from judgetrain.extras.rubric.evidence import evidence_of
-from judgetrain.extras.rubric.kinds import find_kinds
+from judgetrain.extras.rubric.kinds import _joined_by_criteria, find_kinds
 from judgetrain.extras.rubric.measure import _Labelled, _order, _weights_by_place, resampled_worth, why_left_out
 from judgetrain.extras.rubric.stage import Found, find
 from judgetrain.extras.rubric.stages import RubricSettings
@@ -58,6 +58,22 @@ def right_kinds(found: Found, rule: int, alike: Callable[[Sequence[str]], object
 def test_with_labels_the_true_criteria_are_found_and_most_in_their_order() -> None:
     assert right_kinds(labelled(), RULE, frozenset) >= 11
     assert right_kinds(labelled(), RULE, tuple) >= 7
+
+
+def test_no_two_kinds_go_by_the_same_criteria() -> None:
+    found = labelled()
+    sets = [frozenset(of_kind) for of_kind in found.kinds.criteria]
+    assert len(set(sets)) == len(sets) > 1
+    assert sorted(set(found.kinds.of_tree.tolist())) == list(range(len(sets)))
+    for kind, of_kind in enumerate(found.kinds.criteria):
+        worth = [found.kinds.worth[kind, number] for number in of_kind]
+        assert worth == sorted(worth, reverse=True)
+
+
+def test_joined_kinds_are_numbered_by_their_trees() -> None:
+    of_tree, criteria = _joined_by_criteria(np.array([0, 0, 0, 1, 1, 2, 2]), [[5, 1], [4], [1, 5]])
+    assert of_tree.tolist() == [0, 0, 0, 1, 1, 0, 0]
+    assert [sorted(of_kind) for of_kind in criteria] == [[1, 5], [4]]
 
 
 def test_without_labels_the_true_criteria_are_found_in_more_trees() -> None:
