@@ -247,7 +247,7 @@ def _console_table_of_verdicts(title: str, rows: Sequence[MetricRow]) -> Any:
         shown_rows = that_matter(rows)
     table = _console_table(title, columns, shown_rows)
     if len(shown_rows) < len(rows):
-        table.caption = Text(f"{len(rows) - len(shown_rows)} more rows stand in the report")
+        table.caption = Text(f"{amount(len(rows) - len(shown_rows), 'more row')} in the report")
         table.caption_justify = "left"
     return table
 
@@ -284,9 +284,10 @@ def _console_table(title: str, columns: Columns, rows: Iterable[Any], overflow: 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """Return the rows to look at first: the judges that were trained, once each, and the best of what is beside them.
 
-    These are :data:`FEW` rows at most; in a report of several runs more, if the last judge is another one in each: then
-    all of its rows are among them. What one could do without training stands before what nobody could, such as a reader
-    who knows the truth.
+    These are :data:`FEW` methods at most; in a report of several runs more, if the last judge is another one in each:
+    then all of its rows are among them. The last judge has two rows where fewer branches did best: these, and the most.
+    What one could do without training stands before what nobody could, such as a reader who knows the truth; the best
+    method that learned from labelled pairs keeps the last place.
     """
     if len(rows) <= FEW:
         return [*rows]
@@ -312,7 +313,18 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
         return stage in JUDGE_STAGES, _is_published(row.method), -(row.agreement or 0.0)
 
     others.sort(key=place)
-    return [*trained, *others[: max(1, FEW - len(trained))]]
+    beside = others[: max(1, FEW - len(trained))]
+    # A judge that needs no label is also measured against what a few labels give without any training.
+    learned_from_labels = [row for row in others if row.labels]
+    if learned_from_labels and len(beside) > 1:
+        best_learned = shown.best_row(learned_from_labels)
+        if best_learned not in beside:
+            beside[-1] = best_learned
+    if len(last_rows) == 1:
+        fewer_branches = shown.best_row([row for row in rows if row.method == last_rows[0].method])
+        if fewer_branches != last_rows[0]:
+            trained.insert(len(trained) - 1, fewer_branches)
+    return [*trained, *beside]
 
 
 def _trained_in(row: MetricRow) -> tuple[str, str | None]:
