@@ -246,8 +246,11 @@ def _console_table_of_verdicts(title: str, rows: Sequence[MetricRow]) -> Any:
     if VERBOSE not in os.environ:
         shown_rows = that_matter(rows)
     table = _console_table(title, columns, shown_rows)
+    notes = [f"{row.method}: learned from {amount(row.labels, 'label')}" for row in shown_rows if row.labels]
     if len(shown_rows) < len(rows):
-        table.caption = Text(f"{amount(len(rows) - len(shown_rows), 'more row')} in the report")
+        notes.append(f"{amount(len(rows) - len(shown_rows), 'more row')} in the report")
+    if notes:
+        table.caption = Text("; ".join(notes))
         table.caption_justify = "left"
     return table
 
