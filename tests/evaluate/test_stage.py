@@ -180,7 +180,7 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, t
 
 def test_the_console_has_the_way_to_ask_the_last_judge_and_what_a_few_labels_give() -> None:
     from judgetrain.evaluate.metrics.rows import Learned
-    from judgetrain.evaluate.report.report import Report, console_tables, that_matter
+    from judgetrain.evaluate.report.report import Report, console_tables, headline, that_matter
 
     rows = [
         MetricRow(method=method, benchmark="b", split="test", branches=k, n=300, agreement=share)
@@ -203,6 +203,10 @@ def test_the_console_has_the_way_to_ask_the_last_judge_and_what_a_few_labels_giv
     assert kept == [("initial", 10), ("sft", 10), ("dpo", 3), ("dpo", 10), ("longer", 0), ("fitted_floor:highest", 0)]
     table, _ = console_tables(Report(recipe="r", seed=1, rows=[*rows, *few_labels]))
     assert str(table.caption) == "fitted_floor:highest: learned from 70 labels; 8 more rows in the report"
+    # A rule that reads every sentence rightly is nobody's: the page does not begin with it.
+    assert [headline(few_labels[1:]).method, headline([*few_labels[1:], rows[0]]).method] == [
+        *("ceiling:both_alike", "initial")
+    ]
     without_labels = [(row.method, row.branches) for row in that_matter(rows)]
     assert without_labels == [("initial", 10), ("sft", 10), ("dpo", 3), ("dpo", 10), ("longer", 0), ("random", 0)]
 

@@ -330,6 +330,12 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     return [*trained, *beside]
 
 
+def headline(rows: Sequence[MetricRow]) -> MetricRow:
+    """Return the row that agrees best, of what a user could have; of all rows where these are all there is."""
+    of_users = [row for row in rows if not _is_published(row.method)]
+    return shown.best_row(of_users or rows)
+
+
 def _trained_in(row: MetricRow) -> tuple[str, str | None]:
     """Return the stage that a row's judge comes from, and its run where the judge is another one in each.
 
@@ -405,6 +411,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         # The page alone says when it was made, as the other files are compared from run to run.
         day=datetime.date.today().isoformat(),
         that_matter=that_matter,
+        headline=headline,
         front=shown.front,
         figures=figures,
     )
