@@ -31,6 +31,7 @@ from judgetrain.evaluate.metrics.rating_rows import Measuring, RatingRow, scored
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.predictions_file import parquet, prediction_table
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
+from judgetrain.evaluate.report.table import best_row
 from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
@@ -390,8 +391,7 @@ def _best_branches(method: str, rows: Sequence[MetricRow]) -> int | None:
     if not of_judge:
         return None
     on_first = [row for row in of_judge if row.benchmark == of_judge[0].benchmark]
-    best = max(on_first, key=lambda row: (row.agreement or 0.0, -row.branches))
-    return best.branches or None
+    return best_row(on_first).branches or None
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

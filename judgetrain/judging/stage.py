@@ -126,7 +126,8 @@ def _notices(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[st
 def about_judge(settings: JudgeSettings) -> Iterator[str]:
     """Yield sentences on who judges and by what: a base that never learned to, and a rubric with its weights."""
     if settings.method.target == "base" and settings.base is not None:
-        yield f"{settings.base.path} judges, which never learned to: take a small model's verdicts to be at chance"
+        name = settings.base.path
+        yield f"the judge is {name}, which never learned to judge: take a small model's verdicts to be at chance"
     if settings.criteria_file:
         rubric = read_rubric(settings.criteria_file)
         # A file may have a rubric for each kind of query.

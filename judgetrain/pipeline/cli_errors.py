@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from difflib import get_close_matches
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.main import get_args_parser
@@ -12,7 +13,7 @@ from judgetrain import rooms
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.keys import did_you_mean
 from judgetrain.pipeline import groups, recipes
-from judgetrain.pipeline.key_names import nearest_key
+from judgetrain.pipeline.key_names import nearest_key, record_of
 
 PLUGINS = {"joblib": "joblib", "optuna": "optuna", "submitit_slurm": "submitit", "submitit_local": "submitit"}
 """The extras of the package that install Hydra's launchers and sweepers, by the names of these."""
@@ -196,12 +197,63 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
     if override:
         place = override[1]
     if "is not a subclass of" in first_line:
+        entries = get_args(error.ref_type)
+        # An entry of a list of records, as jury.judges=[longer].
+        if error.object_type is list and entries and dataclasses.is_dataclass(entries[0]):
+            return _no_record(key, entries[0], error, place)
         return f"{place}: it is a section, whose keys are set one by one: python -m judgetrain keys {key}"
     if "is not a ListConfig" in first_line:
-        return f"{place}: expected a list, as in {key}=[a,b]"
+        return f"{place}: expected a list, as in {key}=[{_entries_of(key, error)}]"
     if not place:
         return first_line
     return f"{place}: {first_line}"
+
+
+def _no_record(key: str, record: Any, error: OmegaConfBaseException, place: str) -> str:
+    """Return the message for an entry of a list that is no record, with the form of one.
+
+    Args:
+        key: of the entry, as ``jury.judges[0]``.
+        record: the class of the list's records.
+        error: OmegaConf's error, whose first line ends with the value.
+        place: the beginning of the message.
+    """
+    of_list = re.sub(r"\[\d+\]$", "", key)
+    value = _lines(error)[0].partition("value: ")[2]
+    # Within a record, OmegaConf names no key but the record's own.
+    listed = re.split(r"[=\[]", place)[0]
+    return (
+        f"{place}: {value!r} is no record; expected records with their keys, as in {of_list}=[{_form_of(record)}]: "
+        f"python -m judgetrain keys {listed}"
+    )
+
+
+def _form_of(record: Any) -> str:
+    """Return the form of a record on the command line by its first two fields, with which an entry is written."""
+    types = get_type_hints(record)
+    form = []
+    for field in dataclasses.fields(record)[:2]:
+        mark = "…"
+        if get_origin(types[field.name]) is list:
+            mark = "[…]"
+        elif record_of(types[field.name], field.metadata) is not None:
+            mark = "{…}"
+        form.append(f"{field.name}: {mark}")
+    return f"{{{', '.join(form)}}}"
+
+
+def _entries_of(key: str, error: OmegaConfBaseException) -> str:
+    """Return two plain entries of a list, or the form of one of a list of records.
+
+    Args:
+        key: of the list.
+        error: OmegaConf's error, which names the class that the list is in.
+    """
+    if dataclasses.is_dataclass(error.object_type):
+        kinds = get_args(get_type_hints(error.object_type).get(key.rpartition(".")[2]))
+        if kinds and dataclasses.is_dataclass(kinds[0]):
+            return _form_of(kinds[0])
+    return "a,b"
 
 
 def _unknown_key(key: str, error: OmegaConfBaseException, outer: BaseException | None) -> str:

@@ -331,8 +331,7 @@ def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) 
     # Words with an equals sign choose the configuration whose values are shown, as recipe=NAME.
     overrides = [word for word in options.words if "=" in word]
     prefixes = [re.sub(r"\[\d*\]", "[]", word) for word in options.words if "=" not in word] or [""]
-    # With a dot at the end, a whole name is a prefix, too.
-    keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
+    keys = _beginning_with(prefixes)
     if not keys:
         raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
 
@@ -344,6 +343,32 @@ def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) 
         print("\n".join(_lines(key, _in_force(config, key), width)))
 
 
+def _beginning_with(prefixes: Sequence[str]) -> list[Key]:
+    """Return the keys that begin with one of several prefixes; an empty prefix asks for every key.
+
+    The keys of an engine are the same wherever one stands, and many. Under the prefix of a section the engine is one
+    key, whose meaning says how its own keys are listed.
+    """
+    # With a dot at the end, a whole name is a prefix, too.
+    keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
+    if "" in prefixes:
+        return keys
+    engines = []
+    for key in every_key(apart=[ENGINE]):
+        is_named = any(prefix.startswith(key.name) for prefix in prefixes)
+        if key.type == ENGINE and not is_named:
+            engines.append(key.name)
+    inside = tuple(f"{name}." for name in engines)
+    shown_keys = []
+    for key in keys:
+        if key.name in engines:
+            pointer = f"{key.meaning}; its keys: python -m judgetrain keys {key.name}"
+            shown_keys.append(dataclasses.replace(key, type=ENGINE.lower(), meaning=pointer))
+        elif not key.name.startswith(inside):
+            shown_keys.append(key)
+    return shown_keys
+
+
 def _in_force(config: Any, key: Key) -> str | None:
     """Return the value of a key, or None for a section and for a key without one value.
 
@@ -351,8 +376,10 @@ def _in_force(config: Any, key: Key) -> str | None:
     """
     value = config
     for part in key.name.split("."):
-        # A list has no attribute models[], and an engine none of another type's: both give None.
-        value = getattr(value, part, None)
+        # A list has no attribute models[], and an engine none of another type's.
+        if not hasattr(value, part):
+            return None
+        value = getattr(value, part)
     if not key.type or _has_records(value):
         return None
     return shown(value)
@@ -376,7 +403,8 @@ def _lines(key: Key, value: str | None, width: int) -> Iterator[str]:
     """Yield the lines of a key: its name, value, type and range, and indented its meaning."""
     # As in: train.dpo.beta=0.2  float; above 0; default 0.1
     facts = [f"{key.type} {key.unit}".strip(), key.allowed]
-    if value is not None and value != key.default:
+    # A section has no default.
+    if key.default and value != key.default:
         facts.append(f"default {key.default}")
     setting = key.name
     if value is not None:

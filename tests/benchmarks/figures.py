@@ -1,8 +1,9 @@
-"""Every comparison with a peer that the pages claim, in one page: docs/results/speed.md.
+"""The comparisons with peers of one environment, measured anew in their places of docs/results/speed.md.
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 
-Takes about eight minutes of an otherwise idle machine. ``--tiny`` makes a page of sizes that show nothing.
+Takes about eight minutes of an otherwise idle machine. What stands between the marks of a program is made anew; all
+else on the page is written by hand and stays. ``--tiny`` measures sizes that show nothing, ``--out`` writes elsewhere.
 """
 
 import datetime
@@ -20,16 +21,13 @@ from tests.benchmarks.common import Figure, parser_of, table
 
 PAGE = """# How fast is it beside others?
 
-How fast judgetrain is beside the best-configured peer, both measured in turns in one run. "Ours" and "peer" are
-medians, with the least and the most in brackets. All but the last table count seconds of a processor, on one pinned
-core.
-
 ```bash
 OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 ```
-
-Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}.
-What a GPU, memory and several processes take: [hardware](hardware.md)."""
+"""
+"""A page that is not there yet."""
+BEGINNING = "<!-- made by tests.benchmarks.{name} -->"
+END = "<!-- the end of what {name} made -->"
 
 PROGRAMS: dict[str, tuple[str, Callable[..., list[Figure]], Mapping[str, Any]]] = {
     "Training": ("train_speed", train_speed.figures, {"comparisons": 12, "repeats": 1}),
@@ -46,16 +44,51 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs/results/speed.md"))
     options = parser.parse_args()
-    measured = {}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    facts = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
-    for title, (_, figures, small) in reversed(PROGRAMS.items()):
+    page = PAGE
+    if options.out.is_file():
+        page = options.out.read_text(encoding="utf-8")
+    # Before minutes of measuring: a page without its marks is refused at once.
+    for title, (name, _, _) in PROGRAMS.items():
+        page = with_marks(page, title, name)
+    for title, (name, figures, small) in reversed(PROGRAMS.items()):
         with redirect_stdout(StringIO()):
-            measured[title] = figures(**small if options.tiny else {})
-        print(f"{title}\n\n{table(measured[title])}\n", flush=True)
-    page = [PAGE.format(machine=_processor(), cores=os.cpu_count(), **facts)]
-    page += [f"## {t}\n\n`python -m tests.benchmarks.{PROGRAMS[t][0]}`\n\n{table(measured[t])}" for t in PROGRAMS]
-    options.out.write_text("\n\n".join(page) + "\n", encoding="utf-8")
+            measured = figures(**small if options.tiny else {})
+        print(f"{title}\n\n{table(measured)}\n", flush=True)
+        page = between_marks(page, name, f"`python -m tests.benchmarks.{name}`, {_made()}\n\n{table(measured)}")
+    options.out.write_text(page, encoding="utf-8")
+    print(f"{options.out}: what stands outside the marks is of earlier figures: read it again")
+
+
+def with_marks(page: str, title: str, name: str) -> str:
+    """Return a page that has a program's marks: as it is, or with a new section of this title at its end.
+
+    Raises:
+        ValueError: the page has such a section without the marks, or one mark alone.
+    """
+    beginning = BEGINNING.format(name=name)
+    end = END.format(name=name)
+    if 0 <= page.find(beginning) < page.find(end):
+        return page
+    if beginning in page or end in page or f"## {title}\n" in page:
+        raise ValueError(f"section {title!r} of the page: expected what is made between {beginning} and {end}")
+    return f"{page.rstrip()}\n\n## {title}\n\n{beginning}\n{end}\n"
+
+
+def between_marks(page: str, name: str, text: str) -> str:
+    """Return a page with a text in the place of what stands between a program's marks."""
+    beginning = BEGINNING.format(name=name)
+    end = END.format(name=name)
+    before, _, rest = page.partition(beginning)
+    _, _, after = rest.partition(end)
+    return f"{before}{beginning}\n\n{text}\n\n{end}{after}"
+
+
+def _made() -> str:
+    """Return when and where figures are made, as a page says it."""
+    described = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = described.stdout.strip() or "unknown"
+    machine = f"{_processor()} ({os.cpu_count()} cores), Python {platform.python_version()}"
+    return f"{datetime.date.today()}, commit {commit}, {machine}."
 
 
 def _processor() -> str:

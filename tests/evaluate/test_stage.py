@@ -178,6 +178,39 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, t
     assert "prefers-color-scheme:dark" in page
 
 
+def test_the_console_has_the_way_to_ask_the_last_judge_and_what_a_few_labels_give() -> None:
+    from judgetrain.evaluate.metrics.rows import Learned
+    from judgetrain.evaluate.report.report import Report, console_tables, headline, that_matter
+
+    rows = [
+        MetricRow(method=method, benchmark="b", split="test", branches=k, n=300, agreement=share)
+        for method, shares in {
+            "initial": {1: 0.28, 3: 0.41, 10: 0.48},
+            "sft": {1: 0.68, 3: 0.86, 10: 0.85},
+            "dpo": {1: 0.67, 3: 0.83, 10: 0.82},
+            "longer": {0: 0.52},
+            "random": {0: 0.19},
+        }.items()
+        for k, share in shares.items()
+    ]
+    few_labels = [
+        replace(rows[-1], method="rubric:70", agreement=0.43, learned=Learned(labels=70)),
+        replace(rows[-1], method="fitted_floor:highest", agreement=0.68, learned=Learned(labels=70)),
+        replace(rows[-1], method="ceiling:both_alike", agreement=0.89),
+    ]
+    kept = [(row.method, row.branches) for row in that_matter([*rows, *few_labels])]
+    # The next command asks for three criteria: no figure of that is left to the report alone.
+    assert kept == [("initial", 10), ("sft", 10), ("dpo", 3), ("dpo", 10), ("longer", 0), ("fitted_floor:highest", 0)]
+    table, _ = console_tables(Report(recipe="r", seed=1, rows=[*rows, *few_labels]))
+    assert str(table.caption) == "fitted_floor:highest: learned from 70 labels; 8 more rows in the report"
+    # A rule that reads every sentence rightly is nobody's: the page does not begin with it.
+    assert [headline(few_labels[1:]).method, headline([*few_labels[1:], rows[0]]).method] == [
+        *("ceiling:both_alike", "initial")
+    ]
+    without_labels = [(row.method, row.branches) for row in that_matter(rows)]
+    assert without_labels == [("initial", 10), ("sft", 10), ("dpo", 3), ("dpo", 10), ("longer", 0), ("random", 0)]
+
+
 def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from judgetrain.evaluate.report.report import Report, console_tables, that_matter
     from judgetrain.evaluate.report.table import results

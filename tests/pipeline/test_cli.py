@@ -125,6 +125,17 @@ def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     assert wrong.returncode == 2 and "did you mean train.dpo.beta?" in wrong.stderr
 
 
+def test_a_section_s_keys_come_without_those_of_its_engines_which_have_a_command_of_their_own() -> None:
+    page = here("keys", "responses").stdout
+    assert "responses.max_chars=null" in page and "responses.models[].engine.batch_size" not in page
+    assert "keys: python -m judgetrain keys responses.models[].engine\n" in page
+    inside = here("keys", "responses.models[].engine").stdout
+    # Where there is no one value, the default stands alone.
+    assert "responses.models[].engine.batch_size  int requests; at least 1; default 32\n" in inside
+    assert "=null" not in inside
+    assert here("keys", "responses.models[0].engine.batch").stdout.startswith("responses.models[].engine.batch_size ")
+
+
 def test_a_record_that_stands_in_several_places_is_described_once() -> None:
     rows = [line for line in key_names.page().splitlines() if line.startswith("| `")]
     assert any("`evaluate.benchmarks`" in row and "list of [BenchmarkConfig](#benchmarkconfig)" in row for row in rows)
@@ -345,6 +356,18 @@ def told(*words: str) -> str:
         (["data_dir=/my(1)"], "data_dir=/my(1): the value cannot be read; one with signs such as ( ) = , needs quotes"),
         (["train.dpo=3"], "train.dpo=3: it is a section, whose keys are set one by one"),
         (["evaluate.methods=dpo"], "evaluate.methods=dpo: expected a list, as in evaluate.methods=[a,b]"),
+        (
+            ["jury.judges=[longer]"],
+            "jury.judges=[longer]: 'longer' is no record; expected records with their keys, as in "
+            "jury.judges=[{name: …, members: […]}]: python -m judgetrain keys jury.judges",
+        ),
+        (
+            ["jury.judges=[{name: x, members: [longer]}]"],
+            "'longer' is no record; expected records with their keys, as in members=[{judge: …, decided: …}]: "
+            "python -m judgetrain keys jury.judges",
+        ),
+        (["jury.judges=longer"], "expected a list, as in jury.judges=[{name: …, members: […]}]"),
+        (["evaluate.benchmarks=[mine.csv]"], "as in evaluate.benchmarks=[{name: …, source: {…}}]: python -m"),
         (["dialogues.sources=[{nme: a}]"], "dialogues.sources: nme: there is no such key; did you mean na"),
         (["+sed=1"], "sed: there is no such key; did you mean seed?"),
         (["+train.dpo.bta=1"], "train.dpo.bta: there is no such key; did you mean train.dpo.beta?"),

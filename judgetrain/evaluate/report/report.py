@@ -246,8 +246,11 @@ def _console_table_of_verdicts(title: str, rows: Sequence[MetricRow]) -> Any:
     if VERBOSE not in os.environ:
         shown_rows = that_matter(rows)
     table = _console_table(title, columns, shown_rows)
+    notes = [f"{row.method}: learned from {amount(row.labels, 'label')}" for row in shown_rows if row.labels]
     if len(shown_rows) < len(rows):
-        table.caption = Text(f"{len(rows) - len(shown_rows)} more rows stand in the report")
+        notes.append(f"{amount(len(rows) - len(shown_rows), 'more row')} in the report")
+    if notes:
+        table.caption = Text("; ".join(notes))
         table.caption_justify = "left"
     return table
 
@@ -284,9 +287,10 @@ def _console_table(title: str, columns: Columns, rows: Iterable[Any], overflow: 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """Return the rows to look at first: the judges that were trained, once each, and the best of what is beside them.
 
-    These are :data:`FEW` rows at most; in a report of several runs more, if the last judge is another one in each: then
-    all of its rows are among them. What one could do without training stands before what nobody could, such as a reader
-    who knows the truth.
+    These are :data:`FEW` methods at most; in a report of several runs more, if the last judge is another one in each:
+    then all of its rows are among them. The last judge has two rows where fewer branches did best: these, and the most.
+    What one could do without training stands before what nobody could, such as a reader who knows the truth; the best
+    method that learned from labelled pairs keeps the last place.
     """
     if len(rows) <= FEW:
         return [*rows]
@@ -312,7 +316,24 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
         return stage in JUDGE_STAGES, _is_published(row.method), -(row.agreement or 0.0)
 
     others.sort(key=place)
-    return [*trained, *others[: max(1, FEW - len(trained))]]
+    beside = others[: max(1, FEW - len(trained))]
+    # A judge that needs no label is also measured against what a few labels give without any training.
+    learned_from_labels = [row for row in others if row.labels]
+    if learned_from_labels and len(beside) > 1:
+        best_learned = shown.best_row(learned_from_labels)
+        if best_learned not in beside:
+            beside[-1] = best_learned
+    if len(last_rows) == 1:
+        fewer_branches = shown.best_row([row for row in rows if row.method == last_rows[0].method])
+        if fewer_branches != last_rows[0]:
+            trained.insert(len(trained) - 1, fewer_branches)
+    return [*trained, *beside]
+
+
+def headline(rows: Sequence[MetricRow]) -> MetricRow:
+    """Return the row that agrees best, of what a user could have; of all rows where these are all there is."""
+    of_users = [row for row in rows if not _is_published(row.method)]
+    return shown.best_row(of_users or rows)
 
 
 def _trained_in(row: MetricRow) -> tuple[str, str | None]:
@@ -390,6 +411,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         # The page alone says when it was made, as the other files are compared from run to run.
         day=datetime.date.today().isoformat(),
         that_matter=that_matter,
+        headline=headline,
         front=shown.front,
         figures=figures,
     )

@@ -205,6 +205,15 @@ def one_each(rows: Rows) -> list[MetricRow]:
     return list(best.values())
 
 
+def best_row(rows: Rows) -> MetricRow:
+    """Return the row of the highest agreement, of equal ones that with the fewest branches: the way to ask a judge.
+
+    Args:
+        rows: of one method on one benchmark, at least one, each with an agreement.
+    """
+    return max(rows, key=lambda row: (row.agreement or 0.0, -row.branches))
+
+
 def front(rows: Rows) -> Table:
     """Return the table of the few judges that are read first."""
     columns: Columns = {

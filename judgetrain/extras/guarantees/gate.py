@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from judgetrain.evaluate.stages import EvaluateSettings
+
 FLOORS = "floors"
 """Stands for all baselines in a rule."""
 UNTRAINED = "untrained"
@@ -139,7 +141,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
     for rule in map(GateRule.parse, config.required):
         where = f"guarantees.required: {rule.text}:"
-        # COMMONEST needs no such check: it is made of the labels, and stands in no list of methods.
+        # COMMONEST stands in no list of methods: whether there are labels for it, check_gate_here reads.
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{where} evaluate.methods has no baseline ({', '.join(BASELINES)})")
         if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
@@ -158,6 +160,32 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
             if evaluated_with:
                 how = f"with {', '.join(map(str, evaluated_with))}"
             raise ConfigError(f"{where} {name} is asked {how}, not with {branches}")
+
+
+def check_gate_here(config: GuaranteesConfig, settings: EvaluateSettings) -> None:
+    """Check that rules about the commonest label have single responses with labels to be tested on.
+
+    Raises:
+        ConfigError: names the rule, and what to write in its place.
+    """
+    rules = [rule for rule in map(GateRule.parse, config.required) if rule.than == COMMONEST]
+    # Whether rows hold one response each is read off them, so nothing is read without such a rule.
+    if not rules:
+        return
+    scoring = {method.name for method in settings.scoring}
+    for rule in rules:
+        where = f"guarantees.required: {rule.text}:"
+        if not settings.responses:
+            names = ", ".join(benchmark.name for benchmark in settings.benchmarks)
+            raise ConfigError(
+                f"{where} the commonest label is the floor of single responses, and the rows of {names} "
+                f"(evaluate.benchmarks) are pairs; expected {FLOORS} ({', '.join(BASELINES)}) in its place"
+            )
+        if rule.judge not in scoring:
+            raise ConfigError(
+                f"{where} {rule.judge} gives a single response no score; expected a branching judge that reads one, "
+                "as dpo+one, or judge.reads=one"
+            )
 
 
 def gate_checks(

@@ -266,14 +266,21 @@ class Play:
         return taught, min(config.tree.max_comparisons or sys.maxsize, remaining)
 
     def _note_benchmarks(self) -> None:
-        """Count the comparisons of the benchmarks, of the run and of what is played."""
-        comparisons = []
+        """Count the rows of the benchmarks, pairs and single responses, of the run and of what is played."""
+        pairs = []
+        responses = []
         for pipeline in (self._wanted, self._played):
             settings: Any = pipeline.settings("evaluate")
-            comparisons.append(sum(len(benchmark.comparisons) for benchmark in settings.benchmarks))
-        whole, played = comparisons
+            pairs.append(sum(len(benchmark.comparisons) for benchmark in settings.benchmarks))
+            responses.append(sum(len(benchmark.responses) for benchmark in settings.responses))
+        whole = pairs[0] + responses[0]
+        played = pairs[1] + responses[1]
         self.more["evaluate"] = whole / max(1, played)
-        self.of["evaluate"] = f"{amount(len(self.config.evaluate.methods), 'method')}, {amount(whole, 'comparison')}"
+        notes = [amount(len(self.config.evaluate.methods), "method")]
+        for number, noun in ((pairs[0], "comparison"), (responses[0], "response")):
+            if number:
+                notes.append(amount(number, noun))
+        self.of["evaluate"] = ", ".join(notes)
 
     def _first_training(self) -> float:
         """Train a few steps of stage initial, and return the seconds that all of them would take."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,9 @@ def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeO
         raise ConfigError(f"{method.text!r} has no setting {next(iter(changes))}; its members have their own")
     if not listed:
         raise ConfigError(f"{method.text!r}: name its judges with members=['DIR@3', 'external']")
+    # The letters of a text would be members.
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise ConfigError(f"{method.text!r}: members={listed!r}: expected a list, as in members=['DIR@3', 'external']")
     members = []
     for entry in listed:
         if isinstance(entry, MemberConfig):

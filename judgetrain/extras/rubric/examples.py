@@ -11,7 +11,9 @@ import numpy as np
 from judgetrain.extras.rubric.evidence import Evidence
 from judgetrain.extras.rubric.kinds import Kinds
 from judgetrain.extras.rubric.measure import KindFigures
+from judgetrain.judges.predictions import in_own_order
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.schema import RESPONSES, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,21 +26,25 @@ Wanted = Mapping[tuple[int, int, Sort], int]
 
 @dataclass(frozen=True)
 class Example:
-    """An answer, and what the judgment says of it.
+    """A comparison, and what the judgment by a criterion says of it.
 
     Args:
         query: what was asked.
-        answer: the response.
-        other: the response that it was compared with.
-        other_query: what that answers, where it is something else; empty: the same.
-        judgment: by the criterion, as it was written.
+        response_a: the comparison's first response.
+        response_b: its second one.
+        query_b: what the second one answers, where it is something else; empty: the same.
+        answer: the response that the example is about, as its sort says: A or B.
+        judgment: by the criterion, as it was written, with the comparison's own names of the responses.
+        judged: the response that a judgment of one alone is about; empty: both.
     """
 
     query: str
-    answer: str
-    other: str
-    other_query: str
+    response_a: str
+    response_b: str
+    query_b: str
+    answer: Verdict
     judgment: str
+    judged: str = ""
 
 
 def wanted_examples(evidence: Evidence, kinds: Kinds, figures: list[KindFigures]) -> Wanted:
@@ -104,17 +110,20 @@ def _example(tree: EvaluationTree, types: Mapping[str, int], key: tuple[int, int
     comparison = tree.comparison
     query = comparison.dialogue.query
     # Single responses in a pair may answer two prompts.
-    answers = [(query, comparison.response_a), (comparison.made or query, comparison.response_b)]
+    query_b = ""
+    if comparison.made and comparison.made != query:
+        query_b = comparison.made
     # The criterion's winner is shown as what gains, and as what the label speaks against; its loser as what loses.
-    shows_a = (margin > 0) != (sort == "loses")
-    if not shows_a:
-        answers.reverse()
-    (answered, answer), (other_query, other) = answers
+    answer: Verdict = "B"
+    if (margin > 0) != (sort == "loses"):
+        answer = "A"
     judgment = ""
+    judged = ""
     for criterion in tree.criteria:
         if types[criterion.id] == type_ and criterion.judgments:
-            judgment = criterion.judgments[0].text
+            first = criterion.judgments[0]
+            judgment = in_own_order(first.text, first.order)
+            if first.order in RESPONSES:
+                judged = first.order
             break
-    if other_query == answered:
-        other_query = ""
-    return Example(answered, answer, other, other_query, judgment)
+    return Example(query, comparison.response_a, comparison.response_b, query_b, answer, judgment, judged)

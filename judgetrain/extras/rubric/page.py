@@ -17,10 +17,11 @@ SHOWN_QUERIES = 5
 SHOWN_TEXT = 400
 """Characters of an answer on the page."""
 SORTS: dict[Sort, str] = {
-    "gains": "An answer that gains by it",
-    "loses": "An answer that loses by it",
-    "against": "It speaks for this answer, and the better one is the other",
+    "gains": "{answer} gains by it",
+    "loses": "{answer} loses by it",
+    "against": "It speaks for {answer}, and the better one is {other}",
 }
+"""What an example shows, with the names of its responses."""
 
 
 def rubric_page(
@@ -114,13 +115,24 @@ def _criterion(
     for sort, title in SORTS.items():
         example = examples.get((kind, one.type, sort))
         if example is not None:
-            yield f"- **{title}.** To: {short(example.query)}"
-            yield f"    - this one: {short(example.answer)}"
-            to_another = f", to {short(example.other_query)}" if example.other_query else ""
-            yield f"    - the other{to_another}: {short(example.other)}"
-            if example.judgment:
-                yield f"    - the judgment: {short(example.judgment)}"
+            yield from _example(title, example)
     yield ""
+
+
+def _example(title: str, example: Example) -> Iterator[str]:
+    """Yield the lines of an example under a title of :data:`SORTS`."""
+    other = {"A": "B", "B": "A"}[example.answer]
+    yield f"- **{title.format(answer=example.answer, other=other)}.** To: {short(example.query)}"
+    yield f"    - A: {short(example.response_a)}"
+    to_another = ""
+    if example.query_b:
+        to_another = f", to {short(example.query_b)}"
+    yield f"    - B{to_another}: {short(example.response_b)}"
+    if example.judgment:
+        of_one = ""
+        if example.judged:
+            of_one = f" of {example.judged}"
+        yield f"    - the judgment{of_one}: {short(example.judgment)}"
 
 
 def _left_out(left_out: Sequence[LeftOut], evidence: Evidence) -> Iterator[str]:

@@ -59,6 +59,7 @@ def page(pairing: Pairing) -> str:
         TEMPLATES / "view.html",
         title=f"{pairing.left} beside {pairing.right}",
         pairing=pairing,
+        amount=amount,
         # This package's own file, no text of a row.
         script=Markup(script),
         # Browsers run this script and no other, whatever the texts hold.

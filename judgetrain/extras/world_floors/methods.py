@@ -13,6 +13,7 @@ from judgetrain.data.world.floors import (
     BOUND,
     FEW_LABELS,
     FORM,
+    LABELS,
     NO_LABEL,
     THE_RULE,
     PerfectReading,
@@ -23,6 +24,7 @@ from judgetrain.data.world.floors import (
     verdicts,
 )
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.kind import Use
@@ -62,6 +64,8 @@ def check_method(settings: Any, method: Method, use: Use) -> None:
 def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield each benchmark of the world with the rule's verdicts, which cost nothing."""
     configs = {config.name: config for config in evaluation.settings.evaluate.benchmarks}
+    if GROUPS[method.kind] == (FEW_LABELS,):
+        evaluation.learned[method.name] = Learned(labels=LABELS)
     for benchmark in evaluation.benchmarks:
         config = configs[benchmark.name]
         # Other benchmarks have texts that the rules cannot read; the method has no rows there.

@@ -9,12 +9,14 @@ import pytest
 
 from judgetrain.data.intervals import Resampling
 from judgetrain.engines import lazy_model
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.intervals import paired_difference
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import GateError, require_passed
 from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import pairs
 from tests.builders.scripted import ScriptedEngine
-from tests.evaluate.test_single_responses import config, evaluated, rated, row
+from tests.evaluate.test_single_responses import config, evaluated, look, rated, row
 from tests.judging.test_judging import answer
 
 N = 40
@@ -84,3 +86,15 @@ def test_labels_by_criterion_alone_are_tested_criterion_by_criterion(
     assert gate["checks"][0]["difference"] == pytest.approx(2 / 5)
     with pytest.raises(GateError, match="is not better than always 1 on mine: taste"):
         require_passed(directory)
+
+
+def test_the_commonest_label_is_refused_before_anything_runs_where_nothing_can_be_tested(tmp_path: Path) -> None:
+    of_pairs = config(pairs(tmp_path, 4)).changed(guarantees=GuaranteesConfig(["sft beats commonest"]))
+    with pytest.raises(ConfigError, match=r"sft beats commonest: .* the rows of pairs .* are pairs; expected floors"):
+        look(of_pairs)
+    responses = rated(tmp_path, [row(place, place % 2) for place in range(4)])
+    # Beside single responses a file of pairs is no hindrance, but the judge named has to score them.
+    both = config(responses, pairs(tmp_path, 4), methods=("sft", "longer"))
+    look(both.changed(guarantees=GuaranteesConfig(["sft beats commonest"])))
+    with pytest.raises(ConfigError, match="longer gives a single response no score; expected a branching judge"):
+        look(both.changed(guarantees=GuaranteesConfig(["longer beats commonest"])))

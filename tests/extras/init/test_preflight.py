@@ -1,5 +1,6 @@
 """``stage=preflight``: everything that is missing at once, and estimates that add up."""
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -150,3 +151,14 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(
     page_lines = "\n".join(map(str, play.lines(60)))
     assert "50% of the time, which is not counted: if they go on, a run takes 2.0 times as long" in page_lines
     assert ("the time was over" in page_lines) == (not until)
+
+
+def test_single_responses_are_counted_among_what_is_measured(tmp_path: Path) -> None:
+    rows = [json.dumps({"query": f"q{i}", "response": f"answer {i}", "label": i % 2}) for i in range(500)]
+    (tmp_path / "rated.jsonl").write_text("\n".join(rows))
+    benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {tmp_path / 'rated.jsonl'}}}}}]"
+    config = configured("recipe=debug", benchmarks, "judge.reads=one", "evaluate.methods=[initial]")
+    play = Play(config, "evaluate", tmp_path / "played")
+    play._note_benchmarks()
+    assert play.of["evaluate"] == "1 method, 500 responses"
+    assert play.more["evaluate"] == 500 / preflight.ROWS

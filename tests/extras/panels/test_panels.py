@@ -238,6 +238,8 @@ def test_members_that_cannot_judge_are_refused_in_a_sentence(
 def test_python_says_what_lacks() -> None:
     with pytest.raises(ConfigError, match="name its judges with members="):
         load_judge("jury:x")
+    with pytest.raises(ConfigError, match=r"members='longer': expected a list, as in members=\['DIR@3', 'external'\]"):
+        load_judge("jury:x", members="longer")
     with pytest.raises(ConfigError, match="a member has the keys judge and decided"):
         load_judge("jury:x", members=["longer", {"name": "first"}])
     with pytest.raises(ConfigError, match="a jury decides nothing by its members' thresholds"):

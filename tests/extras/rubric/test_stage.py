@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from contextlib import chdir
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -95,7 +96,33 @@ def test_the_page_and_the_prompt_name_every_kind_and_criterion(artifact: Path) -
         for criterion in kind.rubric.criteria:
             assert f"| **{criterion.name}** |" in page
             assert criterion.line in prompt
-    assert page.count("**An answer that gains by it.**") == sum(len(kind.rubric.criteria) for kind in rubric.kinds)
+    gains = re.findall(r"^- \*\*[AB] gains by it\.\*\*", page, flags=re.MULTILINE)
+    assert len(gains) == sum(len(kind.rubric.criteria) for kind in rubric.kinds)
+
+
+def test_an_example_calls_the_responses_as_the_judgment_does(artifact: Path) -> None:
+    """The titles say what the labels say, and the letters are those of the comparisons that were judged."""
+    label_of = {}
+    for tree in annotated(RULE, 300):
+        label_of[tree.comparison.response_a, tree.comparison.response_b] = tree.comparison.label
+    page = (artifact / "rubric.md").read_text(encoding="utf-8")
+    examples = re.findall(
+        r"^- \*\*(.+)\.\*\* To: .+\n    - A: (.+)\n    - B: (.+)\n    - the judgment: (.+)$", page, flags=re.MULTILINE
+    )
+    assert len(examples) > 20
+    of_a_kind = set()
+    for title, response_a, response_b, judgment in examples:
+        label = label_of[response_a, response_b]
+        other = {"A": "B", "B": "A"}[str(label)]
+        kinds = {
+            f"{label} gains by it": "gains",
+            f"{other} loses by it": "loses",
+            f"It speaks for {other}, and the better one is {label}": "against",
+        }
+        assert title in kinds
+        of_a_kind.add((kinds[title], label))
+        assert judgment.startswith("Response A Score: ")
+    assert {("gains", "A"), ("gains", "B"), ("loses", "A"), ("loses", "B")} <= of_a_kind
 
 
 def test_a_verdict_of_stage_judge_is_the_tree_that_it_was_made_of(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict
+from tests.builders import view_picture
 from tests.builders.browser import DESK, PHONE, Browser, needs_chromium
 from tests.builders.evaluate import manifest
 from tests.builders.judging import judge_stage, lines
@@ -209,3 +212,22 @@ def test_filters_leave_what_they_say_and_a_row_opens_its_trees(width: int, evalu
         assert browser.value("document.title") == "dpo@1 beside initial@1", "no text runs as a script"
         assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
         assert not [event for event in browser.events if event["method"] == "Runtime.exceptionThrown"]
+
+
+@needs_chromium
+def test_the_picture_of_a_page_has_the_open_row(
+    evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page(of_evaluation(evaluation, [], None, 100)), encoding="utf-8")
+    sizes = []
+    # The judges disagree on the second and the fifth row; the picture ends below the open one.
+    for row in ("2", "5"):
+        picture = tmp_path / f"{row}.png"
+        monkeypatch.setattr(sys, "argv", ["view_picture", str(file), row, "--out", str(picture)])
+        view_picture.main()
+        content = picture.read_bytes()
+        assert content[:8] == b"\x89PNG\r\n\x1a\n"
+        sizes.append(struct.unpack(">II", content[16:24]))
+    (width, second), (_, fifth) = sizes
+    assert width == view_picture.WIDTH and fifth > second > 400

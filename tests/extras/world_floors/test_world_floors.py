@@ -65,6 +65,9 @@ def test_rules_are_right_as_often_as_an_independent_reading_says(tmp_path: Path)
     assert rows["ceiling:rule"]["agreement"] == 1.0
     assert rows["floor:sum_of_all"]["agreement"] <= rows["floor:highest"]["agreement"] < 0.8
     assert rows["fitted_floor:highest"]["agreement"] < 0.9
+    # Only what is fitted says how many labels it took.
+    labels = {method: row.get("learned", {}).get("labels") for method, row in rows.items()}
+    assert labels == dict.fromkeys(methods) | {"fitted_floor:highest": 70}
     assert all(row["consistency"] == 1.0 and row["generated_tokens"] == 0 for row in rows.values())
 
 
