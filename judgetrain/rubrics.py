@@ -185,7 +185,7 @@ def label_keys(line: str) -> tuple[str, ...]:
     They are its line, and what stands before each of its colons: the name ends at one of them, and may hold others.
     """
     whole = criterion_key(line)
-    names = []
+    names: list[str] = []
     end = whole.find(":")
     while end >= 0 and len(names) < MOST_COLONS:
         names.append(whole[:end].rstrip())
