@@ -9,7 +9,9 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import selected
 from judgetrain.data.cells import RowError, id_text, turn_number
+from judgetrain.data.config import SourceConfig
 from judgetrain.data.prompt_keys import prompt_key
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.judging.items import JudgedRow, pairs_of, read_items
 from tests.builders.judging import lines
 from tests.builders.pipeline import configured
@@ -93,6 +95,28 @@ def test_a_response_that_is_null_loses_and_a_column_that_is_missing_is_a_fault(t
     assert [item.comparison.forfeit for item in items[:3]] == [None, "B", "A"]
     assert [bool(item.failure) for item in items] == [False, False, False, True, True]
     assert all("missing_field" in str(item.failure) for item in items[3:])
+
+
+def swapped(label: str, **more: Any) -> dict[str, Any]:
+    """Return a row whose systems have the names of the sides, the other way round."""
+    return {"query": "q", "response_a": "x", "response_b": "y", "model_a": "B", "model_b": "A", "label": label, **more}
+
+
+@pytest.mark.parametrize("label", ["A", "B"])
+def test_a_label_that_is_a_side_and_the_other_sides_name_is_not_guessed(label: str) -> None:
+    reader = RowReader(SourceConfig(name="mine"), "data")
+    with pytest.raises(RowError, match=rf"label '{label}' means {label} by itself, and is the name of the row's model"):
+        reader.comparison(swapped(label), 1, labelled=True)
+    assert reader.labels.known_verdict(swapped(label)) is None
+    (message,) = reader.labels.messages()
+    assert message.startswith("1 label has two meanings and is not used") and "data.labels={A: A, B: B" in message
+
+    # Who says what labels mean has said it, and nothing is unclear where both mean the same.
+    told = RowReader(SourceConfig(name="mine", labels={"A": "A", "B": "B"}), "data")
+    assert told.comparison(swapped(label), 1, labelled=True).label == label
+    same = swapped(label, model_a="A", model_b="B")
+    assert reader.comparison(same, 1, labelled=True).label == label
+    assert reader.comparison(swapped("tie", model_a="tie2"), 1, labelled=True).label == "tie"
 
 
 def test_a_system_without_a_row_is_named(tmp_path: Path) -> None:

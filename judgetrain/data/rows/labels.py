@@ -14,6 +14,8 @@ from judgetrain.schema import Verdict
 
 VERDICTS = ("A", "B", "tie")
 """The verdicts that a label of two responses can mean."""
+TWO_MEANINGS = "two_meanings"
+"""The reason why a row is not read whose label is a verdict, and the name of the other response's system."""
 SHOWN = 5
 """The most labels or columns that a message names."""
 
@@ -58,6 +60,8 @@ class LabelReader:
 
         self.unknown: Counter[str] = Counter()
         """Counts of the labels without a meaning, as they are written."""
+        self.unclear: list[str] = []
+        """Why labels of two responses are not used that may mean either of them, a message a row."""
         self.unknown_votes: list[str] = []
         """Why labels of single responses are not used, a message a row."""
         self._seen_labels: dict[str, dict[float, str]] = {}
@@ -139,9 +143,11 @@ class LabelReader:
         """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
         try:
             return self.verdict(row)
-        except RowError:
+        except RowError as error:
             written = self.written(row)
-            if written not in EMPTY:
+            if error.reason == TWO_MEANINGS:
+                self.unclear.append(str(error))
+            elif written not in EMPTY:
                 # One label that nobody foresaw must not cost the row: its responses can still be judged.
                 self.unknown[label_text(written)] += 1
             return None
@@ -154,8 +160,19 @@ class LabelReader:
         if self._verdicts:
             # Where the source says what labels mean, A, B and tie themselves mean nothing more.
             verdict = self._verdicts.get(text)
+        verdict_by_name = self._verdict_for_system(row, text)
         if verdict not in VERDICTS:
-            verdict = self._verdict_for_system(row, text)
+            verdict = verdict_by_name
+        elif not self._verdicts and verdict_by_name not in (None, verdict):
+            # Nobody but the writer knows which of the two a row means, and they are opposites.
+            remedy = "; expected another name"
+            if self._key:
+                remedy = f": say '{self._key}.labels={{A: A, B: B, tie: tie}}' if it is no name"
+            raise RowError(
+                TWO_MEANINGS,
+                f"label {written!r} means {verdict} by itself, and is the name of the row's "
+                f"model_{verdict_by_name.lower()}{remedy}",
+            )
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
             # Rows that are given in Python have no configuration key.
@@ -192,6 +209,12 @@ class LabelReader:
                 f"{amount(self.unknown.total(), 'label')} {agree(self.unknown.total(), 'are')} none of {allowed} "
                 f"and {agree(self.unknown.total(), 'are')} not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+            )
+        if self.unclear:
+            count = len(self.unclear)
+            yield (
+                f"{amount(count, 'label')} {agree(count, 'have')} two meanings and {agree(count, 'are')} not used: "
+                f"{self.unclear[0]}"
             )
         if len(self._rated_by) > 1:
             # A score beside people's labels may well be a model's.
