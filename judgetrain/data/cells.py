@@ -60,6 +60,21 @@ def label_text(value: Any) -> str:
     return str(value)
 
 
+def check_names(names: Sequence[str], place: str) -> None:
+    """Refuse a table with two columns of one name; columns without a name are left unread.
+
+    Args:
+        names: of all columns.
+        place: of the table, for the message.
+
+    Raises:
+        DataError: two columns have one name.
+    """
+    for name, count in Counter(names).items():
+        if count > 1 and name.strip():
+            raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
+
+
 _WHOLE = re.compile(r"-?\d+\.0")
 """A whole number as data frames write it whose column has empty cells."""
 
