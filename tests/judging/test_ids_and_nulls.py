@@ -12,6 +12,8 @@ from judgetrain.data.cells import RowError, id_text, turn_number
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.prompt_keys import prompt_key
 from judgetrain.data.rows.reader import RowReader
+from judgetrain.errors import DataError
+from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.judging.items import JudgedRow, pairs_of, read_items
 from tests.builders.judging import lines
 from tests.builders.pipeline import configured
@@ -24,6 +26,27 @@ def test_spellings_of_one_id_are_one_id() -> None:
     assert len({id_text(other) for other in (3, 30, "03", "3.5", 3.5, "3.0.0", "v3.0", "-3", "3.00")}) == 8
     assert {prompt_key({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
     assert {prompt_key({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
+
+
+@pytest.mark.parametrize("written", [1.2345678901234568e17, 2.0**53, "1.23457E+17", "1.2345678901234568e+17", "1E+15"])
+def test_an_id_that_lost_its_digits_is_refused(written: object, tmp_path: Path) -> None:
+    """123456789012345678 and 123456789012345679 are one float, and in Excel thousands of ids are one text."""
+    with pytest.raises(RowError, match="is a number that lost its last digits in a spreadsheet or data frame"):
+        id_text(written)
+    row = {"query": "q", "response_a": "a", "response_b": "b"}
+    read, refused = source_items(lines(tmp_path / "f.jsonl", [row, row | {"id": written}]))
+    assert read.failure is None and "lost its last digits" in str(refused.failure)
+    with pytest.raises(DataError, match=r"g\.jsonl:1: the id .* lost its last digits"):
+        list(
+            read_battles(
+                [lines(tmp_path / "g.jsonl", [{"uid": written, "model_a": "x", "model_b": "y", "winner": "A"}])]
+            )
+        )
+
+
+@pytest.mark.parametrize("written", [123456789012345678, "123456789012345678", 2.0**53 - 1, "1e5", "12e45", "1.5e-7"])
+def test_a_long_number_is_an_id(written: object) -> None:
+    assert id_text(written) == str(written).removesuffix(".0")
 
 
 def test_turns_and_cells_that_choose_rows_are_compared_as_ids() -> None:
