@@ -10,7 +10,7 @@ from numbers import Number
 from typing import Any
 
 from judgetrain.errors import DataError
-from judgetrain.thoughts import shown
+from judgetrain.thoughts import shown, without_thoughts
 
 ROLES = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -274,13 +274,18 @@ def text_of(content: Any) -> Any:
     return text
 
 
-def _text_of(content: Any, tool_names: dict[Any, str]) -> tuple[Any, bool]:
-    """Return the text of a content, as :func:`text_of` does, and whether a part of it calls a tool."""
+def _text_of(content: Any, tool_names: dict[Any, str], of_assistant: bool = False) -> tuple[Any, bool]:
+    """Return the text of a content, as :func:`text_of` does, and whether a part of it calls a tool.
+
+    Args:
+        content: a text, a list of parts, or anything else.
+        tool_names: the tools' names by the ids of their calls. The calls of this content are added to it.
+        of_assistant: whether the assistant says it. What it thought, in the text of a part, is left out.
+    """
     if not isinstance(content, list):
         return content, False
 
-    text = ""
-    type_before: str | None = None
+    pieces: list[tuple[str, str]] = []
     calls_tool = False
     other_types: set[str] = set()
     for part in content:
@@ -290,16 +295,38 @@ def _text_of(content: Any, tool_names: dict[Any, str]) -> tuple[Any, bool]:
         if piece is None:
             other_types.add(part_type)
             continue
-        if type_before is not None:
-            text += _between(type_before, part_type)
-        text += piece
-        type_before = part_type
+        pieces.append((part_type, piece))
         calls_tool = calls_tool or part_type.endswith(TOOL_USE)
 
     if other_types:
         types = ", ".join(sorted(other_types))
         raise DataError(f"expected a message of text, found parts of type {types}")
-    return text, calls_tool
+    return _joined_parts(pieces, of_assistant), calls_tool
+
+
+def _joined_parts(pieces: Sequence[tuple[str, str]], of_assistant: bool) -> str:
+    """Return the texts of a content's parts, each given with its type, as one text.
+
+    A part of the assistant's may begin with what the model thought, which may end in a later part.
+    """
+    texts: list[str] = []
+    starts: list[int] = []
+    length = 0
+    type_before: str | None = None
+    for part_type, piece in pieces:
+        if type_before is not None:
+            separator = _between(type_before, part_type)
+            texts.append(separator)
+            length += len(separator)
+        texts.append(piece)
+        starts.append(length)
+        length += len(piece)
+        type_before = part_type
+    text = "".join(texts)
+    if not of_assistant:
+        return text
+    # What stands before all parts is looked for in every text of the assistant's.
+    return without_thoughts(text, starts[1:])
 
 
 def _piece(part: Any, tool_names: dict[Any, str]) -> tuple[str, str | None]:
@@ -368,7 +395,7 @@ def _read(turn: Any, tool_names: dict[Any, str]) -> Iterator[_Turn]:
 def _read_message(turn: Mapping[str, Any], name_of_role: Any, content: Any, tool_names: dict[Any, str]) -> _Turn:
     """Return the turn of a message that is no tool's."""
     role = ROLES.get(name_of_role) if isinstance(name_of_role, str) else None
-    text, has_call = _text_of(content, tool_names)
+    text, has_call = _text_of(content, tool_names, of_assistant=role == "assistant")
     calls = list(_calls(turn, tool_names))
     if text in (None, "") and isinstance(turn.get("refusal"), str):
         text = turn["refusal"]
@@ -480,14 +507,15 @@ def _calls(turn: Mapping[str, Any], tool_names: dict[Any, str]) -> Iterator[str]
         calls = [turn["function_call"]]
 
     for call in calls or ():
-        function = (call.get("function") or call) if isinstance(call, Mapping) else None
+        # OpenAI has a function's call under one name, and that of a custom tool, whose input is text, under another.
+        function = (call.get("function") or call.get("custom") or call) if isinstance(call, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(name, str):
             raise DataError(f"expected a call of a tool with its name, found {call!r:.80}")
 
         for identifier in _ids_in(call):
             tool_names[identifier] = name
-        yield _call(name, function.get("arguments"))
+        yield _call(name, function.get("arguments", function.get("input")))
 
 
 def _joined(texts: Sequence[str]) -> str:

@@ -15,6 +15,8 @@ Source = Literal["given", "judge", "teacher"]
 LOWEST = 1.0
 HIGHEST = 5.0
 
+MOST_COLONS = 8
+"""The most colons of a criterion's line at which its name may end."""
 EQUAL = 1e-12
 """Weighted means are equal where they differ by at most this share of the scale.
 
@@ -178,11 +180,17 @@ def criterion_key(name: str) -> str:
 
 
 def label_keys(line: str) -> tuple[str, ...]:
-    """Return the keys by which labels may be of a criterion: those of its line, and of the name before its colon."""
-    name, colon, _ = line.partition(":")
-    if not colon:
-        return (criterion_key(line),)
-    return criterion_key(line), criterion_key(name)
+    """Return the keys by which labels may be of a criterion, the most exact first.
+
+    They are its line, and what stands before each of its colons: the name ends at one of them, and may hold others.
+    """
+    whole = criterion_key(line)
+    names: list[str] = []
+    end = whole.find(":")
+    while end >= 0 and len(names) < MOST_COLONS:
+        names.append(whole[:end].rstrip())
+        end = whole.find(":", end + 1)
+    return (whole, *reversed(names))
 
 
 def level_on(scale: Sequence[float], score: float) -> float:

@@ -31,6 +31,20 @@ TAGS = {
 }
 """The marks that open the reasoning of each family of models, and those that end it."""
 
+FRAMES = {
+    # Cohere.
+    "<|START_RESPONSE|>": "<|END_RESPONSE|>",
+    # OpenThoughts.
+    "<|begin_of_solution|>": "<|end_of_solution|>",
+    # Hunyuan, and models that learned to think as DeepSeek-R1-Zero did.
+    "<answer>": "</answer>",
+    # Granite.
+    "<response>": "</response>",
+}
+"""The marks that open the answer of each family of models that frames it, and those that end it."""
+CONTROL = "<|"
+"""The beginning of marks that are tokens of their own, and no words of an answer."""
+
 
 def _any_of(words: Iterable[str]) -> str:
     """Return a pattern of words in any case.
@@ -158,7 +172,8 @@ _BARE_BEGINNING = re.compile(rf"{_BARE_ANALYSIS}[A-Z]")
 def shown(text: str) -> str:
     """Return what a reader sees of a model's answer: all but its reasoning.
 
-    A text without reasoning comes back as it is. Where the reasoning was never closed, nothing is shown.
+    A text without reasoning comes back as it is. Where the reasoning was never closed, nothing is shown. An answer that
+    its model framed (:data:`FRAMES`) is shown without its frame.
     """
     if _HARMONY.match(text):
         return _shown_of_harmony(text)
@@ -171,8 +186,54 @@ def shown(text: str) -> str:
     if start is None:
         return ""
     if start == 0:
+        return _unframed(text, after_thought=False)
+    return _unframed(text[start:].lstrip(), after_thought=True)
+
+
+def without_thoughts(text: str, starts: Iterable[int]) -> str:
+    """Return a text without the reasoning that begins at some of its places; to its end, where that was never closed.
+
+    Args:
+        text: the text.
+        starts: where parts of it begin, in characters, rising.
+    """
+    pieces = []
+    shown_to = 0
+    for start in starts:
+        opening = _OPEN.match(text, start)
+        if start < shown_to or opening is None:
+            continue
+        pieces.append(text[shown_to:start])
+        closing = _CLOSE.search(text, opening.end())
+        if closing is None:
+            shown_to = len(text)
+            break
+        shown_to = closing.end()
+        while text[shown_to : shown_to + 1].isspace():
+            shown_to += 1
+    if not pieces:
         return text
-    return text[start:].lstrip()
+    pieces.append(text[shown_to:])
+    return "".join(pieces).rstrip()
+
+
+def _unframed(text: str, after_thought: bool) -> str:
+    """Return an answer without the frame that is around all of it; one that was cut lacks the frame's end.
+
+    Args:
+        text: the answer.
+        after_thought: whether the model thought before. If not, a frame of words, as ``<answer>``, is what its user
+            wanted to have.
+    """
+    stripped = text.strip()
+    for opening, ending in FRAMES.items():
+        if not stripped.startswith(opening) or not (after_thought or opening.startswith(CONTROL)):
+            continue
+        answer, is_ended, rest = stripped.removeprefix(opening).partition(ending)
+        # Where something stands behind it, the frame is around a part of the answer.
+        if not is_ended or not rest:
+            return answer.strip()
+    return text
 
 
 def _shown_of_harmony(text: str) -> str:

@@ -60,13 +60,43 @@ def label_text(value: Any) -> str:
     return str(value)
 
 
+def check_names(names: Sequence[str], place: str) -> None:
+    """Refuse a table with two columns of one name; columns without a name are left unread.
+
+    Args:
+        names: of all columns.
+        place: of the table, for the message.
+
+    Raises:
+        DataError: two columns have one name.
+    """
+    for name, count in Counter(names).items():
+        if count > 1 and name.strip():
+            raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
+
+
+_ROUNDED = re.compile(r"-?\d(?:\.\d+)?[eE]\+\d{2,}")
+"""A long number as Excel and data frames write it, who have kept its first digits alone."""
+EXACT = 2**53
+"""The whole numbers below this one are those that a float tells apart."""
 _WHOLE = re.compile(r"-?\d+\.0")
 """A whole number as data frames write it whose column has empty cells."""
 
 
 def id_text(value: Any) -> str:
-    """Return an id as text: 3, 3.0, "3", "3.0" and " 3 " are one id, which a data frame may write in any of these."""
+    """Return an id as text: 3, 3.0, "3", "3.0" and " 3 " are one id, which a data frame may write in any of these.
+
+    Raises:
+        RowError: it is a number whose last digits are lost, so that several ids have become one.
+    """
     text = label_text(value).strip()
+    is_rounded = isinstance(value, float) and math.isfinite(value) and abs(value) >= EXACT
+    if is_rounded or _ROUNDED.fullmatch(text):
+        raise RowError(
+            "rounded_id",
+            f"the id {value!r} is a number that lost its last digits in a spreadsheet or data frame, so that others "
+            "look the same: expected ids that were kept as text",
+        )
     if _WHOLE.fullmatch(text):
         return text.removesuffix(".0")
     return text

@@ -10,7 +10,7 @@ from typing import Any
 
 from judgetrain.data.cells import EMPTY, NumberScale, RowError, list_in, number_in
 from judgetrain.json_text import RepeatedKeyError, load_json
-from judgetrain.rubrics import EQUAL, without_rounding
+from judgetrain.rubrics import EQUAL, criterion_key, without_rounding
 from judgetrain.schema import Candidates, Dialogue
 
 OVERALL = ""
@@ -109,7 +109,7 @@ def cells_by_name(cell: Any) -> dict[str, list[Any]]:
             either; or a list of such objects.
 
     Raises:
-        RowError: lists stand in lists.
+        RowError: lists stand in lists, or an object has two labels for one criterion.
     """
     named: dict[str, list[Any]] = {}
     for name, label in _labels_in(_decoded(cell)):
@@ -129,7 +129,15 @@ def _labels_in(cell: Any) -> Iterator[tuple[str, Any]]:
         if not isinstance(entry, Mapping):
             yield OVERALL, entry
             continue
+        names_by_key: dict[str, str] = {}
         for name, labels in entry.items():
+            other = names_by_key.setdefault(criterion_key(str(name)), str(name))
+            if other != str(name):
+                raise RowError(
+                    "repeated_key",
+                    f"labels {other!r} and {str(name)!r} are of one criterion, whose name has no case: expected a "
+                    "label for each criterion",
+                )
             for label in _as_list(_decoded(labels)):
                 yield str(name), label
 

@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, TypeVar, cast
 
 from judgetrain.amounts import amount
 from judgetrain.artifacts.files import named
-from judgetrain.data.cells import NumberScale, RowError, number_scale, preference
+from judgetrain.data.cells import NumberScale, RowError, check_names, number_scale, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.engines.hub import is_reachable
@@ -390,7 +390,7 @@ def table(path: Path, most: int) -> Iterator[Row]:
                 # The first line that is not blank has the names.
                 if not names:
                     names = cells
-                    _check_names(names, place)
+                    check_names(names, place)
                     continue
                 has_rows = True
                 if len(cells) != len(names):
@@ -457,13 +457,6 @@ def _unquoted(cell: str) -> str:
     return cell[1:-1].replace('""', '"')
 
 
-def _check_names(names: list[str], place: str) -> None:
-    """Refuse (DataError) a table with two columns of one name; columns without a name are left unread."""
-    for name, count in Counter(names).items():
-        if count > 1 and name.strip():
-            raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
-
-
 def parquet(path: Path, most: int) -> Iterator[Row]:
     """Yield the rows of a Parquet file, with their numbers from 1.
 
@@ -477,7 +470,10 @@ def parquet(path: Path, most: int) -> Iterator[Row]:
     number = 0
     try:
         # In batches: a file may be larger than the memory.
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
+        file = pyarrow.parquet.ParquetFile(path)
+        # A row is a dictionary, which would hold the last of two columns alone.
+        check_names(file.schema_arrow.names, str(path))
+        for batch in file.iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
                 if sum(len(value) for value in row.values() if isinstance(value, str)) > most:

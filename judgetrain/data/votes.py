@@ -1,9 +1,10 @@
 """Labels that several rows give one pair of responses: votes on one comparison, whichever response stands first."""
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import majority
 from judgetrain.schema import Candidates, Comparison, Verdict, mirror
 
@@ -31,6 +32,24 @@ class Repeats:
 def is_reversed(comparison: Comparison) -> bool:
     """Return whether the responses stand in the other order than :func:`pair_of` has them."""
     return comparison.response_a > comparison.response_b
+
+
+def sentence_on_alike(comparisons: Iterable[Comparison]) -> str | None:
+    """Return the sentence about comparisons whose label prefers one of two responses that read the same.
+
+    They may differ in what a reader is not shown, as in thoughts. It is None where there are none.
+    """
+    names = []
+    for comparison in comparisons:
+        texts = {comparison.response_a.strip(), comparison.response_b.strip()}
+        if comparison.label in ("A", "B") and len(texts) == 1:
+            names.append(comparison.id)
+    if not names:
+        return None
+    return (
+        f"{amount(len(names), 'comparison')} {agree(len(names), 'have')} two responses that read the same and a label "
+        f"that prefers one, such as {names[0]}: no judge can agree with that; leave such rows out"
+    )
 
 
 def pair_of(comparison: Comparison) -> Hashable:

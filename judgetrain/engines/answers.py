@@ -189,6 +189,10 @@ class AnswerStore:
         text = json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1)
         write_text_atomic(self._path(content), text)
 
+    def forget(self, content: Mapping[str, Any]) -> None:
+        """Remove the answer to a request of this content, which turned out to be none."""
+        self._path(content).unlink(missing_ok=True)
+
     def given_up(self, content: Mapping[str, Any]) -> int:
         """Note that a run gave up on a request of this content, and return how many runs have done so."""
         # Beside the place of the answer, so that runs of any stage count together.

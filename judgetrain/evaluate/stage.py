@@ -15,6 +15,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.responses import ResponseBenchmark
 from judgetrain.data.part_facts import PartFacts, are_divided
+from judgetrain.data.votes import sentence_on_alike
 from judgetrain.engines.answers import spending
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
@@ -81,6 +82,9 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 f"{agree(benchmark.labelled_differently, 'are')} on pairs of responses that "
                 "other rows label differently; no judge can agree with all of them"
             )
+        alike = sentence_on_alike(benchmark.comparisons)
+        if alike:
+            out.log(f"evaluate: {benchmark.name}: {alike}")
     if are_divided(settings.evaluate.benchmarks):
         for benchmark in benchmarks:
             facts = PartFacts.of(benchmark.comparisons)

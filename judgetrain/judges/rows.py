@@ -145,7 +145,7 @@ def _each(rows: Rows) -> Iterator[Any]:
     """Yield the rows of a table or of any iterable; a missing cell of a data frame is None.
 
     Raises:
-        DataError: what was given holds no rows.
+        DataError: what was given holds no rows, or two columns of one name.
     """
     table: Any = rows
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
@@ -154,7 +154,11 @@ def _each(rows: Rows) -> Iterator[Any]:
     if not hasattr(table, "itertuples"):
         yield from rows
         return
+    # Not at the top, as judges are made where no row is read.
+    from judgetrain.data.cells import check_names
+
     columns = [str(column) for column in table.columns]
+    check_names(columns, "the data frame")
     # What is missing has several marks (NaN, NaT, NA), by the column's type.
     missing = table.isna().itertuples(index=False, name=None)
     for values, are_missing in zip(table.itertuples(index=False, name=None), missing, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from judgetrain.amounts import agree, amount
 from judgetrain.data.labelled import Votes
-from judgetrain.data.votes import Repeats, repeats, response_of
+from judgetrain.data.votes import Repeats, repeats, response_of, sentence_on_alike
 from judgetrain.judging.items import JudgedRow
 from judgetrain.schema import Verdict
 
@@ -46,9 +46,12 @@ def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) ->
     contradicted = [rows for rows in repeated if rows.differ]
     if contradicted:
         say(_sentence_on_different_labels(contradicted, comparisons[contradicted[0].places[0]].id))
-    alike = [rows for rows in repeated if not rows.differ]
+    agreeing = [rows for rows in repeated if not rows.differ]
+    if agreeing:
+        say(_sentence_on_equal_labels(agreeing, comparisons[agreeing[0].places[0]].id))
+    alike = sentence_on_alike(item.comparison for item in items if item.group is None)
     if alike:
-        say(_sentence_on_equal_labels(alike, comparisons[alike[0].places[0]].id))
+        say(alike)
     return Labels(labels, sum(len(rows.places) for rows in contradicted))
 
 

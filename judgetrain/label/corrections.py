@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from judgetrain.artifacts.losses import Losses
-from judgetrain.data.cells import RowError
+from judgetrain.data.cells import RowError, as_row_error
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import BenchmarkQueries
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.label.examples import sft_row
+from judgetrain.messages import replied
 from judgetrain.schema import Comparison
 
 KEY = "label.corrections"
@@ -45,10 +46,14 @@ def correction_rows(
         """Return the example of a row, or none of a row that is left out."""
         dialogue = reader.dialogue(row, number)
         # By stage correct's own name first, which a column called judgment replaces.
-        texts = {"judgment": row.get("evaluation")}
+        texts: dict[str, Any] = {"judgment": row.get("evaluation")}
         for name in COLUMNS:
             if name in row:
                 texts[name] = row[name]
+        # What a model thought is none of the three texts.
+        for name, text in texts.items():
+            with as_row_error("wrong_message", f"column {name}: "):
+                texts[name] = replied(text)
         corrected = texts.pop("corrected", "")
         if corrected is None:
             # Stage correct writes null where the judge wrote no correction.

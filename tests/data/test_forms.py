@@ -14,6 +14,7 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import read_cases
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import form_of, read, table
 from judgetrain.errors import DataError
 from judgetrain.judging.items import read_items
@@ -64,6 +65,21 @@ def test_what_is_wrong_below_excels_line_is_named_by_its_line(tmp_path: Path) ->
 
 def reading(path: Path) -> list[Any]:
     return list(read(SourceConfig(name="s", path=str(path)), "key", lambda row, number: row))
+
+
+def test_texts_that_excel_cut_are_told() -> None:
+    """Excel keeps 32,767 characters of a cell, of which one outside of the first 65,536 code points counts twice."""
+    most = 32_767
+    reader = RowReader(SourceConfig(name="s"))
+    for text in ("a" * most, "\U0001f600" * (most // 2) + "a", "a" * (most - 1), "a" * (most + 1), "\U0001f600" * most):
+        reader.comparison({"query": "q", "response_a": text, "response_b": "b"}, 1, labelled=False)
+    reader.comparison({"query": "q" * most, "response_a": "a", "response_b": "b"}, 2, labelled=False)
+    told: list[str] = []
+    reader.tell(told.append)
+    (line,) = told
+    assert line.startswith(
+        "s: 3 texts have exactly 32,767 characters, where Excel cuts a cell (response_a (2), query (1))"
+    )
 
 
 @pytest.mark.parametrize("ending", [".xlsx", ".XLSX", ".xls", ".xlsm", ".ods"])

@@ -111,6 +111,20 @@ def test_a_label_a_criterion_has_a_scale_of_its_own(
     assert (labels_of(mine, "help"), labels_of(mine, "safe"), labels_of(mine)) == ([0.75], [None], [None])
 
 
+def test_a_criterion_is_one_however_rows_write_its_name(tmp_path: Path) -> None:
+    """Its numbers decide its scale together: 1 alone, as the second row has it, would mean nothing."""
+    rows = [row({"Is  safe": 5}), row({"is safe": 1}, 1), row([{"IS SAFE": 3}, {"is safe ": 5}], 2)]
+    mine = loaded(tmp_path, rows)
+    assert {name: scale.names for name, scale in mine.scales.items()} == {"Is  safe": ("1", "2", "3", "4", "5")}
+    assert [response.votes for response in mine.responses] == [
+        {"Is  safe": (1.0,)},
+        {"Is  safe": (0.0,)},
+        {"Is  safe": (0.5, 1.0)},
+    ]
+    with pytest.raises(DataError, match=r"mine\.jsonl:1: labels 'Safe' and 'safe' are of one criterion"):
+        loaded(tmp_path, [row({"Safe": "pass", "safe": "fail"})])
+
+
 def test_a_label_of_several_is_their_mean_and_a_tie_over_two_levels_is_none(tmp_path: Path) -> None:
     mine = loaded(tmp_path, [row([1, 0, 1]), row([1, 0], 1), row(0, 2)])
     assert labels_of(mine) == [pytest.approx(2 / 3), None, 0.0]

@@ -219,3 +219,20 @@ def test_what_is_no_text_in_braces_is_refused(cells: dict[str, Any], message: st
     reader = RowReader(SourceConfig(name="s", fields={"query": "{instruction}\n{input}"}))
     with pytest.raises(RowError, match=message):
         reader.comparison({"response_a": "a", "response_b": "b"} | cells, 1, labelled=False)
+
+
+@pytest.mark.parametrize("column", ["output", "answer"])
+def test_a_column_that_is_no_reference_beside_responses_is_told(column: str) -> None:
+    """The judge never sees it: whoever meant a reference has to hear that."""
+    reader = RowReader(SourceConfig(name="s"))
+    pair = {"query": "q", "response_a": "a", "response_b": "b", column: "c"}
+    assert reader.comparison(pair, 1, labelled=False).dialogue.reference is None
+    assert reader.labelled({"query": "q", "response": "a", "label": "pass", column: "c"}, 2).dialogue.reference is None
+    told: list[str] = []
+    reader.tell(told.append)
+    assert told == [f"s: columns that are not used (rows): {column} (2)"]
+
+    named = RowReader(SourceConfig(name="s", fields={"reference": column}))
+    assert named.comparison(pair, 1, labelled=False).dialogue.reference == "c"
+    named.tell(told.append)
+    assert len(told) == 1

@@ -42,6 +42,14 @@ THOUGHTS = {
     "LongCat": f"<longcat_think>\n{THOUGHT}\n</longcat_think>\n{ANSWER}",
     "MedGemma": f"<unused94>thought\n{THOUGHT}<unused95>{ANSWER}",
     "Cohere": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>{ANSWER}",
+    "Cohere, framed": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
+    "Cohere, framed without a thought": f"<|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
+    "Cohere, framed and cut": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{ANSWER}",
+    "Hunyuan": f"<think>\n{THOUGHT}\n</think>\n<answer>\n{ANSWER}\n</answer>",
+    "Granite": f"<think>{THOUGHT}</think><response>{ANSWER}</response>",
+    "OpenThoughts": (
+        f"<|begin_of_thought|>\n{THOUGHT}\n<|end_of_thought|>\n\n<|begin_of_solution|>\n{ANSWER}\n<|end_of_solution|>"
+    ),
     "harmony": (
         f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}<|return|>"
     ),
@@ -65,6 +73,9 @@ PLAIN = [
     "In the template:\n<think>\nwhat it thinks\n</think>\nwhat it says",
     "analysis is what it wants; the assistant has the final word.",
     "I think so.",
+    # A form that the user asked for, and one around a part of the answer.
+    "<answer>7</answer>",
+    "<|START_RESPONSE|>is the mark that opens it, <|END_RESPONSE|> the one that ends it.",
     " A pear. ",
     "",
 ]
@@ -184,6 +195,14 @@ def test_an_agents_messages_are_its_texts_calls_and_results(turns: Turns) -> Non
         ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "one"}], "one"),
         ([{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "one"}], "one"),
         ([{"type": "thinking", "thinking": "hm"}], ""),
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "<think>hm</think>\n\ntwo"}], "one\ntwo"),
+        ([{"type": "text", "text": "<think>hm"}, {"type": "text", "text": "hm</think>one"}], "one"),
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "<think>h"}, {"type": "text", "text": "m"}], "one"),
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "<think> is a tag"}], "one"),
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "a <think> in it"}], "one\na <think> in it"),
+        ([{"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "custom", "custom": {"name": "run", "input": "print(7)"}}]},
+          {"role": "tool", "tool_call_id": "c", "content": "7"}], "Call of run: print(7)\n\nResult of run: 7"),
         ([{"type": "refusal", "refusal": "No."}], "No."),
         ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}], "No."),
         ([{"role": "assistant", "content": None, "refusal": "No."}], "No."),
@@ -202,6 +221,12 @@ def test_an_agents_messages_are_its_texts_calls_and_results(turns: Turns) -> Non
 )  # fmt: skip
 def test_parts_and_items_are_read_wherever_they_stand(response: Turns, expected: str) -> None:
     assert shown_text(response) == expected
+
+
+def test_a_user_may_write_of_thoughts_in_any_part() -> None:
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "text", "text": "<think>hm</think>7"}]
+    (message,) = messages_of([{"role": "user", "content": parts}])
+    assert message.content == "What is this?\n<think>hm</think>7"
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,15 @@ def test_a_damaged_parquet_file_is_said_in_a_line(tmp_path: Path) -> None:
         run_dialogues(tmp_path, DialoguesConfig([DialogueSourceConfig(name="src", path=str(path))]))
 
 
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    columns = [pyarrow.array([text]) for text in ("q", "a", "b", "another")]
+    names = ["query", "response_a", "response_b", "response_a"]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=names), tmp_path / "in.parquet")
+    source = DialogueSourceConfig(name="src", path=str(tmp_path / "in.parquet"))
+    with pytest.raises(DataError, match=r"in\.parquet: two columns are called 'response_a'; give each a name"):
+        run_dialogues(tmp_path, DialoguesConfig([source]))
+
+
 def test_a_hub_id_without_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = DialoguesConfig([DialogueSourceConfig(name="s", type="hub", path="no-such-owner/no-such-set")])

@@ -140,6 +140,34 @@ def test_stage_judge_counts_a_pair_once_and_says_so(
     assert summary["labelled_differently"] == differing
 
 
+ALIKE = [
+    pair("A") | {"response_a": f"<think>Two?</think>{SHORT}", "response_b": f"{SHORT} "},
+    pair("B", "Name another.") | {"response_b": SHORT},
+    # A tie is what a judge can say of them.
+    pair("tie", "Name a third.") | {"response_b": SHORT},
+]
+
+
+def test_labels_that_prefer_one_of_two_equal_responses_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "2 comparisons have two responses that read the same and a label that prefers one, such as {}:0000001"
+    path = write_lines(tmp_path / "rows.jsonl", [*ALIKE, *OTHERS])
+    judge_stage(tmp_path / "out", f"verdicts.source.path={path}")
+    captured = capsys.readouterr()
+    assert told.format("rows") in " ".join((captured.out + captured.err).split())
+
+    benchmark = BenchmarkConfig("mine", SourceConfig(name="mine", path=path))
+    for rows, number in ((path, 1), (write_lines(tmp_path / "others.jsonl", OTHERS), 0)):
+        benchmark.source.path = rows
+        run_stage(
+            "evaluate", Config(evaluate=EvaluateConfig([benchmark], ["longer"], bootstrap=20)), {}, Path(rows + "d")
+        )
+        captured = capsys.readouterr()
+        words = " ".join((captured.out + captured.err).split())
+        assert words.count(told.format("mine")) == number and words.count("read the same") == number
+
+
 def trained_on(directory: Path, rows: Sequence[Labelled], **source: Any) -> list[dict[str, Any]]:
     """Return the comparisons that stage dialogues leaves for training."""
     path = write_lines(directory / "rows.jsonl", rows)

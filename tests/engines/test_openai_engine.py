@@ -290,20 +290,93 @@ def test_an_answer_without_content_is_the_request_s_and_says_why(server, engine,
 
 def test_a_prompt_that_the_server_cut_is_not_answered(server, engine):
     long = "one two three four five " * 800
-    usage = {"prompt_tokens": 1999, "completion_tokens": 2}
+    usage = {"prompt_tokens": 2999, "completion_tokens": 2}
     answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
     server.faults[long] = [(200, {}, json.dumps(answer))]
     done = engine.generate([ask(long)], seed=1)[0]
     assert (done.text, done.finish_reason) == ("", "too_long")
-    assert "read 1,999 tokens of a prompt of some 4,000 words" in done.error and "num_ctx" in done.error
+    assert "read 2,999 tokens of a prompt of some 4,000 words" in done.error and "num_ctx" in done.error
 
     for counts in (
-        {"prompt_tokens": 2000},
-        {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 1995}},
-        {"prompt_tokens": 10, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 995},
+        {"prompt_tokens": 3000},
+        {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 2995}},
+        {"prompt_tokens": 10, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 995},
     ):
         server.faults[long] = [(200, {}, json.dumps(answer | {"usage": counts}))]
         assert engine.generate([ask(long)], seed=1)[0].text == "[[A]]", "it may have read everything"
+
+
+KOREAN = "이 답변은 질문에 정확하게 대답하고 있습니다 "
+"""Six words of 19 characters: no tokenizer joins words, and most make ten tokens or so."""
+
+
+@pytest.mark.parametrize(("text", "tokens"), [(KOREAN, 6), ("这个回答正确地回答了问题", 4)])
+def test_words_of_scripts_with_and_without_blanks_are_counted_once(server, engine, text, tokens):
+    long = text * 200
+    usage = {"prompt_tokens": tokens * 200 * 4 // 5, "completion_tokens": 2}
+    answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
+    server.faults[long] = [(200, {}, json.dumps(answer))]
+    assert engine.generate([ask(long)], seed=1)[0].text == "[[A]]"
+
+
+CONTEXT = 2048
+"""The tokens to which the server of the tests below cuts prompts, as Ollama does to ``num_ctx``."""
+
+
+def answered(server, words, tokens):
+    """Have the server answer a prompt of so many words, and say that it read so many tokens; return the request."""
+    text = " ".join(f"w{words}" for _ in range(words))
+    usage = {"prompt_tokens": tokens, "completion_tokens": 2}
+    answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
+    server.faults[text] = [(200, {}, json.dumps(answer))] * 9
+    return ask(text)
+
+
+def test_prompts_that_were_cut_to_one_count_of_tokens_are_not_answered(server, engine):
+    """Each has 1.25 tokens a word, so that 1,639 words and more are cut, the longest to three quarters."""
+    requests = [answered(server, words, min(words * 5 // 4, CONTEXT)) for words in (900, 1500, 1700, 1900, 2184)]
+    read = engine.generate(requests, seed=1)
+    assert [completion.finish_reason for completion in read] == ["stop"] * 2 + ["too_long"] * 3
+    assert [completion.text for completion in read] == ["[[A]]"] * 2 + [""] * 3
+    assert "2,048 tokens of prompts of 10,199 and of 13,103 characters alike" in read[-1].error
+    assert "num_ctx" in read[-1].error
+
+    # One more is known at once.
+    assert engine.generate([answered(server, 1800, CONTEXT)], seed=1)[0].finish_reason == "too_long"
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {1700: CONTEXT, 1900: CONTEXT},
+        {1700: CONTEXT, 1720: CONTEXT, 1740: CONTEXT},
+        {1700: CONTEXT, 1900: CONTEXT, 2184: CONTEXT, 2200: CONTEXT + 1},
+        {100: 150, 200: 150, 300: 150},
+    ],
+    ids=["two alone", "of like length", "another has more", "short"],
+)
+def test_prompts_that_may_have_as_many_tokens_by_chance_are_answered(server, engine, counts):
+    read = engine.generate([answered(server, words, tokens) for words, tokens in counts.items()], seed=1)
+    assert {completion.text for completion in read} == {"[[A]]"}
+
+
+def test_answers_to_prompts_that_were_cut_are_asked_for_again(server, config, tmp_path, caplog):
+    """The first two were given out before a third one showed it; with more room all are read."""
+    first = [answered(server, words, CONTEXT) for words in (1700, 1900)]
+    third = answered(server, 2184, CONTEXT)
+    engine = OpenAIEngine(config, AnswerStore(tmp_path, seed=0))
+    assert {completion.text for completion in engine.generate(first, seed=1)} == {"[[A]]"}
+    assert engine.generate([third], seed=1)[0].finish_reason == "too_long"
+    assert "2 prompts before, whose answers count, seem to have been cut as well" in caplog.text
+
+    # The answers that are kept show it in another run, which keeps none of them.
+    again = OpenAIEngine(config, AnswerStore(tmp_path, seed=0)).generate([*first, third], seed=1)
+    assert [completion.finish_reason for completion in again] == ["too_long"] * 3
+    caplog.clear()
+    requests = [answered(server, words, words * 5 // 4) for words in (1700, 1900, 2184)]
+    more = OpenAIEngine(config, AnswerStore(tmp_path, seed=0)).generate(requests, seed=1)
+    assert [completion.prompt_tokens for completion in more] == [2125, 2375, 2730]
+    assert not caplog.text
 
 
 def test_a_server_that_falls_silent_is_not_waited_for_longer_than_the_limit(server, config, engine):

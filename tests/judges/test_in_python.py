@@ -122,6 +122,15 @@ def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found(
     assert found["query"].tolist() == [query for query, *_ in PAIRS]
 
 
+@pytest.mark.parametrize("names", [("response_b", "response_b"), (1, "1")])
+def test_two_columns_of_one_name_are_no_rows(names: tuple[Any, Any]) -> None:
+    """A row would hold the second one alone: another response than the first."""
+    columns = ["query", "response_a", *names]
+    rows = pd.DataFrame([[*PAIRS[0], "another"]], columns=columns)
+    with pytest.raises(DataError, match=rf"the data frame: two columns are called '{names[0]}'"):
+        CountingJudge().compare_all(rows)
+
+
 @pytest.mark.parametrize("kind", ["object", "string", "str"])
 def test_a_missing_cell_of_a_data_frame_is_none_whatever_its_columns_type(kind: str) -> None:
     rows = pd.DataFrame(PAIRS[:2], columns=["query", "response_a", "response_b"])

@@ -9,7 +9,11 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import selected
 from judgetrain.data.cells import RowError, id_text, turn_number
+from judgetrain.data.config import SourceConfig
 from judgetrain.data.prompt_keys import prompt_key
+from judgetrain.data.rows.reader import RowReader
+from judgetrain.errors import DataError
+from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.judging.items import JudgedRow, pairs_of, read_items
 from tests.builders.judging import lines
 from tests.builders.pipeline import configured
@@ -22,6 +26,27 @@ def test_spellings_of_one_id_are_one_id() -> None:
     assert len({id_text(other) for other in (3, 30, "03", "3.5", 3.5, "3.0.0", "v3.0", "-3", "3.00")}) == 8
     assert {prompt_key({"question_id": spelling}) for spelling in SPELLINGS} == {("3",)}
     assert {prompt_key({"turn_of": spelling}, "turn_of") for spelling in SPELLINGS} == {("3",)}
+
+
+@pytest.mark.parametrize("written", [1.2345678901234568e17, 2.0**53, "1.23457E+17", "1.2345678901234568e+17", "1E+15"])
+def test_an_id_that_lost_its_digits_is_refused(written: object, tmp_path: Path) -> None:
+    """123456789012345678 and 123456789012345679 are one float, and in Excel thousands of ids are one text."""
+    with pytest.raises(RowError, match="is a number that lost its last digits in a spreadsheet or data frame"):
+        id_text(written)
+    row = {"query": "q", "response_a": "a", "response_b": "b"}
+    read, refused = source_items(lines(tmp_path / "f.jsonl", [row, row | {"id": written}]))
+    assert read.failure is None and "lost its last digits" in str(refused.failure)
+    with pytest.raises(DataError, match=r"g\.jsonl:1: the id .* lost its last digits"):
+        list(
+            read_battles(
+                [lines(tmp_path / "g.jsonl", [{"uid": written, "model_a": "x", "model_b": "y", "winner": "A"}])]
+            )
+        )
+
+
+@pytest.mark.parametrize("written", [123456789012345678, "123456789012345678", 2.0**53 - 1, "1e5", "12e45", "1.5e-7"])
+def test_a_long_number_is_an_id(written: object) -> None:
+    assert id_text(written) == str(written).removesuffix(".0")
 
 
 def test_turns_and_cells_that_choose_rows_are_compared_as_ids() -> None:
@@ -93,6 +118,28 @@ def test_a_response_that_is_null_loses_and_a_column_that_is_missing_is_a_fault(t
     assert [item.comparison.forfeit for item in items[:3]] == [None, "B", "A"]
     assert [bool(item.failure) for item in items] == [False, False, False, True, True]
     assert all("missing_field" in str(item.failure) for item in items[3:])
+
+
+def swapped(label: str, **more: Any) -> dict[str, Any]:
+    """Return a row whose systems have the names of the sides, the other way round."""
+    return {"query": "q", "response_a": "x", "response_b": "y", "model_a": "B", "model_b": "A", "label": label, **more}
+
+
+@pytest.mark.parametrize("label", ["A", "B"])
+def test_a_label_that_is_a_side_and_the_other_sides_name_is_not_guessed(label: str) -> None:
+    reader = RowReader(SourceConfig(name="mine"), "data")
+    with pytest.raises(RowError, match=rf"label '{label}' means {label} by itself, and is the name of the row's model"):
+        reader.comparison(swapped(label), 1, labelled=True)
+    assert reader.labels.known_verdict(swapped(label)) is None
+    (message,) = reader.labels.messages()
+    assert message.startswith("1 label has two meanings and is not used") and "data.labels={A: A, B: B" in message
+
+    # Who says what labels mean has said it, and nothing is unclear where both mean the same.
+    told = RowReader(SourceConfig(name="mine", labels={"A": "A", "B": "B"}), "data")
+    assert told.comparison(swapped(label), 1, labelled=True).label == label
+    same = swapped(label, model_a="A", model_b="B")
+    assert reader.comparison(same, 1, labelled=True).label == label
+    assert reader.comparison(swapped("tie", model_a="tie2"), 1, labelled=True).label == "tie"
 
 
 def test_a_system_without_a_row_is_named(tmp_path: Path) -> None:

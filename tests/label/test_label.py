@@ -226,6 +226,22 @@ def test_what_stage_correct_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
     assert out.totals()["counts"]["dropped"]["corrections:not_corrected"] == 1
 
 
+def test_corrections_hold_no_thoughts(tmp_path: Path) -> None:
+    row = dict(ROWS[0])
+    for name in ("response", "judgment", "corrected"):
+        row[name] = f"<think>Let me see.</think>{row[name]}"
+    # As messages, too, and one that was cut before there was an answer.
+    row["response"] = [{"role": "assistant", "content": row["response"]}]
+    _, split = labelled(tmp_path / "a", [row, *ROWS[1:]])
+    _, plain = labelled(tmp_path / "b", ROWS)
+    assert said(split) == said(plain)
+    with pytest.raises(DataError, match=r"c\.jsonl:1: expected text in the columns .*: corrected has none"):
+        labelled(tmp_path / "c", [ROWS[0] | {"corrected": "<think>Let me"}])
+    wrong = {"corrected": [{"role": "bot", "content": 7}]}
+    with pytest.raises(DataError, match=r"c\.jsonl:1: column corrected: message 0: expected a role and a content"):
+        labelled(tmp_path / "d", [ROWS[0] | wrong])
+
+
 def test_a_row_without_a_judgment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"c\.jsonl:2: expected text in the columns .*: judgment has none"):
         labelled(tmp_path, [ROWS[0], {**ROWS[1], "judgment": " "}])

@@ -23,7 +23,7 @@ from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.labels import by_rating, each_in
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.rubrics import Criterion, Rubric, label_keys
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating
 from tests.builders.data import run_dialogues, write_lines
 from tests.builders.scripted import ScriptedEngine
@@ -72,6 +72,30 @@ def test_a_rating_is_the_same_after_it_was_written(tmp_path: Path) -> None:
     # Without labels by criterion a row is what it was before there were any.
     plain = replace(comparison, rating_a=Rating(0.5))
     assert plain.to_row()["rating_a"] == {"score": 0.5, "reason": None}
+
+
+NAMES = ["tone: calm", "time: 10:30", "a:b", "tone"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_label_is_found_by_a_name_that_holds_colons(tmp_path: Path, name: str) -> None:
+    criterion = Criterion(text="is it so: yes, or no?", name=name)
+    rating = Rating(0.5, None, {name: 1.0, "is it so": 0.0}, whole=False)
+    assert rating.of_criterion(criterion.line) == 1.0
+    # That of a name that is a part of this one is another criterion's, where this one has its own.
+    both = replace(rating, by_criterion={name.partition(":")[0]: 0.0, name: 1.0})
+    assert both.of_criterion(criterion.line) == 1.0
+
+    row = {**ROW, "label": {name: "pass", "safe": "fail"}}
+    criteria = [{"name": name, "text": "is it so: yes, or no?", "weight": 3}, {"name": "safe", "text": "no harm"}]
+    read = read_row(tmp_path, {**row, "criteria": criteria}).rating_a
+    assert read is not None
+    # (3 * 1 + 1 * 0) / 4.
+    assert (read.score, read.of_criterion(criterion.line)) == (0.75, 1.0)
+
+
+def test_a_line_of_many_colons_has_few_names() -> None:
+    assert len(label_keys("a:" * 10_000)) < 20
 
 
 def tree(rating: Rating, criterion: Criterion, scores: Sequence[int]) -> EvaluationTree:

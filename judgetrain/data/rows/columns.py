@@ -42,6 +42,8 @@ REFERENCES = ("reference", "reference_answer")
 """The columns of references that hold nothing else; an ``output`` or ``answer`` may be many things."""
 LABEL_FIELDS = ("label", "score")
 """The fields that hold labels; of a single response a ``score`` is one."""
+EXCEL_MOST = 32_767
+"""The most characters of a cell in Excel, in UTF-16 as it counts; it cuts a longer text there."""
 _PLACE = re.compile(r"\{([^{}]+)\}")
 """A column's name in braces, as ``fields`` may have it in a text."""
 
@@ -66,6 +68,8 @@ class Columns:
         self._no_labels = no_labels
         self._filled: Counter[str] = Counter()
         self._used: set[str] = set()
+        self.cut_by_excel: Counter[str] = Counter()
+        """Counts of the cells, by column, that have exactly as many characters as Excel leaves of a longer text."""
 
         # A misspelt field would otherwise be a column that is never looked for.
         unknown_fields = sorted(set(fields) - set(DEFAULT_FIELDS))
@@ -128,6 +132,7 @@ class Columns:
         """Count the columns of a row that hold something."""
         # A Parquet file has every column in every row: those that hold nothing are no oversight.
         self._filled.update(str(name) for name, value in row.items() if value is not None)
+        self.cut_by_excel.update(str(name) for name, value in row.items() if _may_be_cut_by_excel(value))
 
     def unused(self) -> list[tuple[str, int]]:
         """Return the columns that held something and that nothing was read from, with their numbers of rows."""
@@ -305,6 +310,14 @@ def _text_in(row: Mapping[str, Any], name: str, field: str) -> str:
             "wrong_type", f"expected text or a number in column {name!r} (field {field}), found {type(value).__name__}"
         )
     return value
+
+
+def _may_be_cut_by_excel(value: Any) -> bool:
+    """Return whether a cell is a text of exactly as many characters as Excel leaves of a longer one."""
+    # A character is one or two in UTF-16, so that most texts need not be written in it.
+    if not isinstance(value, str) or not EXCEL_MOST / 2 <= len(value) <= EXCEL_MOST:
+        return False
+    return len(value.encode("utf-16-le", "surrogatepass")) == 2 * EXCEL_MOST
 
 
 def _columns_in(columns: Any) -> list[str]:

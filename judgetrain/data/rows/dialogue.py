@@ -1,6 +1,6 @@
 """The dialogue of a row: its messages, or its query with what stands below it, the reference answer and a rubric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -40,6 +40,10 @@ class DialogueReader:
             row: a mapping from columns to cells.
             number: the number of the row in its source, which stands in for an id.
         """
+        return self._read(row, number, self._reference)
+
+    def _read(self, row: Any, number: int, reference_of: Callable[[Mapping[str, Any]], str | None]) -> Dialogue:
+        """Return the dialogue of a row; ``reference_of`` returns the reference answer that its columns hold."""
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         self._columns.count_filled(row)
@@ -55,7 +59,7 @@ class DialogueReader:
         if not last.content.strip():
             raise RowError("empty_query", "expected a query, found only white space")
 
-        reference = self._reference(row) or answer
+        reference = reference_of(row) or answer
         criteria = self._columns.value(row, "criteria")
         rubric = None
         if criteria not in EMPTY:
@@ -80,11 +84,17 @@ class DialogueReader:
         A judge may see the reference. So it counts only if its column is called that, or if ``fields`` names it: an
         ``output`` or ``answer`` beside two responses is often one of them.
         """
-        dialogue = self.dialogue(row, number)
+        dialogue = self._read(row, number, self._named_reference)
         reference = None
         if self._columns.names_references(row):
             reference = dialogue.reference
         return replace(dialogue, rubric=None, reference=reference), dialogue.rubric
+
+    def _named_reference(self, row: Mapping[str, Any]) -> str | None:
+        """Return the reference answer of a row whose column is one by name; another is left unread, and told."""
+        if not self._columns.names_references(row):
+            return None
+        return self._reference(row)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
         """Return the reference answer of a row, or None.

@@ -9,11 +9,13 @@ from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, label_
 from judgetrain.data.labelled import Scale, Votes, cells_by_name, scale_of
 from judgetrain.data.rows.columns import Columns
 from judgetrain.errors import ConfigError
-from judgetrain.rubrics import without_rounding
+from judgetrain.rubrics import criterion_key, without_rounding
 from judgetrain.schema import Verdict
 
 VERDICTS = ("A", "B", "tie")
 """The verdicts that a label of two responses can mean."""
+TWO_MEANINGS = "two_meanings"
+"""The reason why a row is not read whose label is a verdict, and the name of the other response's system."""
 SHOWN = 5
 """The most labels or columns that a message names."""
 
@@ -58,10 +60,14 @@ class LabelReader:
 
         self.unknown: Counter[str] = Counter()
         """Counts of the labels without a meaning, as they are written."""
+        self.unclear: list[str] = []
+        """Why labels of two responses are not used that may mean either of them, a message a row."""
         self.unknown_votes: list[str] = []
         """Why labels of single responses are not used, a message a row."""
         self._seen_labels: dict[str, dict[float, str]] = {}
         """The labels of single responses that were read, as they are written: by criterion, then by score."""
+        self._names: dict[str, str] = {}
+        """The criteria's names as the first row has them, by key: rows may write them in other case."""
         self._rated_by: Counter[str] = Counter()
         """How many single responses have a label of the field ``label``, and how many one of ``score`` in its place."""
 
@@ -75,18 +81,23 @@ class LabelReader:
                 field = "score"
             self._rated_by[field] += 1
         votes: dict[str, Votes] = {}
-        for name, labels in cells.items():
-            scores: list[float] = []
+        for written_name, labels in cells.items():
+            name = self._name(written_name)
+            scores: list[float] = list(votes.get(name, ()))
             for label in labels:
                 # One annotator of several may have written what says nothing.
                 if label_text(label) in self._no_labels:
                     continue
-                score = without_rounding(score_of(label, self._scores, numbers.get(name)))
+                score = without_rounding(score_of(label, self._scores, numbers.get(criterion_key(name))))
                 # The scale of a column is of all labels that rows hold, as they are written.
                 self._seen_labels.setdefault(name, {}).setdefault(score, label_text(label))
                 scores.append(score)
             votes[name] = tuple(scores)
         return votes
+
+    def _name(self, written: str) -> str:
+        """Return a criterion's name as the first row with it has it."""
+        return self._names.setdefault(criterion_key(written), written)
 
     def known_votes(self, row: Mapping[str, Any]) -> dict[str, Votes]:
         """Return the labels of a row's only response; none where one of them has no meaning, which is counted."""
@@ -101,12 +112,15 @@ class LabelReader:
         """Return the scale of the labels that were read, by criterion."""
         scales = {}
         for name, seen in self._seen_labels.items():
-            numbers = self._numbers_found.get(name, NumberScale())
+            numbers = self._numbers_found.get(criterion_key(name), NumberScale())
             scales[name] = scale_of(self._scores, numbers, seen)
         return scales
 
     def rated_numbers(self, row: Any) -> dict[str, list[float]]:
-        """Return the numbers that rate a row's response, by criterion, where ``labels`` does not say what they mean."""
+        """Return the numbers that rate a row's response, where ``labels`` does not say what they mean.
+
+        They stand by the criterion's :func:`~judgetrain.rubrics.criterion_key`.
+        """
         # With a scale of the source's own, numbers mean what it says.
         if self._scores or not self._columns.is_rated(row):
             return {}
@@ -114,11 +128,11 @@ class LabelReader:
         for name, labels in cells_by_name(self._columns.rating(row)).items():
             numbers = [number for number in map(number_in, labels) if number is not None]
             if numbers:
-                named[name] = numbers
+                named.setdefault(criterion_key(name), []).extend(numbers)
         return named
 
     def numbers_of(self, row: Mapping[str, Any]) -> Mapping[str, NumberScale]:
-        """Return what the numbers that rate a row's response are read as, by criterion."""
+        """Return what the numbers that rate a row's response are read as, by the criterion's key."""
         # When a row first needs it, as the whole column is read for it.
         if self._find_numbers is not None and self.rated_numbers(row):
             self._numbers_found = self._find_numbers()
@@ -129,9 +143,11 @@ class LabelReader:
         """Return the verdict that a row's label means, or None; labels without a meaning are counted."""
         try:
             return self.verdict(row)
-        except RowError:
+        except RowError as error:
             written = self.written(row)
-            if written not in EMPTY:
+            if error.reason == TWO_MEANINGS:
+                self.unclear.append(str(error))
+            elif written not in EMPTY:
                 # One label that nobody foresaw must not cost the row: its responses can still be judged.
                 self.unknown[label_text(written)] += 1
             return None
@@ -144,8 +160,19 @@ class LabelReader:
         if self._verdicts:
             # Where the source says what labels mean, A, B and tie themselves mean nothing more.
             verdict = self._verdicts.get(text)
+        verdict_by_name = self._verdict_for_system(row, text)
         if verdict not in VERDICTS:
-            verdict = self._verdict_for_system(row, text)
+            verdict = verdict_by_name
+        elif not self._verdicts and verdict_by_name not in (None, verdict):
+            # Nobody but the writer knows which of the two a row means, and they are opposites.
+            remedy = "; expected another name"
+            if self._key:
+                remedy = f": say '{self._key}.labels={{A: A, B: B, tie: tie}}' if it is no name"
+            raise RowError(
+                TWO_MEANINGS,
+                f"label {written!r} means {verdict} by itself, and is the name of the row's "
+                f"model_{verdict_by_name.lower()}{remedy}",
+            )
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
             # Rows that are given in Python have no configuration key.
@@ -183,6 +210,12 @@ class LabelReader:
                 f"and {agree(self.unknown.total(), 'are')} not used: {counts}; "
                 f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             )
+        if self.unclear:
+            count = len(self.unclear)
+            yield (
+                f"{amount(count, 'label')} {agree(count, 'have')} two meanings and {agree(count, 'are')} not used: "
+                f"{self.unclear[0]}"
+            )
         if len(self._rated_by) > 1:
             # A score beside people's labels may well be a model's.
             yield (
@@ -197,7 +230,7 @@ class LabelReader:
             if numbers.scores and 0 < numbers.highest < 5:
                 of_criterion = ""
                 if criterion:
-                    of_criterion = f" of {criterion}"
+                    of_criterion = f" of {self._name(criterion)}"
                 yield (
                     f"the highest rating{of_criterion} is {numbers.highest:g}, and ratings are read as "
                     f"{numbers.meaning}; if it is the best, say '{self._key}.labels={{1: 0, {numbers.highest:g}: 1}}'"

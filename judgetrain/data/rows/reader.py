@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
+from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import EMPTY, NO_LABEL, NumberScale, RowError, list_in, name_text
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale
-from judgetrain.data.rows.columns import Columns
+from judgetrain.data.rows.columns import EXCEL_MOST, Columns
 from judgetrain.data.rows.dialogue import DialogueReader
 from judgetrain.data.rows.labels import LabelReader, counts_text
 from judgetrain.data.rows.replies import ReplyReader, thoughts_sentence
@@ -192,6 +193,14 @@ class RowReader:
             say(f"{name}: {message}")
         if self._replies.thoughts:
             say(thoughts_sentence(name, self._replies.thoughts))
+        cut = self.columns.cut_by_excel
+        if cut:
+            count = cut.total()
+            say(
+                f"{name}: {amount(count, 'text')} {agree(count, 'have')} exactly {EXCEL_MOST:,} characters, "
+                f"where Excel cuts a cell ({counts_text(cut.most_common())}): what is judged may lack its end; give a "
+                "file that Excel did not write"
+            )
         # A column that was meant for a field, under a name of its own, shows up here.
         unused = self.columns.unused()
         if unused:

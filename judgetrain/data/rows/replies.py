@@ -140,7 +140,7 @@ def thoughts_sentence(name: str, thoughts: Mapping[str, int]) -> str:
     """
     line = (
         f"{name}: {amount(sum(thoughts.values()), 'response')} {agree(sum(thoughts.values()), 'hold')} what their "
-        "model thought (as <think>), which is left out"
+        "model thought (as <think>), or frames around the answer, which is left out"
     )
     if thoughts.get("all"):
         line += f"; {thoughts['all']} of them hold nothing else, and are empty"

@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.heartbeat import doing
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places, refuse_beginnings
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import reading
+from judgetrain.engines.openai.cut_prompts import Ceiling
 from judgetrain.engines.openai.gate import (
     ASKED,
     Clock,
@@ -134,6 +136,7 @@ class OpenAIEngine:
         # Whether an answer has come in this call, from the server or the store.
         self._has_served = False
         self._fatal: Exception | None = None
+        self._ceiling = Ceiling()
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return one completion per request, in order.
@@ -178,7 +181,39 @@ class OpenAIEngine:
         self._is_reached = gate.reached
         if self._fatal:
             raise self._fatal
-        return self._settled([outcome for outcome in outcomes if outcome is not None], contents)
+        answers = [outcome for outcome in outcomes if outcome is not None]
+        return self._settled(self._without_cut(requests, answers, contents), contents)
+
+    def _without_cut(
+        self, requests: Sequence[Request], outcomes: Sequence[Outcome], contents: Sequence[Mapping[str, Any]]
+    ) -> list[Outcome]:
+        """Return the outcomes of a call; the answers to prompts that the server cut to its context are ``too_long``.
+
+        It shows once several were cut. How many answers to such prompts were given out before is logged.
+        """
+        completions = []
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, Completion):
+                completions.append((request, outcome))
+        given_out = self._ceiling.note(completions)
+        if given_out:
+            log.warning(
+                "%s: %s before, whose answers count, seem to have been cut as well (%s); then run the same command "
+                "with another output_dir",
+                self.name,
+                amount(given_out, "prompt"),
+                self._ceiling.message,
+            )
+
+        answers: list[Outcome] = []
+        for request, outcome, content in zip(requests, outcomes, contents, strict=True):
+            if isinstance(outcome, Completion) and self._ceiling.was_cut(request, outcome):
+                # A server with more room is to be asked again.
+                if self._answers:
+                    self._answers.forget(content)
+                outcome = replace(outcome, text="", choices=(), finish_reason="too_long", error=self._ceiling.message)
+            answers.append(outcome)
+        return answers
 
     def _contents(self, requests: Sequence[Request], seed: int) -> Sequence[Mapping[str, Any]]:
         """Return each request's content as the store of answers has it, or its seed alone where there is no store."""

@@ -9,6 +9,7 @@ from typing import Any
 from judgetrain.amounts import amount
 from judgetrain.engines import base
 from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
+from judgetrain.engines.openai.cut_prompts import REMEDY, kept_of_cut_prompt, words_in
 
 FRAME = 100_000
 """The most tokens that a server may add to a prompt (its instructions) or think; larger counts are not believed."""
@@ -24,10 +25,6 @@ ROUNDING = 0.01
 """The most by which a log-probability may be above 0."""
 NAME = 200
 """The most characters of a model's name that are kept."""
-LONG_PROMPT = 500
-"""Words from which on a prompt is checked for having been cut: servers keep at least some 2,000 tokens."""
-UNSPACED = 0x2E80
-"""The first code point of the scripts that are written without blanks between words (Chinese, Japanese, Korean)."""
 
 
 def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Completion:
@@ -60,13 +57,15 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
 
     # Before the text is looked at: an answer to half of a prompt is about another comparison.
-    kept = _kept_of_cut_prompt(answer.get("usage"), request)
+    kept = None
+    if isinstance(answer.get("usage"), Mapping):
+        reported = _count(answer["usage"].get("prompt_tokens"), 1, 10**9)
+        kept = kept_of_cut_prompt(answer["usage"], reported, request)
     if kept is not None:
         return base.Completion(
             finish_reason="too_long",
-            error=f"the server read {amount(kept, 'token')} of a prompt of some {amount(_words(request), 'word')}, "
-            "so it cut the prompt: "
-            f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
+            error=f"the server read {amount(kept, 'token')} of a prompt of some {amount(words_in(request), 'word')}, "
+            f"so it cut the prompt: {REMEDY}",
             **counts,
         )
     has_text = content is not None and not content.isspace() and content != ""
@@ -206,39 +205,6 @@ def _refusal(message: Mapping[str, Any]) -> str:
 def _all_text(message: Mapping[str, Any], content: str | None) -> str:
     """Return everything that the model generated, as far as the server shows it: content, refusal and reasoning."""
     return f"{content or ''}{message.get('refusal') or ''} {_reasoning(message)}"
-
-
-def _words(request: base.Request) -> int:
-    """Return the number of words of a prompt; of scripts without blanks, four characters count as one."""
-    words = 0
-    unspaced = 0
-    for message in request.messages:
-        words += len(message["content"].split())
-        unspaced += sum(ord(character) >= UNSPACED for character in message["content"])
-    return words + unspaced // 4
-
-
-def _kept_of_cut_prompt(usage: Any, request: base.Request) -> int | None:
-    """Return how many tokens of a prompt the server read, where that is too few for all of it; else None.
-
-    Tokenizers split texts at blanks, so a prompt has about as many tokens as words, or more. Half as many are no
-    rounding: the server has dropped a part of it, with status 200.
-    """
-    if not isinstance(usage, Mapping):
-        return None
-    reported = _count(usage.get("prompt_tokens"), 1, 10**9)
-    words = _words(request)
-    if reported is None or words < LONG_PROMPT or reported >= words / 2:
-        return None
-    # Some servers count what stood in their cache, or went into it, by itself (gateways to Claude).
-    counts = [usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")]
-    details = usage.get("prompt_tokens_details")
-    if isinstance(details, Mapping):
-        counts.append(details.get("cached_tokens"))
-    cached = sum(_count(count, 0, 10**9) or 0 for count in counts)
-    if reported + cached >= words / 2:
-        return None
-    return reported
 
 
 def _no_content_reason(choice: Mapping[str, Any], finish: str) -> str:

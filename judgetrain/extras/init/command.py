@@ -409,10 +409,16 @@ def _measured(parts: DataFiles, test: FileContents) -> str:
     if labels.total() < FEW:
         few = "; so few tell little: label more as test.jsonl"
     left_out = _left_out(parts, test)
+    nothing_left = ""
+    if left_out == sum(len(file.dialogues) for file in parts.train):
+        nothing_left = (
+            ", so that none is left and a run stops there: give other rows, or set dialogues.decontaminate=[] "
+            "where queries that differ by a word are different ones"
+        )
     return (
         f"measures on {rows} ({counts_in_order(labels)}){few}; "
         f"{amount(left_out, 'row')} to learn from {agree(left_out, 'hold')} a query of it, or nearly, and "
-        f"{agree(left_out, 'are')} left out"
+        f"{agree(left_out, 'are')} left out{nothing_left}"
     )
 
 

@@ -474,13 +474,18 @@ def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
     text = ""
     if row[name] is not None:
         text = str(row[name]).strip()
-    # A system may be called as an outcome is, so its name comes first.
-    if name == "winner" and text and name_text(text) in systems:
-        if name_text(text) == systems[0]:
-            return "A"
-        return "B"
     # "B" is an outcome and "b" another spelling of it, so that capitals are tried first.
     outcome = WINNERS.get(text) or WINNERS.get(text.lower())
+    if name == "winner" and text and name_text(text) in systems:
+        outcome_by_name: Outcome = "A" if name_text(text) == systems[0] else "B"
+        # A system may be called as an outcome is; the two mean the same where A is the first system's name.
+        if outcome not in (None, outcome_by_name):
+            raise RowError(
+                "two_meanings",
+                f"winner={row[name]!r} is the name of a system, and means {outcome} by itself: expected model_a, "
+                f"model_b, or names of systems that mean nothing else",
+            )
+        outcome = outcome_by_name
     if outcome is None:
         raise RowError(
             "no_verdict",

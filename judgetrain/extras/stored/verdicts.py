@@ -20,6 +20,7 @@ from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.predictions import Cost, Prediction
+from judgetrain.messages import shown_text
 from judgetrain.schema import Comparison, Verdict
 
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
@@ -110,7 +111,7 @@ def stored_predictions(
         DataError: an unknown verdict or a malformed row (file, row and value), or no row about these comparisons.
     """
     _check_labels(stored, key)
-    verdicts_of = _read_stored(stored, benchmark, key)
+    verdicts_of = _read_stored(stored, benchmark, comparisons, key)
     # Some verdicts without a comparison, and the other way round, are usual; none in common means other ids.
     if not any(comparison.id in verdicts_of for comparison in comparisons):
         first_stored = next(iter(verdicts_of), "none")
@@ -126,14 +127,17 @@ def stored_predictions(
     return predictions
 
 
-def _read_stored(stored: StoredConfig, benchmark: BenchmarkConfig, key: str) -> dict[str, Verdicts]:
+def _read_stored(
+    stored: StoredConfig, benchmark: BenchmarkConfig, comparisons: Sequence[Comparison], key: str
+) -> dict[str, Verdicts]:
     """Return the verdicts of an entry's rows by the ids of comparisons; arguments as of :func:`stored_predictions`.
 
     Both are in the comparison's own order.
     """
     benchmark_source = source_of(benchmark)
     source = benchmark_source
-    if stored.source.path or stored.source.type == "hub":
+    has_own_file = bool(stored.source.path) or stored.source.type == "hub"
+    if has_own_file:
         # Otherwise the predictions stand beside the labels.
         source = replace(stored.source, path=stored.source.path or benchmark_source.path)
 
@@ -142,6 +146,7 @@ def _read_stored(stored: StoredConfig, benchmark: BenchmarkConfig, key: str) -> 
     if benchmark.source.adapter:
         reader = CaseReader(benchmark_source)
     verdicts_of: dict[str, Verdicts] = {}
+    comparison_of = {comparison.id: comparison for comparison in comparisons}
 
     def read_row(row: Any, number: int) -> None:
         if not selected(row, stored.where):
@@ -149,12 +154,17 @@ def _read_stored(stored: StoredConfig, benchmark: BenchmarkConfig, key: str) -> 
         is_reversed = False
         if reader is not None:
             local_id, is_reversed = reader.identity(row, number)
+            has_id = bool(reader.adapter.key) or reader.adapter.value(row, "id", required=False) is not None
         else:
             # Rows without an id are called by their number, as the benchmark's own are.
             local_id = f"{number:07d}"
             written_id = row.get(benchmark.source.fields.get("id", "id"))
-            if written_id is not None:
+            has_id = written_id is not None
+            if has_id:
                 local_id = id_text(written_id)
+        if has_own_file:
+            comparison = comparison_of.get(f"{benchmark_source.name}:{local_id}")
+            _check_comparison(_responses(row, benchmark, reader), comparison, local_id, has_id=has_id)
         verdict_ab, verdict_ba = _verdicts(row, stored)
         if is_reversed:
             verdict_ab = mirrored(verdict_ab)
@@ -166,6 +176,53 @@ def _read_stored(stored: StoredConfig, benchmark: BenchmarkConfig, key: str) -> 
     for _ in read(source, f"{key}.source", read_row):
         pass
     return verdicts_of
+
+
+def _responses(row: Mapping[str, Any], benchmark: BenchmarkConfig, reader: CaseReader | None) -> tuple[str, str] | None:
+    """Return the two responses that a row of a file of its own holds, as they are shown; None where it holds none."""
+    # Other kinds of rows hold several comparisons, or conversations.
+    if reader is not None and reader.adapter.kind != "pair":
+        return None
+    texts = []
+    for name in ("response_a", "response_b"):
+        if reader is None:
+            value = row.get(benchmark.source.fields.get(name, name))
+        else:
+            value = reader.adapter.value(row, name, required=False)
+        try:
+            texts.append(" ".join(shown_text(value).split()))
+        except DataError:
+            return None
+    return texts[0], texts[1]
+
+
+def _check_comparison(
+    responses: tuple[str, str] | None, comparison: Comparison | None, local_id: str, *, has_id: bool
+) -> None:
+    """Refuse (RowError) a row of a file of its own that is about another comparison than the one with its id.
+
+    Args:
+        responses: of the row, if it holds them.
+        comparison: with the row's id; None where the benchmark has none.
+        local_id: the row's id.
+        has_id: whether the row has an id; else its place in the file stands in for one.
+    """
+    if responses is None:
+        if not has_id:
+            raise RowError(
+                "no_id",
+                "expected the comparison's id, or the two responses: a row of another file is not known by its place",
+            )
+        return
+    if comparison is None:
+        return
+    expected = tuple(" ".join(text.split()) for text in (comparison.response_a, comparison.response_b))
+    if responses == expected:
+        return
+    difference = "about other responses than the benchmark's"
+    if responses == expected[::-1]:
+        difference = "about the benchmark's responses in the other order"
+    raise RowError("other_comparison", f"the verdict on {local_id!r} is {difference}; expected the same comparison")
 
 
 def _prediction(comparison: Comparison, verdicts: Verdicts | None, method: str, merged: bool) -> Prediction:

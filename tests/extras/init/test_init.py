@@ -279,6 +279,13 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     assert "1 row cannot be read" in printed and "train.jsonl:14: expected text in field query" in printed
 
 
+def test_rows_that_all_hold_what_is_measured_on_are_told(tmp_path: Path) -> None:
+    """A run would stop, after all else was looked at."""
+    place = written(tmp_path / "d", train=labelled(9), test=labelled(9))
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "; 9 rows to learn from hold a query of it, or nearly, and are left out, so that none is left" in printed
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

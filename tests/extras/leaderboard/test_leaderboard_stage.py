@@ -101,6 +101,9 @@ def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
         ({"model_a": "x", "model_b": "x", "winner": "A"}, "both 'x'; expected two systems"),
         ({"model_a": "x", "model_b": "y", "winner": "maybe"}, "winner='maybe': expected A, B, tie"),
         ({"model_a": "x", "model_b": "y"}, "expected a verdict or winner"),
+        ({"model_a": "B", "model_b": "A", "winner": "A"}, "is the name of a system, and means A by itself"),
+        ({"model_a": "b", "model_b": "a", "winner": "b"}, "is the name of a system, and means B by itself"),
+        ({"model_a": "x", "model_b": "tie", "winner": "tie"}, "is the name of a system, and means tie by itself"),
         (["x", "y"], "expected an object with model_a, model_b and a verdict"),
     ],
 )
@@ -110,6 +113,21 @@ def test_a_row_that_is_no_comparison_is_named_with_its_line(tmp_path: Path, row:
     place = lines(tmp_path / "b.jsonl", [{"model_a": "x", "model_b": "y", "winner": "A"}, row])
     with pytest.raises(DataError, match=rf"{re.escape(str(place))}:2: .*{re.escape(message)}"):
         list(read_battles([place]))
+
+
+@pytest.mark.parametrize(
+    ("row", "outcome"),
+    [
+        ({"model_a": "A", "model_b": "B", "winner": "A"}, "A"),
+        ({"model_a": "B", "model_b": "A", "winner": "model_a"}, "A"),
+        ({"model_a": "B", "model_b": "A", "winner": "draw"}, "tie"),
+        ({"model_a": "x", "model_b": "A", "winner": "x"}, "A"),
+        # Stage judge's verdicts are of the place.
+        ({"model_a": "B", "model_b": "A", "verdict": "A"}, "A"),
+    ],
+)
+def test_systems_may_be_called_as_outcomes_where_that_means_one_thing(row: dict[str, Any], outcome: str) -> None:
+    assert battle_of(row).outcome == outcome
 
 
 SAID = {"role": "user", "content": "Why?"}

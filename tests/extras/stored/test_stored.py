@@ -141,3 +141,58 @@ def test_verdicts_on_other_comparisons_are_refused(tmp_path: Path) -> None:
     other = SourceConfig(path=write(tmp_path / "other.jsonl", [{"id": "z", "out": 0, "swapped": 1}]))
     with pytest.raises(DataError, match=r"none of the 1 stored verdicts \(first 'eval_p:z'\) is about"):
         run(two_orders(tmp_path, source=other), tmp_path)
+
+
+OWN_ROWS = [
+    {"query": f"q{n}", "response_a": f"a{n}", "response_b": f"b{n}", "label": "A", "verdict_ab": "A"} for n in range(4)
+]
+
+
+def own_file(tmp_path: Path, rows: list[dict[str, Any]], benchmark_rows: list[dict[str, Any]]) -> Config:
+    """Return the settings of rows of one's own, and a file of verdicts on them."""
+    benchmark = BenchmarkConfig("mine", SourceConfig(path=write(tmp_path / "mine.jsonl", benchmark_rows)))
+    stored = StoredConfig("last", "mine", SourceConfig(path=write(tmp_path / "last.jsonl", rows)))
+    evaluate = EvaluateConfig([benchmark], ["stored:last"], bootstrap=50)
+    return Config(evaluate=evaluate, stored=StoredVerdictsConfig([stored]))
+
+
+def numbered(rows: list[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
+    """Return rows with an id each, and of their columns those that are named."""
+    return [{"id": number} | {column: row[column] for column in columns} for number, row in enumerate(rows)]
+
+
+FULL = ("query", "response_a", "response_b", "label", "verdict_ab")
+EXCHANGED = [row | {"response_a": row["response_b"], "response_b": row["response_a"]} for row in OWN_ROWS]
+
+
+@pytest.mark.parametrize(
+    ("rows", "benchmark_rows", "message"),
+    [
+        # Sorted otherwise, known by its place or by ids that another file gave.
+        (OWN_ROWS[::-1], OWN_ROWS, r"last\.jsonl:1: the verdict on '0000001' is about other responses than"),
+        (numbered(OWN_ROWS[::-1], *FULL), numbered(OWN_ROWS, *FULL), r"verdict on '0' is about other responses than"),
+        (numbered(EXCHANGED, *FULL), numbered(OWN_ROWS, *FULL), r"about the benchmark's responses in the other order"),
+        ([{"verdict_ab": "A"}] * 4, OWN_ROWS, r"last\.jsonl:1: expected the comparison's id, or the two responses"),
+    ],
+)
+def test_a_verdict_of_another_file_is_about_what_its_row_says(
+    tmp_path: Path, rows: list[dict[str, Any]], benchmark_rows: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        run(own_file(tmp_path, rows, benchmark_rows), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "benchmark_rows"),
+    [
+        (OWN_ROWS, OWN_ROWS),
+        (numbered(OWN_ROWS, "verdict_ab")[::-1], numbered(OWN_ROWS, *FULL)),
+        ([row | {"response_a": [{"role": "assistant", "content": row["response_a"]}]} for row in OWN_ROWS], OWN_ROWS),
+    ],
+    ids=["responses", "ids", "messages"],
+)
+def test_a_verdict_of_another_file_is_known_by_its_id_or_responses(
+    tmp_path: Path, rows: list[dict[str, Any]], benchmark_rows: list[dict[str, Any]]
+) -> None:
+    (row,) = run(own_file(tmp_path, rows, benchmark_rows), tmp_path)
+    assert (row["n"], row["agreement"]) == (4, 1.0)

@@ -1,0 +1,130 @@
+"""Notices prompts that a server has cut: by a count of tokens that is too small, or the same for all of them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from judgetrain.amounts import amount
+from judgetrain.engines.base import Completion, Request
+
+LONG_PROMPT = 500
+"""Words from which on a prompt is checked for having been cut: servers keep at least some 2,000 tokens."""
+LEAST_OF_WORDS = 0.75
+"""The fewest tokens for each word. Tokenizers split at blanks; those that join words (SuperBPE) have some 0.9."""
+UNSPACED = re.compile("[\u2e80-\uabff\ud7b0-\U0010ffff]+")
+"""Matches text of scripts without blanks between words, Chinese and Japanese; Korean, in between, has blanks."""
+MOST_CACHED = 10**9
+"""The most cached tokens that are believed."""
+LIKE_LENGTHS = 3
+"""How many prompts of different lengths have to have one count of tokens, which no prompt exceeds."""
+SPREAD = 1.1
+"""How much longer than the shortest of these the longest has to be, so that they do not agree by chance."""
+REMEDY = "raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)"
+"""What to do about a server that cuts."""
+
+
+def words_in(request: Request) -> int:
+    """Return the number of words of a prompt; of scripts without blanks, four characters count as one."""
+    words = 0
+    unspaced = 0
+    for message in request.messages:
+        words += len(message["content"].split())
+        unspaced += sum(len(run) for run in UNSPACED.findall(message["content"]))
+    return words + unspaced // 4
+
+
+def kept_of_cut_prompt(usage: Mapping[str, Any], reported: int | None, request: Request) -> int | None:
+    """Return how many tokens of a prompt the server read, where these are too few for all of it; else None.
+
+    A prompt has about as many tokens as words, or more: a server that read far fewer has dropped a part of it, with
+    status 200.
+
+    Args:
+        usage: the counts that the server reports.
+        reported: the prompt's tokens among them, where that number can be believed.
+        request: what was asked.
+    """
+    if reported is None:
+        return None
+    words = words_in(request)
+    if words < LONG_PROMPT or reported + _cached(usage) >= LEAST_OF_WORDS * words:
+        return None
+    return reported
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    """Return the prompt's tokens that stood in the server's cache, or went into it, where it counts them apart.
+
+    Gateways to Claude do so.
+    """
+    counts: list[Any] = [usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")]
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, Mapping):
+        counts.append(details.get("cached_tokens"))
+    cached = 0
+    for count in counts:
+        # To Python true is 1, and NaN is between no bounds.
+        if type(count) in (int, float) and 0 <= count <= MOST_CACHED:
+            cached += int(count)
+    return cached
+
+
+class Ceiling:
+    """Finds the number of tokens to which a server cuts prompts, from the prompts of a run.
+
+    A prompt that is longer than the context is cut to the same number of tokens each time, which no prompt exceeds.
+    Prompts that were read whole have counts that differ as their lengths do. How many tokens a text should have need
+    not be known for that.
+    """
+
+    def __init__(self) -> None:
+        self._most = 0
+        # Of the long prompts that had the largest count: how many, and their lengths in characters.
+        self._number = 0
+        self._lengths: set[int] = set()
+
+    def note(self, answers: Iterable[tuple[Request, Completion]]) -> int:
+        """Note how many tokens of its prompts a call's answers say that the server read.
+
+        Returns:
+            How many answers of earlier calls turn out to be to prompts that were cut.
+        """
+        was_found = self.is_found
+        most_before = self._most
+        number_before = self._number
+        for request, completion in answers:
+            if completion.estimated or words_in(request) < LONG_PROMPT:
+                continue
+            if completion.prompt_tokens > self._most:
+                self._most = completion.prompt_tokens
+                self._number = 0
+                self._lengths = set()
+            if completion.prompt_tokens == self._most:
+                self._number += 1
+                self._lengths.add(_length(request))
+        if self.is_found and not was_found and self._most == most_before:
+            return number_before
+        return 0
+
+    @property
+    def is_found(self) -> bool:
+        """Return whether prompts were cut to one number of tokens."""
+        return len(self._lengths) >= LIKE_LENGTHS and max(self._lengths) >= SPREAD * min(self._lengths)
+
+    def was_cut(self, request: Request, completion: Completion) -> bool:
+        """Return whether a prompt has the count of those that were cut."""
+        is_at_most = not completion.estimated and completion.prompt_tokens == self._most
+        return self.is_found and is_at_most and words_in(request) >= LONG_PROMPT
+
+    @property
+    def message(self) -> str:
+        """Return what is wrong with the prompts that were cut, and what to do."""
+        return (
+            f"the server read {amount(self._most, 'token')} of prompts of {min(self._lengths):,} and of "
+            f"{max(self._lengths):,} characters alike, so it cut them: {REMEDY}"
+        )
+
+
+def _length(request: Request) -> int:
+    """Return a prompt's length in characters."""
+    return sum(len(message["content"]) for message in request.messages)
