@@ -139,6 +139,20 @@ def test_two_processes_that_were_killed_end_with_the_judge_of_one(
     assert_same_but_for_rounding(judge(one, "dpo"), judge(output, "dpo"), STEPS, pairs_pipeline.RATE)
 
 
+@pytest.mark.parametrize(("mode", "weights"), [("fsdp", "whole weights"), ("fsdp", "adapters"), ("zero3", "adapters")])
+def test_activations_may_be_computed_twice_where_the_model_is_shared_out(
+    mode: str, weights: str, alone: dict[str, Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if mode == "zero3":
+        pytest.importorskip("deepspeed")
+    one = made_alone(weights, alone, tmp_path_factory)
+    # What is computed twice is computed alike: beside one process that keeps its activations.
+    words = [*settings(weights), "train.dpo.gradient_checkpointing=true", f"train.distributed={mode}"]
+    plant(composed(tmp_path, *words, "train.processes=2"))
+    together(tmp_path, tmp_path / "log", *OVERRIDES, *words)
+    assert_same_but_for_rounding(judge(one, "dpo"), judge(tmp_path, "dpo"), STEPS, pairs_pipeline.RATE)
+
+
 def test_in_half_precision_fsdp_rounds_no_log_probability(tmp_path: Path) -> None:
     """Accelerate's own policy would: to eight bits, so that a sum of few tokens is a multiple of a 64th."""
     words = ["train.distributed=fsdp", "train.processes=2", "train.dpo.bf16=true", "train.dpo.max_steps=2"]
