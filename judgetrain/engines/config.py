@@ -240,6 +240,16 @@ class TransformersEngineConfig(LocalEngineConfig):
         return self.model.gpus
 
 
+@engine_type("generate")
+@dataclass
+class GenerateEngineConfig(TransformersEngineConfig):
+    """A model run by Transformers' own ``generate`` with a static cache, which a GPU compiles."""
+
+    type: str = "generate"
+
+    makes = "judgetrain.engines.local.generate_engine:GenerateEngine"
+
+
 @engine_type("vllm")
 @dataclass
 class VllmEngineConfig(LocalEngineConfig):

@@ -378,6 +378,8 @@ def _loaded(config: ModelConfig, device: str | torch.device | None, four_bit: bo
     if four_bit:
         options |= _four_bit(options["dtype"])
     model = _read(config, path, gguf_file, options).train(False)
+    if four_bit:
+        _keep_differentiable(model)
 
     # A model that is shared out, or in 4 bits, was loaded to where it stays.
     if device is None or is_split or four_bit:
@@ -457,6 +459,17 @@ def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
     if torch.cuda.is_available():
         device = torch.cuda.current_device()
     return {"quantization_config": quantization, "device_map": {"": device}}
+
+
+def _keep_differentiable(model: PreTrainedModel) -> None:
+    """Keep bitsandbytes from packing 4-bit weights anew for its fast kernel on CPUs with AVX512-BF16.
+
+    It would at the first pass in evaluation mode, for good. The kernel has no gradient, so that a training after it
+    goes on without what flows through the base, and without an error.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrainedModel:

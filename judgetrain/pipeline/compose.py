@@ -20,6 +20,7 @@ from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline import CONF, RECIPES, groups, recipes
+from judgetrain.pipeline.auto_engine import AutoEngine
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
 from judgetrain.pipeline.environment import FromEnvironment, read_environment_here
 from judgetrain.pipeline.key_names import is_key, key_types, no_such_key, section_of
@@ -414,13 +415,15 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
         # Set here, as later stages read it without the seed.
         dialogues.world.rule = run.seed
     rule = dialogues.world.rule
-    _complete(run, "", layers, rule)
+    auto = AutoEngine(run.output_dir, run.recipe_name)
+    _complete(run, "", layers, rule, auto)
 
     config = Config(**{name: values[name] for name in names_of(RunConfig)})
     object.__setattr__(config, "environment", FromEnvironment.of(composed))
+    object.__setattr__(config, "auto_engine", auto)
     named = {section_of(key) for layer in layers for key in layer}
     for name, section in rooms.sections().items():
-        read = partial(_read, section, values.get(name), layers, rule)
+        read = partial(_read, section, values.get(name), layers, rule, auto)
         # What the user names is checked at once; other sections wait for a stage that reads them.
         value: Any = Untyped(read)
         if section.core or name in named:
@@ -452,7 +455,7 @@ def _benchmark(benchmark: Any) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(BenchmarkConfig), benchmark))
 
 
-def _read(section: rooms.Section, value: Any, layers: Layers, rule: int) -> Any:
+def _read(section: rooms.Section, value: Any, layers: Layers, rule: int, auto: AutoEngine) -> Any:
     """Return a section's typed, range-checked object.
 
     Args:
@@ -460,6 +463,7 @@ def _read(section: rooms.Section, value: Any, layers: Layers, rule: int) -> Any:
         value: its composed value; an object if the section is in the schema.
         layers: the keys that the user sets.
         rule: of the generated world, where nothing names another.
+        auto: the run's choice of an engine.
 
     Raises:
         ConfigError: a key or a value is wrong.
@@ -471,11 +475,11 @@ def _read(section: rooms.Section, value: Any, layers: Layers, rule: int) -> Any:
             # OmegaConf knows the key within the section alone.
             error.full_key = f"{section.name}.{error.full_key}"
             raise
-    _complete(value, f"{section.name}.", layers, rule)
+    _complete(value, f"{section.name}.", layers, rule, auto)
     return value
 
 
-def _complete(config: Any, prefix: str, layers: Layers, rule: int) -> None:
+def _complete(config: Any, prefix: str, layers: Layers, rule: int, auto: AutoEngine) -> None:
     """Make an object of every mapping that stands for one of several classes, and check every range.
 
     Sources and engines of the generated world that name no rule get the run's, so that fingerprints hold it.
@@ -485,9 +489,10 @@ def _complete(config: Any, prefix: str, layers: Layers, rule: int) -> None:
         prefix: stands before the names of its keys.
         layers: the keys that the user sets.
         rule: the run's rule.
+        auto: the run's choice of an engine.
     """
     for node in variant_nodes(config, prefix):
-        put(config, node.key.removeprefix(prefix), chosen(node, layers))
+        put(config, node.key.removeprefix(prefix), chosen(node, layers, auto))
     for key, _, value in nodes(config, prefix):
         if isinstance(value, SourceConfig) and value.type == "world" and _has_path_alone(key, layers):
             # Despite its name, this type reads whatever file the path names.

@@ -14,8 +14,10 @@ from judgetrain import rooms
 from judgetrain.artifacts.executor import ExecutorConfig
 from judgetrain.artifacts.stages import Stage
 from judgetrain.artifacts.tracker import TrackConfig
-from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
+from judgetrain.engines.auto import AutoEngineConfig
+from judgetrain.engines.config import AnyEngine, engine_key
 from judgetrain.keys import in_place, key, of_file
+from judgetrain.pipeline.auto_engine import AutoEngine
 from judgetrain.pipeline.environment import FromEnvironment
 
 C = TypeVar("C")
@@ -47,7 +49,7 @@ class RunConfig:
         "where files below data_dir are published, by their path there: said of one that is missing",
         in_fingerprint=False,
     )
-    engine: AnyEngine = engine_key(TransformersEngineConfig(), "how trained judges generate; the model is the stage's")
+    engine: AnyEngine = engine_key(AutoEngineConfig(), "how trained judges generate; the model is the stage's")
     dry_run: bool = key(False, "say what the first paid model will take, and ask it nothing", in_fingerprint=False)
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
@@ -83,6 +85,9 @@ class Config(RunConfig):
 
     environment: ClassVar[FromEnvironment] = FromEnvironment()
     """The values that it took from the environment; a composed configuration has an attribute of its own."""
+
+    auto_engine: ClassVar[AutoEngine] = AutoEngine("outputs", "quickstart")
+    """What its engines of type ``auto`` stand for; a composed configuration has an attribute of its own."""
 
     def __getattribute__(self, name: str) -> Any:
         """Return a value; a section that was not read yet is read and kept."""

@@ -310,6 +310,9 @@ class Pipeline:
         with doing(f"{name}: looking at settings, files and models"):
             if not self._is_made(name):
                 self.console.line(f"{name}: looking at settings, files and models first")
+                if self.config.auto_engine.told:
+                    # Before the checks, which may refuse the engine.
+                    self.console.line(f"{name}: {self.config.auto_engine.told}")
             self.check_all(name)
         started = time.time()
         made_before = len(self.made)
@@ -319,6 +322,8 @@ class Pipeline:
         if not plan.finished:
             at_work = using(Path(self.config.output_dir))
         with at_work:
+            if not plan.finished:
+                self.config.auto_engine.keep()
             self.verify(name)
             lost_stage = self._make_missing(name)
             if lost_stage is not None:

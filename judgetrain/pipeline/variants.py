@@ -4,12 +4,13 @@ Hydra composes such a field as an open mapping. The ``type`` in it chooses the c
 """
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from judgetrain.engines.auto import AutoEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.key_names import nearest_key, no_such_key
 
@@ -75,13 +76,14 @@ def put(config: Any, key: str, value: Any) -> None:
     setattr(config, last, value)
 
 
-def chosen(node: Node, layers: Layers) -> Any:
+def chosen(node: Node, layers: Layers, auto: Callable[[], str]) -> Any:
     """Return the object of the class that ``type`` chooses, or None for an empty mapping where the key may be null.
 
     Args:
         node: a field of several classes, and the mapping in it; an object comes back as it is.
         layers: the keys that the user sets. Where one of them chooses the type, settings of a recipe below it that are
             for another type are left out.
+        auto: returns the type that ``auto`` stands for.
 
     Raises:
         ConfigError: the type, or a key or a value of it, is not allowed.
@@ -105,12 +107,16 @@ def chosen(node: Node, layers: Layers) -> Any:
     settings = _of_this_type(key, settings, variants, schema, layers)
     _check_names(key, settings, type_name, schema)
     try:
-        return OmegaConf.to_object(OmegaConf.merge(schema, settings))
+        value = OmegaConf.to_object(OmegaConf.merge(schema, settings))
     except ConfigKeyError as error:
         # OmegaConf names the key within the object alone.
         raise no_such_key(f"{key}.{error.full_key}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}.{error.full_key}: {str(error).splitlines()[0]}") from error
+    if isinstance(value, AutoEngineConfig):
+        # Now: fingerprints and manifests name what was used.
+        return value.as_type(auto())
+    return value
 
 
 def _of_this_type(

@@ -91,6 +91,27 @@ def test_what_prompts_begin_with_together_is_read_once(window):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
+@pytest.mark.parametrize(
+    ("shared", "number", "is_read_once"), [(12, 40, False), (20, 3, False), (20, 5, True), (70, 2, True)]
+)
+def test_short_beginnings_are_read_once_where_many_prompts_have_them(shared, number, is_read_once):
+    """Guidelines of a comparison: a short query, then the criterion. A pass of its own saves 64 tokens at least."""
+    engine = windowed(None, 64)
+    start = " ".join(" ".join(prompts(9)).split()[:shared])
+    texts = [f"{start} {end}" for end in WORDS if end != start.split()[-1]][:number]
+    read = []
+    engine.model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    completions = engine.generate([ask(text) for text in texts], seed=1)
+    computed = sum(tokens for tokens in read if tokens > number)  # the others are steps
+    whole = sum(completion.prompt_tokens for completion in completions)
+    assert (computed <= whole - 64) == is_read_once
+    assert is_read_once or computed == whole
+    for text, completion in zip(texts, completions, strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
 ROPES = {
     "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0},
     "longrope": {

@@ -24,9 +24,10 @@ from trl.trainer.utils import add_fused_lm_head
 from judgetrain.data import clustering
 from judgetrain.data.clustering import kmeans
 from judgetrain.data.config import ClusterConfig
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.config import GenerateEngineConfig, ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.local.generate_engine import GenerateEngine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers.encode import Tokens
@@ -124,22 +125,27 @@ def test_attention_backends_give_the_same_log_probabilities(base: Path, record_p
         assert apart.max() < (0.3 if dtype == "bfloat16" else 5e-3), kind
 
 
-@pytest.mark.gpu(limit=150)
+@pytest.mark.gpu(limit=240)
 @pytest.mark.parametrize("size", ["0.5B", "7B"])
 def test_own_decoder_beside_generate(size: str, base: Path, record_property: Record) -> None:
-    """Tokens a second over the same judgments, sampled at temperature 1, in bfloat16; and vLLM's where it is."""
+    """Tokens a second over the same judgments, sampled at temperature 1, in bfloat16; and vLLM's where it is.
+
+    It decides what engine.type=auto is on a GPU. By itself: python -m pytest -m gpu -n 0 tests/gpu -k decoder
+    """
     small = size == "0.5B"
     model = random_model(size)
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     model.generation_config.eos_token_id = model.config.eos_token_id = None  # random weights end nowhere
     requests = judgments(2 if TINY else 16, 4 if TINY else 16, 1)
-    engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="x"), batch_size=256), model, tokenizer)
-    caches = {"dynamic": None} | ({"static": "static"} if small else {})  # which is compiled, for a minute
+    settings = {"model": ModelConfig(path="x"), "batch_size": 256}
+    engine = TransformersEngine(TransformersEngineConfig(**settings), model, tokenizer)
+    generating = GenerateEngine(GenerateEngineConfig(**settings), model, tokenizer)
+    caches = {"dynamic": None, "static": "static"}  # the static one is compiled, for a minute
 
     def sampled(by: Any) -> int:
         return sum(completion.generated_tokens for completion in by.generate(requests, seed=1))
 
-    arms: dict[str, Callable[[], int]] = {"own": lambda: sampled(engine)}
+    arms: dict[str, Callable[[], int]] = {"own": lambda: sampled(engine), "type generate": lambda: sampled(generating)}
     for name, cache in caches.items():
         peer = Generate(engine, requests, cache, batch=256)
         arms[f"generate, {name} cache"] = lambda peer=peer: (peer(), peer.made)[1]

@@ -346,7 +346,10 @@ def told(*words: str) -> str:
         (["stage", "evaluate"], "stage: expected key=value; did you mean stage=VALUE?"),
         (["quikstart"], "quikstart: expected key=value; did you mean recipe=quickstart?"),
         (["reciep=debug"], "reciep: there is no such key; did you mean recipe?"),
-        (["engine=vlm"], "engine=vlm: there is no such option (there are transformers, vllm); did you mean vllm?"),
+        (
+            ["engine=vlm"],
+            "engine=vlm: there is no such option (there are auto, generate, transformers, vllm); did you mean vllm?",
+        ),
         (
             ["sweep=optun"],
             "sweep=optun: there is no such option (there are joblib, optuna, slurm); did you mean optuna?",

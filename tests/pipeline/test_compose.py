@@ -33,7 +33,7 @@ MODELS = "responses.models=[{name: a, engine: {%s}}]"
         ("engine.model.pth=x", r"engine\.model\.pth: there is no such key; did you mean engine\.model\.path\?"),
         ("engine.batch_size=many", r"engine\.batch_size: Value 'many' .* could not be converted to Integer"),
         ("engine.batch_size=0", r"engine\.batch_size=0: must be at least 1"),
-        ("engine.type=gpt", r"engine\.type='gpt': allowed are transformers, vllm, openai"),
+        ("engine.type=gpt", r"engine\.type='gpt': allowed are transformers, generate, vllm, openai"),
         (MODELS % "type: world, batch_size: 3", r"responses\.models\[0\]\.engine\.batch_size: type world has no such"),
         (MODELS % "type: world, skill: 2", r"responses\.models\[0\]\.engine\.skill=2\.0: must be .*at most 1"),
         (MODELS % "type: nobody", r"responses\.models\[0\]\.engine\.type='nobody': allowed are"),

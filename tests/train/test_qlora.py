@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from peft import get_peft_model
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.train.config import TrainConfig
+from judgetrain.train.arguments import peft_config
+from judgetrain.train.config import TrainConfig, TrainerConfig
 from judgetrain.train.stages import INITIAL, InitialSettings, check_stage
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, run_reference, sft_rows, weights
 
@@ -36,6 +38,42 @@ def test_adapters_of_a_base_in_four_bits_are_merged_into_the_whole_one(tmp_path:
     # The reference is in 4 bits too: before the first step, policy and reference are the same but for the rounding of
     # batches. A reference in full precision would be 0.04 off, four times what is allowed.
     assert logged(out)[0]["loss"] == pytest.approx(math.log(2), abs=1e-2)
+
+
+def gradients(model: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the gradients of a model's adapters, of the loss over all tokens."""
+    model.train()
+    model.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def test_a_look_at_the_model_leaves_its_gradients_as_they_were() -> None:
+    """As a pass of bitsandbytes' kernel for CPUs did not: what flowed through the base was lost after it."""
+    bnb = pytest.importorskip("bitsandbytes")
+    rounded = load_model(ModelConfig(path="world"), four_bit=True)
+    # The same weights in float32, multiplied by PyTorch.
+    plain = load_model(ModelConfig(path="world", dtype="float32"), "cpu")
+    modules = dict(plain.named_modules())
+    for name, module in rounded.named_modules():
+        if isinstance(module, bnb.nn.Linear4bit):
+            weight = bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
+            modules[name].weight.data.copy_(weight)
+    adapted = []
+    for model in (plain, rounded):
+        torch.manual_seed(1)
+        adapted.append(get_peft_model(model, peft_config(TrainerConfig(lora=True))))
+    ids = torch.randint(5, 500, (4, 30), generator=torch.Generator().manual_seed(3))
+    expected = gradients(adapted[0], ids)
+    with torch.no_grad():
+        adapted[1].eval()(input_ids=ids)
+    after_look = gradients(adapted[1], ids)
+    assert expected.keys() == after_look.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(
+            after_look[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max()) + 1e-8
+        )
+    assert sum(bool(gradient.any()) for gradient in expected.values()) == len(expected) / 2, "those of B, as B is 0"
 
 
 def test_what_cannot_be_in_four_bits_is_refused(tmp_path: Path) -> None:

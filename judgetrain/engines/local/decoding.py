@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from transformers.cache_utils import DynamicCache
@@ -31,10 +31,13 @@ DROP_SHARE = 0.15
 """The share of closed rows in a batch from which on they are dropped. Dropping moves memory, keeping wastes work."""
 COPIED = 16384
 """The most tokens, shared beginnings among them, whose keys and values are copied at once, beside the batch's own."""
-SHARED = 64
-"""The least number of tokens that prompts begin with together for which a pass of its own is worth while.
+SHARED = 16
+"""The least number of tokens that the prompts of a family begin with together."""
+SAVED = 64
+"""The least number of tokens that a family need not read for which a pass of its own is worth while.
 
-Of judgments on one comparison 80% of the tokens are shared, and reading them once takes 0.39 of the time.
+Of judgments on one comparison 80% of the tokens are shared, and reading them once takes 0.39 of the time; of guidelines
+for it 70%, in prompts of 30 tokens, and 0.6 of the time.
 """
 
 
@@ -53,6 +56,16 @@ class _Running:
     tokens: torch.Tensor
     cache: RowCache | DynamicCache
     mask: BatchMask
+
+
+class Decoder(Protocol):
+    """What an engine decodes rows with (:class:`BatchDecoder`)."""
+
+    def __call__(
+        self, rows: Sequence[Row], batch_size: int, watch: Watch, seed: int
+    ) -> Iterator[tuple[Row, list[int]]]: ...
+
+    def departure(self, rows: Sequence[Row], steps: int) -> float: ...
 
 
 class BatchDecoder:
@@ -288,13 +301,7 @@ class BatchDecoder:
         options[self._cache_keyword] = cache
         output = self._model(input_ids=ids, attention_mask=mask, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -1]
-        # NaN and infinity go through the maximum, so that one number is looked at in place of all.
-        if not torch.isfinite(logits.amax()):
-            dtype = str(logits.dtype).removeprefix("torch.")
-            raise EngineError(
-                f"logits of the model are not finite in {dtype}: set its dtype to bfloat16 or float32; where it is in "
-                f"one of them, its weights are damaged"
-            )
+        check_finite(logits)
         return logits
 
     @torch.inference_mode()
@@ -313,20 +320,51 @@ class BatchDecoder:
             logprobs_by_step.append(logprobs)
             running.tokens = logprobs.argmax(-1)
 
-        options = {}
-        if self._keeps_logits:
-            options["logits_to_keep"] = steps
-        largest = 0.0
-        for index, row in enumerate(rows):
-            text = tuple(tokens[index] for tokens in tokens_by_step)
-            ids = torch.tensor([row.prompt + text], device=self.device)
-            logits = self._model(input_ids=ids, use_cache=False, **options).logits[0, -steps:]
-            plain = logits.float().log_softmax(-1)
-            decoded = torch.stack([logprobs[index] for logprobs in logprobs_by_step])
-            # Of tokens that hardly ever come, rounding moves the log-probabilities most, and it does not matter.
-            difference = (plain - decoded).gather(-1, plain.topk(5).indices).abs().max()
-            largest = max(largest, float(difference))
-        return largest
+        return departure_from_plain(self._model, rows, tokens_by_step, logprobs_by_step)
+
+
+def check_finite(logits: torch.Tensor) -> None:
+    """Raise EngineError where a logit is infinite or not a number."""
+    # NaN and infinity go through the maximum, so that one number is looked at in place of all.
+    if not torch.isfinite(logits.amax()):
+        dtype = str(logits.dtype).removeprefix("torch.")
+        raise EngineError(
+            f"logits of the model are not finite in {dtype}: set its dtype to bfloat16 or float32; where it is in "
+            f"one of them, its weights are damaged"
+        )
+
+
+def departure_from_plain(
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    tokens_by_step: Sequence[Sequence[int]],
+    logprobs_by_step: Sequence[torch.Tensor],
+) -> float:
+    """Return the largest departure, in nats, of decoding from a plain pass over each whole text.
+
+    It is that of the log-probabilities of the five likeliest tokens.
+
+    Args:
+        model: a causal language model.
+        rows: the rows that were decoded.
+        tokens_by_step: the tokens that were read at each step, ``[steps][rows]``.
+        logprobs_by_step: the log-probabilities after each of them, ``[steps][rows, vocabulary]``, nats.
+    """
+    steps = len(tokens_by_step)
+    options: dict[str, Any] = {}
+    if "logits_to_keep" in inspect.signature(model.forward).parameters:
+        options["logits_to_keep"] = steps
+    largest = 0.0
+    for index, row in enumerate(rows):
+        text = tuple(tokens[index] for tokens in tokens_by_step)
+        ids = torch.tensor([row.prompt + text], device=model.device)
+        logits = model(input_ids=ids, use_cache=False, **options).logits[0, -steps:]
+        plain = logits.float().log_softmax(-1)
+        decoded = torch.stack([logprobs[index] for logprobs in logprobs_by_step])
+        # Of tokens that hardly ever come, rounding moves the log-probabilities most, and it does not matter.
+        difference = (plain - decoded).gather(-1, plain.topk(5).indices).abs().max()
+        largest = max(largest, float(difference))
+    return largest
 
 
 def _drop_closed(running: _Running) -> None:
@@ -346,8 +384,9 @@ def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
     """Return prompts by families that begin alike, and how many tokens each family shares (0: a prompt alone).
 
     A family shares :data:`SHARED` tokens or more, and at least half of its longest prompt: dialogue, reference and
-    responses stand before the criterion in a prompt set, and an instruction alone makes no family. The prompts of a
-    family are sorted by their length.
+    responses stand before the criterion in a prompt set, and an instruction alone makes no family. Where all that
+    sharing saves is less than :data:`SAVED` tokens, it shares nothing. The prompts of a family are sorted by their
+    length.
     """
     groups: list[list[Ids]] = []
     shared_lengths: list[int] = []
@@ -371,7 +410,10 @@ def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
     for group, shared in zip(groups, shared_lengths, strict=True):
         shortest = min(len(prompt) for prompt in group)
         # A token of each prompt is left to read, since its logits are needed.
-        result.append((_by_length(group), min(shared, shortest - 1)))
+        shared = min(shared, shortest - 1)
+        if shared * (len(group) - 1) < SAVED:
+            shared = 0
+        result.append((_by_length(group), shared))
     return result
 
 

@@ -17,7 +17,7 @@ from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, config_ends, context_length, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
-from judgetrain.engines.local.decoding import BatchDecoder, families
+from judgetrain.engines.local.decoding import BatchDecoder, Decoder, families
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import encode, render
 from judgetrain.errors import EngineError
@@ -82,16 +82,25 @@ class TransformersEngine:
         ends = [generation.eos_token_id, self.tokenizer.eos_token_id, *config_ends(self.model.config)]
         self._ends = flat_ids(ends, config.model.path)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
-        prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
-        pad = int(self.tokenizer.pad_token_id)
-        if pad >= self._vocabulary:
-            # Padding is masked, so any token that has an embedding serves.
-            pad = 0
-        self._decoder = BatchDecoder(self.model, pad, prefill)
+        self._decoder = self._make_decoder()
         # A model that is handed over was checked when it was loaded, or is being trained.
         if model is None:
             with doing(f"trying {self.name} out on a few tokens"):
                 self._check_decoding()
+
+    def _make_decoder(self) -> Decoder:
+        """Return what decodes rows with the model."""
+        prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
+        return BatchDecoder(self.model, self._pad, prefill)
+
+    @property
+    def _pad(self) -> int:
+        """Return the token id that fills up prompts of a batch."""
+        pad = int(self.tokenizer.pad_token_id)
+        if pad >= self._vocabulary:
+            # Padding is masked, so any token that has an embedding serves.
+            pad = 0
+        return pad
 
     def _check_decoding(self) -> None:
         """Raise EngineError where texts that are decoded together, with a cache, differ from plain passes over each."""

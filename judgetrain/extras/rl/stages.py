@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from judgetrain.amounts import amount
 from judgetrain.artifacts.stages import at
+from judgetrain.engines.auto import ChosenVllmConfig
 from judgetrain.engines.config import EngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
@@ -16,6 +17,11 @@ from judgetrain.train.distributed import FSDP
 from judgetrain.train.stages import JudgeTrainingSettings, check_stage, training_stage
 
 
+def _names_vllm(engine: EngineConfig | None) -> bool:
+    """Return whether an engine is vLLM because somebody has named it."""
+    return isinstance(engine, VllmEngineConfig) and not isinstance(engine, ChosenVllmConfig)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RlSettings(JudgeTrainingSettings):
     """Stage rl."""
@@ -25,7 +31,7 @@ class RlSettings(JudgeTrainingSettings):
     """The number of criteria that are listed, and the longest text of each step."""
     reads: Reads = at("judge.reads")
     """The responses that a judgment of a branch is shown: ``one`` or ``two``."""
-    engine: EngineConfig | None = at("engine", active_if=lambda settings: isinstance(settings.engine, VllmEngineConfig))
+    engine: EngineConfig | None = at("engine", active_if=lambda settings: _names_vllm(settings.engine))
     """vLLM, where it samples the branches; None: the trained model samples them itself."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""

@@ -375,6 +375,27 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     assert_same_but_for_rounding(models[0], models[1], RL_STEPS, RL_RATE)
 
 
+@pytest.mark.parametrize(("mode", "lora"), [("zero2", False), ("zero3", True), ("zero3_offload", False)])
+def test_under_zero_too(mode: str, lora: bool, tmp_path: Path) -> None:
+    """The same branches, rewards and weights: what is learned in two steps, which keep_best might leave out."""
+    pytest.importorskip("deepspeed")
+    words = [*RL, "rl.max_steps=2", "rl.keep_best=false", f"rl.lora={str(lora).lower()}"]
+    outputs = [tmp_path / "one", tmp_path / "two"]
+    plant(composed(outputs[0], *words)).run("rl")
+    plant(composed(outputs[1], *words))
+    together(outputs[1], tmp_path / "log", *OVERRIDES, *words, f"train.distributed={mode}")
+    logs = [[json.loads(line) for line in (artifact(output) / "train_log.jsonl").open()] for output in outputs]
+    rewards = [[row.get("rewards/both_orders/mean") for row in log] for log in logs]
+    assert len(rewards[0]) >= 2 and rewards[0] == rewards[1]
+    start = weights(next(outputs[0].glob("artifacts/sft/*/manifest.json")).parent)
+    models = [weights(artifact(output)) for output in outputs]
+    learned = [torch.cat([(model[name] - start[name]).flatten().double() for name in start]) for model in models]
+    # Adam's steps are off by as much of their length, and what they add up to by no more (rounding in closeness.py).
+    allowed = 2 * math.sqrt(torch.finfo(torch.float32).eps)
+    assert learned[0].any(), "the start is not what was kept"
+    assert (learned[0] - learned[1]).norm() <= allowed * learned[0].norm()
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
