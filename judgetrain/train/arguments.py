@@ -60,6 +60,7 @@ class Training:
         checkpoints: the directory of the checkpoints.
         seed: of the run.
         evaluate: whether there are held-out rows.
+        dtype: of the model that training starts from, as configured.
     """
 
     config: TrainerConfig
@@ -67,10 +68,11 @@ class Training:
     checkpoints: Path
     seed: int
     evaluate: bool
+    dtype: str
 
 
 def training_arguments(
-    config: TrainConfig, key: str, directory: Path, seed: int, evaluate: bool
+    config: TrainConfig, key: str, directory: Path, seed: int, evaluate: bool, dtype: str = "auto"
 ) -> SFTConfig | DPOConfig:
     """Return TRL's arguments of a stage that trains on examples or pairs; see :class:`Training`.
 
@@ -79,7 +81,7 @@ def training_arguments(
     """
     from trl import DPOConfig, SFTConfig
 
-    training = Training(config=config, key=key, checkpoints=directory, seed=seed, evaluate=evaluate)
+    training = Training(config=config, key=key, checkpoints=directory, seed=seed, evaluate=evaluate, dtype=dtype)
     batch, accumulation_steps = shared_out(config, current().size)
     decided: dict[str, Any] = {
         "per_device_train_batch_size": batch,
@@ -145,7 +147,7 @@ def arguments_of(kind: type, training: Training, decided: dict[str, Any], **defa
     }
 
     # Of two values for a name the later one holds, from the settings to what the stage decides.
-    fixed = same_name | every_stage | device_arguments(config.bf16) | decided
+    fixed = same_name | every_stage | device_arguments(config.bf16, training.dtype) | decided
 
     # TRL's classes of arguments do not all have the same ones.
     fixed = {name: value for name, value in fixed.items() if name in names}
@@ -216,17 +218,25 @@ def in_one_piece(state: Mapping[str, torch.Tensor], start: ModelConfig, adapters
     return model
 
 
-def mixed_precision(bf16: bool | None) -> bool:
-    """Return True to compute in bfloat16: as set, or, where None is set, if the GPU has it."""
+def mixed_precision(bf16: bool | None, dtype: str) -> bool:
+    """Return True to compute in bfloat16: as set, or, where None is set, if the GPU has it or a CPU is asked for it.
+
+    Args:
+        bf16: as in the settings.
+        dtype: of the model that training starts from, as configured. On a CPU bfloat16 is a request, since without
+            instructions for it it is slower than float32.
+    """
     import torch
 
     if bf16 is not None:
         return bf16
-    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    return dtype == "bfloat16"
 
 
-def device_arguments(bf16: bool | None) -> dict[str, Any]:
-    """Return the arguments that say on what device and in which precision to compute."""
+def device_arguments(bf16: bool | None, dtype: str) -> dict[str, Any]:
+    """Return the arguments that say on what device and in which precision to compute; as :func:`mixed_precision`."""
     import torch
 
     # A GPU that is there is used, or none: no setting asks for the CPU beside it.
@@ -240,7 +250,7 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
         # A dictionary of its own, since Transformers adds to it.
         sharding = {"fsdp": True, "fsdp_config": dict(FSDP_CONFIG)}
     return sharding | {
-        "bf16": mixed_precision(bf16),
+        "bf16": mixed_precision(bf16, dtype),
         "tf32": tf32,
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,
@@ -365,6 +375,6 @@ def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelCon
     if adapters or (model.dtype != "auto" and current().deepspeed):
         return model
     attention = model.attn_implementation
-    if attention is None and mixed_precision(bf16) and import_utils.is_flash_attn_2_available():
+    if attention is None and mixed_precision(bf16, model.dtype) and import_utils.is_flash_attn_2_available():
         attention = "flash_attention_2"
     return replace(model, dtype="float32", attn_implementation=attention)

@@ -20,7 +20,7 @@ class TrainerConfig:
     per_device_train_batch_size: int = key(8, "examples that one process computes together", low=1)
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
     gradient_checkpointing: bool = key(False, "trade time for memory")
-    bf16: bool | None = key(None, "None: where the GPU has it")
+    bf16: bool | None = key(None, "None: where the GPU has it, and on a CPU with train.base.dtype=bfloat16")
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
     eval_steps: int = key(
         50, "held-out figures every so many optimizer steps", low=1, active_if=lambda c: getattr(c, "keep_best", False)

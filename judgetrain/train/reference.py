@@ -154,7 +154,7 @@ class _Forward:
             gradient_checkpointing=False,
             # Longer pairs were left out and counted; TRL would cut them.
             max_length=None,
-            **device_arguments(bf16),
+            **device_arguments(bf16, policy.dtype),
         )
         tokenizer = load_tokenizer(policy)
         # TRL pads on the right. The tokenizer of a judge pads on the left, for generation.

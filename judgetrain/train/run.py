@@ -309,7 +309,9 @@ def make_trainer(
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = _callbacks(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
-    args = arguments.training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
+    args = arguments.training_arguments(
+        config, job.key, checkpoints, out.seed, evaluate=heldout is not None, dtype=job.start.dtype
+    )
     # Trackers that Transformers knows report by themselves; the others get the rows of the log (Progress).
     args.report_to = out.track.report_to
     args.run_name = f"{out.stage}-{out.directory.name}"

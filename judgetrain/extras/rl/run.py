@@ -328,7 +328,12 @@ class _Learning:
         if self.held_out:
             held_out_rows = Dataset.from_list([_row(item) for item in self.held_out])
         training = Training(
-            config=config, key=job.key, checkpoints=checkpoints, seed=out.seed, evaluate=bool(self.held_out)
+            config=config,
+            key=job.key,
+            checkpoints=checkpoints,
+            seed=out.seed,
+            evaluate=bool(self.held_out),
+            dtype=job.start.dtype,
         )
         args = arguments_of(GRPOConfig, training, branch_arguments(config, self.rollouts.asking), **DEFAULTS)
         args.report_to = out.track.report_to
