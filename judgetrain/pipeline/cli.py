@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import select
 import signal
 import sys
 import threading
@@ -69,6 +70,20 @@ def main() -> int:
             line = "judgetrain: interrupted; what is finished is kept: run again to go on"
             _show(lambda: print(line, file=sys.stderr))
         return EXIT_TERMINATED if isinstance(error, TerminatedError) else EXIT_INTERRUPTED
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        _leave_output()
+        line = "judgetrain: stopped, since what read its output has ended; what is finished is kept: run again to go on"
+        _show(lambda: print(line, file=sys.stderr))
+        return EXIT_ERROR
+
+
+def _reader_is_gone() -> bool:
+    """Return whether standard output is a pipe that nobody reads any more; other pipes break, too."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _main() -> int:
@@ -123,8 +138,12 @@ def _show(page: Callable[[], None]) -> None:
         page()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes the output once more when it exits, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_output()
+
+
+def _leave_output() -> None:
+    """Write nothing more to standard output: Python flushes it once more when it exits, which would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def command() -> int:

@@ -109,6 +109,19 @@ def test_a_page_may_be_read_in_part() -> None:
         assert process.returncode == 0
 
 
+def test_a_run_whose_reader_ends_says_so_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    words = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
+    command = [sys.executable, "-m", "judgetrain", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 2
+    assert "Traceback" not in said
+    assert "stopped, since what read its output has ended; what is finished is kept" in said
+    assert here(*words).returncode == 0
+
+
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     page = here("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
     assert "train.dpo.beta=0.5  float; above 0; default 0.1\n    strength of the KL constraint\n" in page
