@@ -52,8 +52,8 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if any(item.votes for item in items):
         if settings.calibrate.length:
             raise ConfigError(
-                f"calibrate.length=true: {config.source.path} labels single responses, and only of two responses one "
-                "is the longer; leave calibrate.length out"
+                f"calibrate.length=true: the labels of {config.source.path} are of single responses, and only of two "
+                "responses one is the longer; leave calibrate.length out"
             )
         _run_on_responses(items, settings, inputs, out)
         return

@@ -106,7 +106,7 @@ def test_the_stage_fits_length_says_what_it_has_alone_and_judges_by_it(
             ["calibrate.error=0.1"],
             "calibrate.length=true and calibrate.error",
         ),
-        ({"response": "a", "label": "good"}, ["+verdicts.source.labels={poor: 0, good: 1}"], "labels single responses"),
+        ({"response": "a", "label": "good"}, ["+verdicts.source.labels={poor: 0, good: 1}"], "are of single responses"),
     ],
 )
 def test_length_where_no_pair_is_weighed_is_refused(
