@@ -77,7 +77,7 @@ def many_prompts() -> tuple[str, Any]:
 def test_others_are_answered_while_the_largest_request_is_read(url: str, request_of: Any) -> None:
     """By shares of the time that the request takes, whatever the machine does beside.
 
-    Nobody waits a seventh of it; where it was read on the event loop, one had to wait a quarter of it.
+    Nobody waits a fifth of it; where it was read on the event loop, one had to wait a quarter of it.
     """
     path, request = request_of()
     body = json.dumps(request).encode()
@@ -102,7 +102,7 @@ def test_others_are_answered_while_the_largest_request_is_read(url: str, request
     ended.set()
     looking.join()
     assert answer.status_code == 200, answer.text[:300]
-    assert max(waits) < took / 7, f"{max(waits):.2f} s of {took:.2f} s"
+    assert max(waits) < took / 5, f"{max(waits):.2f} s of {took:.2f} s"
 
 
 @pytest.mark.parametrize(
