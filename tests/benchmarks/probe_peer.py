@@ -6,8 +6,8 @@
 PAIRS is a finished stage ``teacher`` or ``responses`` of ``recipe=people_pairs``; what is no option is an override of
 that recipe. The base reads each response once behind its conversation. Of some layers the mean state over the response,
 and its last one, are kept; the better response is foreseen by the difference of both responses' states. There is one
-regression for each layer and place; its strength is chosen on training pairs, by ten folds of prompts, and the sum of
-their standardised log-odds decides. KEEP holds the states of pairs that were read, which are not read again.
+regression for each layer and place; its strength is chosen on training pairs, by ten folds of prompts, and the mean of
+their log-odds decides. KEEP holds the states of pairs that were read, which are not read again.
 
 Rows are development rows, or with ``--test`` the test rows, which are looked at once: by each benchmark, and together.
 """
@@ -107,7 +107,7 @@ def differences(base: ModelConfig, comparisons: Sequence[Comparison], kept: Path
 
 
 def margins(train: Floats, signs: NDArray[np.float64], groups: Sequence[object], held_out: Floats) -> Floats:
-    """Return how far A is ahead in each held-out pair, in the mean over regressions [pair].
+    """Return the log-odds of A being better in each held-out pair, nats, in the mean over regressions [pair].
 
     Args:
         train: differences of training pairs [pair, column, width].
@@ -132,7 +132,7 @@ def margins(train: Floats, signs: NDArray[np.float64], groups: Sequence[object],
             LogisticRegression(fit_intercept=False, max_iter=1000), {"C": STRENGTHS}, cv=folds, scoring="neg_log_loss"
         )
         weights = search.fit(both, targets).best_estimator_.coef_[0]
-        total += (held_out[:, column] / scale) @ weights / (features @ weights).std()
+        total += (held_out[:, column] / scale) @ weights
     return total / train.shape[1]
 
 
