@@ -30,6 +30,8 @@ class GenerateEngine(TransformersEngine):
     for which there is no static cache, as those with other layers than attention, are decoded as that engine does.
     """
 
+    other_types = "engine.type=transformers or vllm"
+
     def _make_decoder(self) -> Decoder:
         """Return the decoder; it is :class:`TransformersEngine`'s where ``generate`` has no static cache."""
         has_static_cache = only_attention(DynamicCache(config=self.model.config), self.model.config)
