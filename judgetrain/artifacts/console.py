@@ -68,6 +68,10 @@ class Console:
                 for segment in super().render(renderable, options):
                     yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
+            def on_broken_pipe(self) -> None:
+                """Raise the error that is being handled; Rich would end the process without a word."""
+                raise
+
         # Rich takes 80 columns for a file or pipe, in which the tables of results would be folded.
         width = None if self.terminal else 140
         # Names in brackets or between colons are neither markup nor a smile.

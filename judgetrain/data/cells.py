@@ -75,8 +75,10 @@ def check_names(names: Sequence[str], place: str) -> None:
             raise DataError(f"{place}: two columns are called {name!r}; give each a name of its own")
 
 
-_ROUNDED = re.compile(r"-?\d(?:\.\d+)?[eE]\+\d{2,}")
-"""A long number as Excel and data frames write it, who have kept its first digits alone."""
+_POWER = re.compile(r"-?\d(?:\.\d+)?[eE]\+(\d{2,})")
+"""A number as a power of ten; the group is the exponent."""
+ROUNDED_POWER = 11
+"""The exponent from which on Excel, and data frames later, keep the first digits alone; R writes 100000 as 1e+05."""
 EXACT = 2**53
 """The whole numbers below this one are those that a float tells apart."""
 _WHOLE = re.compile(r"-?\d+\.0")
@@ -91,7 +93,10 @@ def id_text(value: Any) -> str:
     """
     text = label_text(value).strip()
     is_rounded = isinstance(value, float) and math.isfinite(value) and abs(value) >= EXACT
-    if is_rounded or _ROUNDED.fullmatch(text):
+    power = _POWER.fullmatch(text)
+    if power:
+        is_rounded = is_rounded or int(power[1]) >= ROUNDED_POWER
+    if is_rounded:
         raise RowError(
             "rounded_id",
             f"the id {value!r} is a number that lost its last digits in a spreadsheet or data frame, so that others "

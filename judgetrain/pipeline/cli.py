@@ -81,9 +81,13 @@ def main() -> int:
 
 def _reader_is_gone() -> bool:
     """Return whether standard output is a pipe that nobody reads any more; other pipes break, too."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):
+        # Not every system can tell, and a notebook's output or a test's is no file.
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _main() -> int:

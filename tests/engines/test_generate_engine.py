@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, MambaConfig, MambaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    PreTrainedModel,
+)
 
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import GenerateEngineConfig, ModelConfig
@@ -146,13 +154,23 @@ def test_a_model_that_decodes_otherwise_than_it_reads_is_refused(
         return forward(self, *args, **named)
 
     monkeypatch.setattr(type(AutoModelForCausalLM.from_pretrained(model_dir)), "forward", forgetful)
-    with pytest.raises(EngineError, match=r"the llama model says step by step what is .* nats"):
+    # What engine.type=auto has chosen need not be given up with the model.
+    message = r"the llama model says step by step what is .* nats .* engine\.type=transformers or vllm$"
+    with pytest.raises(EngineError, match=message):
         make_engine(GenerateEngineConfig(model=ModelConfig(path=str(model_dir))))
 
 
-def test_a_model_without_a_static_cache_is_decoded_by_the_own_decoder() -> None:
+@pytest.mark.parametrize("kind", ["mamba", "gpt_neo"])
+def test_a_model_without_a_static_cache_is_decoded_by_the_own_decoder(kind: str) -> None:
+    """GPT-Neo has attention alone, and is none of those that Transformers tries with a static cache."""
     tokenizer = word_tokenizer()
     torch.manual_seed(0)
-    size = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 2}
-    engine = GenerateEngine(GenerateEngineConfig(), MambaForCausalLM(MambaConfig(**size)), tokenizer)
+    size = {"vocab_size": len(tokenizer), "hidden_size": 32}
+    model: PreTrainedModel
+    if kind == "mamba":
+        model = MambaForCausalLM(MambaConfig(**size, num_hidden_layers=2))
+    else:
+        layers = {"num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+        model = GPTNeoForCausalLM(GPTNeoConfig(**size, **layers))
+    engine = GenerateEngine(GenerateEngineConfig(), model, tokenizer)
     assert isinstance(engine._decoder, BatchDecoder)

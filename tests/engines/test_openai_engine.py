@@ -360,6 +360,18 @@ def test_prompts_that_may_have_as_many_tokens_by_chance_are_answered(server, eng
     assert {completion.text for completion in read} == {"[[A]]"}
 
 
+def test_counts_of_what_stood_in_no_cache_tell_nothing_of_a_context(server, engine):
+    """Gateways to Claude count the few tokens behind the cached ones by themselves, the same few each time."""
+    requests = []
+    for words in (1700, 1900, 2184):
+        request = answered(server, words, 4)
+        usage = {"prompt_tokens": 4, "completion_tokens": 2, "cache_creation_input_tokens": words * 5 // 4}
+        answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
+        server.faults[request.messages[-1]["content"]] = [(200, {}, json.dumps(answer))]
+        requests.append(request)
+    assert {completion.text for completion in engine.generate(requests, seed=1)} == {"[[A]]"}
+
+
 def test_answers_to_prompts_that_were_cut_are_asked_for_again(server, config, tmp_path, caplog):
     """The first two were given out before a third one showed it; with more room all are read."""
     first = [answered(server, words, CONTEXT) for words in (1700, 1900)]

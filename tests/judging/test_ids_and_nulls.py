@@ -44,8 +44,11 @@ def test_an_id_that_lost_its_digits_is_refused(written: object, tmp_path: Path) 
         )
 
 
-@pytest.mark.parametrize("written", [123456789012345678, "123456789012345678", 2.0**53 - 1, "1e5", "12e45", "1.5e-7"])
+@pytest.mark.parametrize(
+    "written", [123456789012345678, "123456789012345678", 2.0**53 - 1, "1e5", "12e45", "1.5e-7", "1e+05", "1.23e+08"]
+)
 def test_a_long_number_is_an_id(written: object) -> None:
+    """R writes 100000 as 1e+05, and 123000000 as 1.23e+08, which have lost nothing."""
     assert id_text(written) == str(written).removesuffix(".0")
 
 

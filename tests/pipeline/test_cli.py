@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from hydra.errors import HydraException
 from judgetrain.data.clustering import Encoder
 from judgetrain.engines.loading import say_once
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline import key_names
+from judgetrain.pipeline import cli, key_names
 from judgetrain.pipeline.cli_errors import arguments, sentence
 from judgetrain.pipeline.compose import recipe_overrides
 from tests.builders.pipeline import configured, here, judgetrain, modules_after
@@ -120,6 +121,33 @@ def test_a_run_whose_reader_ends_says_so_and_can_be_gone_on_with(tmp_path: Path)
     assert "Traceback" not in said
     assert "stopped, since what read its output has ended; what is finished is kept" in said
     assert here(*words).returncode == 0
+
+
+def test_a_table_whose_reader_has_ended_is_an_error_that_the_command_line_can_tell() -> None:
+    """Rich alone would end the process, with code 1 and without a word."""
+    code = (
+        "import sys\n"
+        "from judgetrain.artifacts.console import Console\n"
+        "from judgetrain.pipeline import cli\n"
+        "sys.stdin.readline()\n"
+        "cli._main = lambda: Console().plain(['a table'])\n"
+        "cli.leave(cli.main())"
+    )
+    command = [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdout.close()
+        process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == 2
+    assert "stopped, since what read its output has ended" in said and "Traceback" not in said
+
+
+def test_an_output_that_is_no_file_has_no_reader_that_could_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (io.StringIO(), None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert not cli._reader_is_gone()
 
 
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:

@@ -27,12 +27,16 @@ class GenerateEngine(TransformersEngine):
     """An engine that decodes by ``generate`` of Transformers.
 
     Next tokens are drawn as :class:`TransformersEngine` draws them, so that both write the same, up to rounding. Models
-    with other layers than attention, for which there is no static cache, are decoded as that engine does.
+    for which there is no static cache, as those with other layers than attention, are decoded as that engine does.
     """
+
+    other_types = "engine.type=transformers or vllm"
 
     def _make_decoder(self) -> Decoder:
         """Return the decoder; it is :class:`TransformersEngine`'s where ``generate`` has no static cache."""
-        if only_attention(DynamicCache(config=self.model.config), self.model.config):
+        has_static_cache = only_attention(DynamicCache(config=self.model.config), self.model.config)
+        # Transformers marks with it the models that it tries with a static cache.
+        if has_static_cache and self.model._can_compile_fullgraph:
             return GenerateDecoder(self.model, self._pad)
         return super()._make_decoder()
 

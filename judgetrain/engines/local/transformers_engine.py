@@ -55,12 +55,14 @@ class TransformersEngine:
 
     Attributes:
         max_context: the most tokens of prompt and completion; it may be lowered.
+        other_types: of engines that may decode a model which this one cannot, for messages.
 
     Raises:
         EngineError: the model cannot be loaded, or does not decode correctly step by step.
     """
 
     continues = True
+    other_types = "engine.type=vllm"
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class TransformersEngine:
             message = " ".join(str(error).split())[:100]
             raise EngineError(
                 f"{self.name}: the {model_type} model fails step by step ({type(error).__name__}: {message}): it "
-                f"cannot be decoded here; take another model or attn_implementation, or engine.type=vllm"
+                f"cannot be decoded here; take another model or attn_implementation, or {self.other_types}"
             ) from error
 
         allowed = DEPARTURE[self.model.dtype is torch.float32]
@@ -131,7 +133,7 @@ class TransformersEngine:
             raise EngineError(
                 f"{self.name}: the {model_type} model says step by step what is {departure:.3g} nats (at most "
                 f"{allowed:g}) from a plain pass: it cannot be decoded here; take another model or "
-                f"attn_implementation, or engine.type=vllm"
+                f"attn_implementation, or {self.other_types}"
             )
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:

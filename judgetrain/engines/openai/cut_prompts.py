@@ -93,7 +93,7 @@ class Ceiling:
         most_before = self._most
         number_before = self._number
         for request, completion in answers:
-            if completion.estimated or words_in(request) < LONG_PROMPT:
+            if not _tells(request, completion):
                 continue
             if completion.prompt_tokens > self._most:
                 self._most = completion.prompt_tokens
@@ -113,8 +113,7 @@ class Ceiling:
 
     def was_cut(self, request: Request, completion: Completion) -> bool:
         """Return whether a prompt has the count of those that were cut."""
-        is_at_most = not completion.estimated and completion.prompt_tokens == self._most
-        return self.is_found and is_at_most and words_in(request) >= LONG_PROMPT
+        return self.is_found and completion.prompt_tokens == self._most and _tells(request, completion)
 
     @property
     def message(self) -> str:
@@ -123,6 +122,15 @@ class Ceiling:
             f"the server read {amount(self._most, 'token')} of prompts of {min(self._lengths):,} and of "
             f"{max(self._lengths):,} characters alike, so it cut them: {REMEDY}"
         )
+
+
+def _tells(request: Request, completion: Completion) -> bool:
+    """Return whether an answer's count of tokens tells how much of a long prompt the server read."""
+    words = words_in(request)
+    if completion.estimated or words < LONG_PROMPT:
+        return False
+    # A smaller count that was not refused is of what stood in no cache (:func:`_cached`): often the same few tokens.
+    return completion.finish_reason == "too_long" or completion.prompt_tokens >= LEAST_OF_WORDS * words
 
 
 def _length(request: Request) -> int:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
 from judgetrain.data.cells import RowError, id_text, label_text
 from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.rows.columns import Columns
 from judgetrain.data.sources import read
 from judgetrain.data.stages import check_names
 from judgetrain.errors import ConfigError, DataError
@@ -143,8 +144,12 @@ def _read_stored(
 
     # The adapter that makes the benchmark's ids makes these, too, and knows which rows it turned round.
     reader = None
+    fields = benchmark_source.fields
     if benchmark.source.adapter:
         reader = CaseReader(benchmark_source)
+        # The reader has the fields, of which an adapter may have others.
+        fields = {}
+    columns = Columns(fields, key)
     verdicts_of: dict[str, Verdicts] = {}
     comparison_of = {comparison.id: comparison for comparison in comparisons}
 
@@ -158,13 +163,16 @@ def _read_stored(
         else:
             # Rows without an id are called by their number, as the benchmark's own are.
             local_id = f"{number:07d}"
-            written_id = row.get(benchmark.source.fields.get("id", "id"))
+            written_id = _cell(row, "id", columns)
             has_id = written_id is not None
             if has_id:
                 local_id = id_text(written_id)
         if has_own_file:
             comparison = comparison_of.get(f"{benchmark_source.name}:{local_id}")
-            _check_comparison(_responses(row, benchmark, reader), comparison, local_id, has_id=has_id)
+            responses = _responses(row, columns, reader)
+            if responses and is_reversed:
+                responses = responses[::-1]
+            _check_comparison(responses, comparison, local_id, has_id=has_id)
         verdict_ab, verdict_ba = _verdicts(row, stored)
         if is_reversed:
             verdict_ab = mirrored(verdict_ab)
@@ -178,20 +186,34 @@ def _read_stored(
     return verdicts_of
 
 
-def _responses(row: Mapping[str, Any], benchmark: BenchmarkConfig, reader: CaseReader | None) -> tuple[str, str] | None:
-    """Return the two responses that a row of a file of its own holds, as they are shown; None where it holds none."""
+def _cell(row: Mapping[str, Any], field: str, columns: Columns) -> Any:
+    """Return the cell of a field as the benchmark's rows have it, or None; None also where the row lacks the column."""
+    try:
+        return columns.value(row, field)
+    except RowError:
+        return None
+
+
+def _responses(row: Mapping[str, Any], columns: Columns, reader: CaseReader | None) -> tuple[str, str] | None:
+    """Return the two responses that a row of a file of its own holds, as they are shown; None where it holds none.
+
+    Args:
+        row: the row.
+        columns: of the benchmark's rows.
+        reader: of the benchmark's rows, where they have an adapter, which then knows the columns.
+    """
     # Other kinds of rows hold several comparisons, or conversations.
     if reader is not None and reader.adapter.kind != "pair":
         return None
     texts = []
     for name in ("response_a", "response_b"):
-        if reader is None:
-            value = row.get(benchmark.source.fields.get(name, name))
-        else:
-            value = reader.adapter.value(row, name, required=False)
         try:
+            if reader is None:
+                value = _cell(row, name, columns)
+            else:
+                value = reader.adapter.text(row, name)
             texts.append(" ".join(shown_text(value).split()))
-        except DataError:
+        except (DataError, RowError):
             return None
     return texts[0], texts[1]
 

@@ -162,7 +162,16 @@ def numbered(rows: list[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
 
 
 FULL = ("query", "response_a", "response_b", "label", "verdict_ab")
+
+
+def called(rows: list[dict[str, Any]], **names: str) -> list[dict[str, Any]]:
+    """Return rows with other names of columns."""
+    return [{names.get(name, name): cell for name, cell in row.items()} for row in rows]
+
+
 EXCHANGED = [row | {"response_a": row["response_b"], "response_b": row["response_a"]} for row in OWN_ROWS]
+ALPACA = called(OWN_ROWS, query="instruction", response_a="output_1", response_b="output_2")
+MT_BENCH = called(numbered(OWN_ROWS, *FULL), id="question_id")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +181,7 @@ EXCHANGED = [row | {"response_a": row["response_b"], "response_b": row["response
         (OWN_ROWS[::-1], OWN_ROWS, r"last\.jsonl:1: the verdict on '0000001' is about other responses than"),
         (numbered(OWN_ROWS[::-1], *FULL), numbered(OWN_ROWS, *FULL), r"verdict on '0' is about other responses than"),
         (numbered(EXCHANGED, *FULL), numbered(OWN_ROWS, *FULL), r"about the benchmark's responses in the other order"),
+        (ALPACA[::-1], ALPACA, r"verdict on '0000001' is about other responses than"),
         ([{"verdict_ab": "A"}] * 4, OWN_ROWS, r"last\.jsonl:1: expected the comparison's id, or the two responses"),
     ],
 )
@@ -186,10 +196,13 @@ def test_a_verdict_of_another_file_is_about_what_its_row_says(
     ("rows", "benchmark_rows"),
     [
         (OWN_ROWS, OWN_ROWS),
+        # By the columns that benchmarks are read from, too.
+        (ALPACA, ALPACA),
+        ([{"question_id": row["question_id"], "verdict_ab": "A"} for row in MT_BENCH[::-1]], MT_BENCH),
         (numbered(OWN_ROWS, "verdict_ab")[::-1], numbered(OWN_ROWS, *FULL)),
         ([row | {"response_a": [{"role": "assistant", "content": row["response_a"]}]} for row in OWN_ROWS], OWN_ROWS),
     ],
-    ids=["responses", "ids", "messages"],
+    ids=["responses", "other names", "another id", "ids", "messages"],
 )
 def test_a_verdict_of_another_file_is_known_by_its_id_or_responses(
     tmp_path: Path, rows: list[dict[str, Any]], benchmark_rows: list[dict[str, Any]]
