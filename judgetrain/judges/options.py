@@ -296,5 +296,7 @@ def _mark(record: Any) -> str:
     """Return a short hash of a record's content; ``none`` for None."""
     if record is None:
         return "none"
-    content = json.dumps(asdict(record), sort_keys=True, default=str)
+    # What is not there has no part in it: a record that knows of a further field is still the one that was written.
+    fields = {name: value for name, value in asdict(record).items() if value is not None}
+    content = json.dumps(fields, sort_keys=True, default=str)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:8]

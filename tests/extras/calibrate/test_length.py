@@ -1,6 +1,8 @@
 """Weights of criteria that know which response is longer (``calibrate.length``)."""
 
+import hashlib
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.extras.calibrate.stage import PARTS
 from judgetrain.judges.fitting import fit
 from judgetrain.judges.kinds.aggregation import Fitted
+from judgetrain.judges.options import _mark
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 from tests.builders.judging import judge_stage, lines
@@ -125,3 +128,12 @@ def test_length_where_no_pair_is_weighed_is_refused(
     )
     with pytest.raises(ConfigError, match=says):
         Pipeline(config, Console()).run("calibrate")
+
+
+def test_weights_without_length_have_the_mark_that_thresholds_remember() -> None:
+    """Thresholds name the weights that they were chosen with; both files may be from before there was a length."""
+    weights = Fitted(weights={"#1": 2.0}, tie=0.0, n=30, ridge=1.0, before={"ece": 0.1}, after={"ece": 0.1})
+    as_written = {key: value for key, value in asdict(weights).items() if key not in ("length", "by_length")}
+    digest = hashlib.sha256(json.dumps(as_written, sort_keys=True).encode()).hexdigest()
+    assert _mark(weights) == digest[:8]
+    assert _mark(replace(weights, length=0.5)) != _mark(weights)
