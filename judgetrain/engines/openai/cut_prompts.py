@@ -1,8 +1,7 @@
 """Notices prompts that a server has cut: by a count of tokens that is too small, or the same for all of them."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from judgetrain.amounts import amount
 from judgetrain.engines.base import Completion, Request
@@ -13,8 +12,6 @@ LEAST_OF_WORDS = 0.75
 """The fewest tokens for each word. Tokenizers split at blanks; those that join words (SuperBPE) have some 0.9."""
 UNSPACED = re.compile("[\u2e80-\uabff\ud7b0-\U0010ffff]+")
 """Matches text of scripts without blanks between words, Chinese and Japanese; Korean, in between, has blanks."""
-MOST_CACHED = 10**9
-"""The most cached tokens that are believed."""
 LIKE_LENGTHS = 3
 """How many prompts of different lengths have to have one count of tokens, which no prompt exceeds."""
 SPREAD = 1.1
@@ -33,40 +30,23 @@ def words_in(request: Request) -> int:
     return words + unspaced // 4
 
 
-def kept_of_cut_prompt(usage: Mapping[str, Any], reported: int | None, request: Request) -> int | None:
+def kept_of_cut_prompt(reported: int | None, cached: int, request: Request) -> int | None:
     """Return how many tokens of a prompt the server read, where these are too few for all of it; else None.
 
     A prompt has about as many tokens as words, or more: a server that read far fewer has dropped a part of it, with
     status 200.
 
     Args:
-        usage: the counts that the server reports.
-        reported: the prompt's tokens among them, where that number can be believed.
+        reported: the prompt's tokens by the server's count; None where there is none that can be believed.
+        cached: its tokens that stood in the server's cache, which some servers count apart.
         request: what was asked.
     """
     if reported is None:
         return None
     words = words_in(request)
-    if words < LONG_PROMPT or reported + _cached(usage) >= LEAST_OF_WORDS * words:
+    if words < LONG_PROMPT or reported + cached >= LEAST_OF_WORDS * words:
         return None
     return reported
-
-
-def _cached(usage: Mapping[str, Any]) -> int:
-    """Return the prompt's tokens that stood in the server's cache, or went into it, where it counts them apart.
-
-    Gateways to Claude do so.
-    """
-    counts: list[Any] = [usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")]
-    details = usage.get("prompt_tokens_details")
-    if isinstance(details, Mapping):
-        counts.append(details.get("cached_tokens"))
-    cached = 0
-    for count in counts:
-        # To Python true is 1, and NaN is between no bounds.
-        if type(count) in (int, float) and 0 <= count <= MOST_CACHED:
-            cached += int(count)
-    return cached
 
 
 class Ceiling:
@@ -129,7 +109,8 @@ def _tells(request: Request, completion: Completion) -> bool:
     words = words_in(request)
     if completion.estimated or words < LONG_PROMPT:
         return False
-    # A smaller count that was not refused is of what stood in no cache (:func:`_cached`): often the same few tokens.
+    # A smaller count that was not refused is of what stood in no cache, where a server counts that apart. It is often
+    # the same few tokens.
     return completion.finish_reason == "too_long" or completion.prompt_tokens >= LEAST_OF_WORDS * words
 
 

@@ -23,6 +23,8 @@ SHOWN_PARTS = (None, "text", "output_text")
 """Types of a message's parts that are part of the answer; others hold thoughts, refusals or calls."""
 ROUNDING = 0.01
 """The most by which a log-probability may be above 0."""
+MOST_TOKENS = 10**9
+"""The most tokens of a prompt that are believed where its text does not bound them."""
 NAME = 200
 """The most characters of a model's name that are kept."""
 
@@ -58,9 +60,10 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
 
     # Before the text is looked at: an answer to half of a prompt is about another comparison.
     kept = None
-    if isinstance(answer.get("usage"), Mapping):
-        reported = _count(answer["usage"].get("prompt_tokens"), 1, 10**9)
-        kept = kept_of_cut_prompt(answer["usage"], reported, request)
+    usage = answer.get("usage")
+    if isinstance(usage, Mapping):
+        reported = _count(usage.get("prompt_tokens"), 1, MOST_TOKENS)
+        kept = kept_of_cut_prompt(reported, _cached(usage), request)
     if kept is not None:
         return base.Completion(
             finish_reason="too_long",
@@ -292,6 +295,18 @@ def _generated(reported: Mapping[str, Any], least: int, most: int) -> int | None
     if isinstance(details, Mapping):
         numbers.append(_count(details.get("reasoning_tokens"), least, most))
     return max((number for number in numbers if number is not None), default=None)
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    """Return the prompt's tokens that stood in the server's cache, or went into it, where it counts them apart.
+
+    Gateways to Claude do so.
+    """
+    counts = [usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")]
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, Mapping):
+        counts.append(details.get("cached_tokens"))
+    return sum(_count(count, 0, MOST_TOKENS) or 0 for count in counts)
 
 
 def _count(value: Any, least: int, most: int) -> int | None:
