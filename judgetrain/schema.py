@@ -270,8 +270,7 @@ class Comparison:
     @property
     def longer(self) -> Verdict:
         """Return the response with more characters, without blanks around it; a tie at equal length."""
-        length_a = len(self.response_a.strip())
-        length_b = len(self.response_b.strip())
+        length_a, length_b = self._lengths
         if length_a == length_b:
             return "tie"
         return "A" if length_a > length_b else "B"
@@ -282,9 +281,13 @@ class Comparison:
 
         Length is in characters without blanks around a text, and one more, so that an empty one has a logarithm.
         """
-        length_a = len(self.response_a.strip())
-        length_b = len(self.response_b.strip())
+        length_a, length_b = self._lengths
         return math.log1p(length_a) - math.log1p(length_b)
+
+    @property
+    def _lengths(self) -> tuple[int, int]:
+        """Return the numbers of characters of both responses, without blanks around them."""
+        return len(self.response_a.strip()), len(self.response_b.strip())
 
     @property
     def characters(self) -> int:

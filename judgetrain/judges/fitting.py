@@ -98,10 +98,7 @@ def fit(
         length = round(parameters[-1], 6)
         # What labels are met by length alone, without any judge, so that its part is seen.
         alone, alone_widths = _held_out(features[:, -1:], targets, folds, free)
-        by_length = {
-            "ece": calibration_error(alone, targets),
-            "agreement": _share(right_verdicts(alone, targets, alone_widths)),
-        }
+        by_length = _figures(alone, targets, right_verdicts(alone, targets, alone_widths))
     right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
     readable = np.array([verdicts[place] != "unreadable" for place in judged])
 
@@ -114,10 +111,21 @@ def fit(
         tie=tie,
         n=len(judged),
         ridge=ridge,
-        before={"ece": calibration_error(plain, targets), "agreement": _share(right_before)},
-        after={"ece": calibration_error(held_out, targets), "agreement": _share(right_after)},
+        before=_figures(plain, targets, right_before),
+        after=_figures(held_out, targets, right_after),
         by_length=by_length,
     )
+
+
+def _figures(probabilities: Array, targets: Array, right: Array) -> dict[str, float]:
+    """Return the calibration error of the rows that could be read, and the agreement.
+
+    Args:
+        probabilities: of A being better, of the rows that could be read.
+        targets: of these rows.
+        right: whether each row that counts is right.
+    """
+    return {"ece": calibration_error(probabilities, targets), "agreement": _share(right)}
 
 
 def _held_out(features: Array, targets: Array, folds: Array, free: FreeRidges) -> tuple[Array, Array]:
