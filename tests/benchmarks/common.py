@@ -21,6 +21,13 @@ def parser_of(doc: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def with_overrides(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, list[str]]:
+    """Return a command line's options, and beside them the overrides of a recipe, as ``data_dir=DIR``."""
+    words = sys.argv[1:]
+    overrides = [word for word in words if "=" in word and not word.startswith("--")]
+    return parser.parse_args([word for word in words if word not in overrides]), overrides
+
+
 def made_by(command: Sequence[str], name: str) -> Path:
     """Run a main command, its lines passed on to standard error, and return its artifact's directory.
 

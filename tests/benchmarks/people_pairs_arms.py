@@ -168,18 +168,24 @@ class Measured:
     def __init__(self, overrides: Sequence[str]) -> None:
         recipe = "tables/people_pairs_test" if "--test" in overrides else "people_pairs"
         config = configured(f"recipe={recipe}", *(word for word in overrides if word != "--test"))
-        self._by_id: dict[str, Comparison] = {}
+        self.by_id: dict[str, Comparison] = {}
+        """The rows by the benchmark's name and their own id, benchmark by benchmark."""
+        self.ids: dict[str, list[str]] = {}
+        """The keys of ``by_id``, by the benchmark's name."""
         self._prompts: dict[str, str] = {}
         for place, benchmark in enumerate(config.evaluate.benchmarks):
             loaded = load_benchmark(benchmark, place, config.seed, None)
+            of_benchmark = self.ids.setdefault(loaded.name, [])
             for comparison in loaded.comparisons:
                 if comparison.label is not None:
-                    self._by_id[f"{loaded.name}/{comparison.id}"] = comparison
-                    self._prompts[f"{loaded.name}/{comparison.id}"] = loaded.prompt_of(comparison)
+                    row_id = f"{loaded.name}/{comparison.id}"
+                    of_benchmark.append(row_id)
+                    self.by_id[row_id] = comparison
+                    self._prompts[row_id] = loaded.prompt_of(comparison)
 
     def take(self, ids: Sequence[str]) -> Rated:
         """Return the labels, lengths and prompts of rows, in their order."""
-        rows = [self._by_id[name] for name in ids]
+        rows = [self.by_id[name] for name in ids]
         labels = [str(row.label) for row in rows]
         longer = [str(row.longer) for row in rows]
         return Rated(ids=list(ids), labels=labels, longer=longer, prompts=[self._prompts[name] for name in ids])
@@ -198,6 +204,11 @@ class Rated:
     def decided(self) -> NDArray[np.bool_]:
         """Return which rows people decided, bool [n]."""
         return np.array([label != "tie" for label in self.labels])
+
+    @property
+    def right_of_longer(self) -> Floats:
+        """Return how right the longer response is, by forced choice [n]."""
+        return right_by([{"A": 1.0, "B": -1.0, "tie": 0.0}[side] for side in self.longer], self.labels)
 
     def row(self, name: str, right: Floats, strict: Sequence[bool] | None) -> str:
         """Return a row of the table."""
@@ -244,9 +255,13 @@ def together(lines: Sequence[Mapping[str, Any]], method: str, labels: Sequence[s
     margins = [line["methods"][method]["margins"] for line in lines]
     if any(margin is None for of_seed in margins for margin in of_seed):
         return None
-    mean = np.mean(np.array(margins, dtype=float), axis=0)
+    return right_by(np.mean(np.array(margins, dtype=float), axis=0).tolist(), labels)
+
+
+def right_by(margins: Sequence[float], labels: Sequence[str]) -> Floats:
+    """Return how right margins are, of which there are no verdicts, by forced choice: 0, 0.5 or 1 [n]."""
     nothing: list[None] = [None] * len(labels)
-    return forced(nothing, nothing, mean.tolist(), labels)
+    return forced(nothing, nothing, margins, labels)
 
 
 def table(lines: Mapping[str, Sequence[Mapping[str, Any]]], measured: Measured) -> Iterator[str]:
@@ -255,11 +270,8 @@ def table(lines: Mapping[str, Sequence[Mapping[str, Any]]], measured: Measured) 
     yield "| --- | --- | --- | --- | --- | --- |"
     compared: dict[str, Floats] = {}
     rated = measured.take(next(iter(lines.values()))[0]["ids"])
-    longer = []
-    for side, label in zip(rated.longer, rated.labels, strict=True):
-        longer.append(0.5 if side == "tie" else float(side == label))
     is_longer = [side == label for side, label in zip(rated.longer, rated.labels, strict=True)]
-    yield rated.row("longer", np.array(longer), is_longer)
+    yield rated.row("longer", rated.right_of_longer, is_longer)
     for arm, of_seeds in lines.items():
         for method in of_seeds[0]["methods"]:
             for line in of_seeds:
@@ -283,7 +295,7 @@ def table(lines: Mapping[str, Sequence[Mapping[str, Any]]], measured: Measured) 
     yield f"\n| less, on the same rows | longer: right | length-balanced | {first}: right | length-balanced |"
     yield "| --- | --- | --- | --- | --- |"
     for name, right in compared.items():
-        beside_longer = rated.differences(right, np.array(longer))
+        beside_longer = rated.differences(right, rated.right_of_longer)
         yield f"| {name} | {beside_longer} | {rated.differences(right, compared[first])} |"
     yield "\nMinutes by stage: " + "; ".join(
         f"{arm}, seed {line['seed']}: "

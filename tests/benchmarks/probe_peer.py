@@ -22,15 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.prompt_keys import conversation_starts
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.extras.reward_model.judge import conversation
 from judgetrain.schema import Comparison
-from tests.benchmarks.common import parser_of
-from tests.benchmarks.people_pairs_arms import Measured
+from tests.benchmarks.common import parser_of, with_overrides
+from tests.benchmarks.people_pairs_arms import Measured, right_by
 from tests.benchmarks.reward_peer import labelled_pairs
 from tests.builders.pipeline import configured
 
@@ -142,8 +140,7 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("keep", type=Path)
     parser.add_argument("--test", action="store_true", help="the test rows, once")
-    overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("--")]
-    options = parser.parse_args([word for word in sys.argv[1:] if word not in overrides])
+    options, overrides = with_overrides(parser)
     options.keep.mkdir(parents=True, exist_ok=True)
     recipe = "tables/people_pairs_test" if options.test else "people_pairs"
     config = configured(f"recipe={recipe}", *overrides)
@@ -155,27 +152,16 @@ def main() -> None:
     groups = conversation_starts([comparison.dialogue.user_texts for comparison in pairs])
 
     measured = Measured([*overrides, *(["--test"] if options.test else [])])
-    rows: dict[str, list[str]] = {}
-    comparisons = []
-    for place, benchmark in enumerate(config.evaluate.benchmarks):
-        loaded = load_benchmark(benchmark, place, config.seed, None)
-        labelled = [comparison for comparison in loaded.comparisons if comparison.label is not None]
-        comparisons += labelled
-        rows[loaded.name] = [f"{loaded.name}/{comparison.id}" for comparison in labelled]
-    rows["together"] = [name for names in rows.values() for name in names]
-    held_out = differences(base, comparisons, options.keep / f"{recipe.rpartition('/')[2]}.npz")
-    ahead = dict(zip(rows["together"], margins(train, signs, groups, held_out).tolist(), strict=True))
+    held_out = differences(base, [*measured.by_id.values()], options.keep / f"{recipe.rpartition('/')[2]}.npz")
+    ahead = dict(zip(measured.by_id, margins(train, signs, groups, held_out).tolist(), strict=True))
 
     print(f"{len(pairs)} labelled pairs")
     print("| on | n | decided | right of decided % | length-balanced % | strict % | less longer: right | balanced |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, ids in rows.items():
+    for name, ids in (measured.ids | {"together": [*measured.by_id]}).items():
         rated = measured.take(ids)
-        nothing: list[None] = [None] * len(ids)
-        right = forced(nothing, nothing, [ahead[one] for one in ids], rated.labels)
-        is_tie = np.array([side == "tie" for side in rated.longer])
-        longer = np.where(is_tie, 0.5, np.array(rated.longer) == np.array(rated.labels))
-        print(f"{rated.row(name, right, None)} {rated.differences(right, longer)} |")
+        right = right_by([ahead[one] for one in ids], rated.labels)
+        print(f"{rated.row(name, right, None)} {rated.differences(right, rated.right_of_longer)} |")
 
 
 if __name__ == "__main__":

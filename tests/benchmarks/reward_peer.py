@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.extras.reward_model.judge import RewardJudge, conversation
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
-from tests.benchmarks.common import parser_of
+from tests.benchmarks.common import parser_of, with_overrides
 from tests.builders.pipeline import configured
 
 CHECKPOINT_STEPS = 20
@@ -142,8 +141,7 @@ def main() -> None:
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--max-length", type=int, default=1024, help="TRL leaves out pairs with more tokens")
     parser.add_argument("--bf16", action="store_true")
-    overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("--")]
-    options = parser.parse_args([word for word in sys.argv[1:] if word not in overrides])
+    options, overrides = with_overrides(parser)
     config = configured(*overrides)
     comparisons: list[Comparison] = []
     for place, benchmark in enumerate(config.evaluate.benchmarks):
