@@ -1,4 +1,4 @@
-"""The record of a private part of a library, and the one that engines and scorers cannot do without.
+"""The record of a private part of a library, and the two that engines and scorers use.
 
 Every other module uses what libraries document; the parts that training needs stand in
 :mod:`judgetrain.train.internals`. A release may move a private part without a notice, so that each is listed with the
@@ -78,3 +78,16 @@ def attention_of(model: PreTrainedModel) -> str | None:
     """Return the name of the attention that a model computes (``eager``, ``sdpa``); None where it has no choice."""
     name: str | None = getattr(model.config, "_attn_implementation", None)
     return name
+
+
+STATIC_CACHE = Internal(
+    "transformers.modeling_utils:PreTrainedModel",
+    "_can_compile_fullgraph: bool",
+    "engines know the models that Transformers tries with a static cache",
+)
+"""Transformers marks these models on their classes, and documents no way to ask."""
+
+
+def is_tried_with_static_cache(model: PreTrainedModel) -> bool:
+    """Return whether Transformers tries a model of this class with a static cache; False where nothing says so."""
+    return bool(getattr(model, "_can_compile_fullgraph", False))

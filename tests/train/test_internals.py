@@ -10,14 +10,14 @@ from trl import DPOTrainer, GRPOTrainer
 from trl.trainer import utils
 
 import judgetrain
-from judgetrain.engines.internals import ATTENTION, Internal, attention_of, check_internals
+from judgetrain.engines.internals import ATTENTION, STATIC_CACHE, Internal, attention_of, check_internals
 from judgetrain.errors import TrainingError
 from judgetrain.train.internals import DPO, FUSED_HEAD, GRPO, RELIED_ON, OwnMicroBatches, TokenisedPairs
 
 PACKAGE = Path(judgetrain.__file__).parent
 
 
-@pytest.mark.parametrize("part", [*RELIED_ON, ATTENTION], ids=lambda part: f"{part.owner} {part.line}")
+@pytest.mark.parametrize("part", [*RELIED_ON, ATTENTION, STATIC_CACHE], ids=lambda part: f"{part.owner} {part.line}")
 def test_the_installed_version_has_it(part: Internal) -> None:
     assert part.moved() is None, part.moved()
 

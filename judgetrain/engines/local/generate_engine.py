@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.cache_utils import DynamicCache
 
+from judgetrain.engines.internals import is_tried_with_static_cache
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
 from judgetrain.engines.local.decoding import Decoder, check_finite, departure_from_plain
 from judgetrain.engines.local.row_cache import only_attention
@@ -35,8 +36,7 @@ class GenerateEngine(TransformersEngine):
     def _make_decoder(self) -> Decoder:
         """Return the decoder; it is :class:`TransformersEngine`'s where ``generate`` has no static cache."""
         has_static_cache = only_attention(DynamicCache(config=self.model.config), self.model.config)
-        # Transformers marks with it the models that it tries with a static cache.
-        if has_static_cache and self.model._can_compile_fullgraph:
+        if has_static_cache and is_tried_with_static_cache(self.model):
             return GenerateDecoder(self.model, self._pad)
         return super()._make_decoder()
 
