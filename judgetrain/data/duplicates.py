@@ -206,9 +206,10 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
     The generated world is left out: its held-out split shares no query with training by construction.
 
     Raises:
-        ConfigError: a benchmark's file is not there.
+        ConfigError: files of benchmarks are not there; a line for each file.
     """
     queries: dict[str, list[str]] = {}
+    problems: dict[str, str] = {}
     for index, benchmark in enumerate(benchmarks):
         if benchmark.source.type == "world":
             continue
@@ -217,9 +218,11 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
             for dialogue in _dialogues(benchmark, f"dialogues.decontaminate[{index}]"):
                 texts.update(question_texts(dialogue))
         except ConfigError as error:
-            # A benchmark serves evaluation as well; training alone can do without it.
-            raise ConfigError(f"{error}, or leave the benchmark out") from error
+            # A benchmark serves evaluation as well; training alone can do without it. A file's parts are one problem.
+            problems.setdefault(benchmark.source.path, f"{error}, or leave the benchmark out")
         queries[benchmark.name] = sorted(texts)
+    if problems:
+        raise ConfigError("\n".join(problems.values()))
     return queries
 
 

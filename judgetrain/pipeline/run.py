@@ -203,7 +203,7 @@ class Pipeline:
             # Even with files missing: that finds the other files that are.
             mark = self._fingerprint(stage, settings, inputs, hashes)
         except ConfigError as error:
-            missing.append(str(error))
+            missing.extend(str(error).splitlines())
         if missing:
             raise ConfigError("\n".join(map(self._with_place, missing)))
         return Plan(stage, settings, mark, self.root / name / mark, content, inputs, self.config.environment)
