@@ -21,7 +21,7 @@ from judgetrain.judges.deciding import BRANCHES, DECIDED, Thresholds
 from judgetrain.judges.kinds.aggregation import Fitted, Rule
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.panels_config import MemberConfig
-from judgetrain.judges.saved import check_learned, criteria_of, saved_settings
+from judgetrain.judges.saved import check_learned, criteria_of, learned_rubric, saved_settings
 from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.keys import changed
 from judgetrain.rubrics import Rubric
@@ -53,7 +53,7 @@ class JudgeOptions:
             (``independent``). No key: it stands behind a judge's name (``dpo+independent``). Where these steps are
             greedy and their prompts do not show the responses, as in all shipped sets, the two plans are the same
             texts, and only the cost differs.
-        rubric: the criteria of comparisons that bring none; None: the judge's own.
+        rubric: the criteria of comparisons that bring none; None: the judge names its own.
         once: prompts and sampling of a judge that is asked once.
         scorer: how a scorer computes its score.
         members: of a cascade or a jury.
@@ -170,6 +170,9 @@ class JudgeOptions:
             values["thresholds"] = Thresholds.load(directory)
         # Last, as the caller's fields override.
         values.update(more)
+        if directory is not None and values.get("rubric") is None:
+            # A judge that was taught by given criteria never learned to name any.
+            values["rubric"] = learned_rubric(directory)
         options = cls(**values)
         if options.thresholds is None:
             return options

@@ -1,4 +1,4 @@
-"""``judge.json``: how a trained judge is asked, as its directory says it."""
+"""``judge.json`` and ``criteria.yaml``: how a trained judge is asked, and by what, as its directory says it."""
 
 import json
 import logging
@@ -7,16 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.keys import did_you_mean
+from judgetrain.rubrics import Rubric
 
 log = logging.getLogger(__name__)
 
 SETTINGS = "judge.json"
 """The file of a trained judge's directory that says how it is asked, unless the run or the caller says otherwise."""
+
+LEARNED_CRITERIA = "criteria.yaml"
+"""The file of the criteria that a judge was taught to go by; one that learned to name its own criteria has none."""
 
 
 def save_settings(judge: JudgeConfig, directory: Path, criteria: int, learned: str = "both") -> None:
@@ -30,6 +35,29 @@ def save_settings(judge: JudgeConfig, directory: Path, criteria: int, learned: s
     """
     # All settings, so that a later default changes nothing for a judge that is already trained.
     write_json_atomic(directory / SETTINGS, {"criteria": criteria, "learned": learned, **asdict(judge)})
+
+
+def save_criteria(text: str | None, directory: Path) -> None:
+    """Write the criteria that a judge was taught by into its directory.
+
+    Args:
+        text: of a YAML or JSON file that :func:`read_rubric` reads; None: the judge learned to name its own.
+        directory: the judge's.
+    """
+    if text is not None:
+        write_text_atomic(directory / LEARNED_CRITERIA, text)
+
+
+def learned_rubric(directory: Path) -> Rubric | None:
+    """Return the criteria that a directory's judge was taught to go by; None: it names its own.
+
+    Raises:
+        DataError: the file is there, and holds no criteria.
+    """
+    file = directory / LEARNED_CRITERIA
+    if not file.is_file():
+        return None
+    return read_rubric(file)
 
 
 def saved_settings(directory: Path) -> JudgeConfig:

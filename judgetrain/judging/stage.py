@@ -23,7 +23,7 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.predictions import Cost, Prediction, Score
-from judgetrain.judges.saved import SETTINGS, overridden
+from judgetrain.judges.saved import SETTINGS, learned_rubric, overridden
 from judgetrain.judging.items import JudgedRow, read_items
 from judgetrain.judging.rows import (
     SCORES,
@@ -128,14 +128,17 @@ def about_judge(settings: JudgeSettings) -> Iterator[str]:
     if settings.method.target == "base" and settings.base is not None:
         name = settings.base.path
         yield f"the judge is {name}, which never learned to judge: take a small model's verdicts to be at chance"
-    if settings.criteria_file:
-        rubric = read_rubric(settings.criteria_file)
-        # A file may have a rubric for each kind of query.
-        if isinstance(rubric, Rubric):
-            criteria = ", ".join(
-                f"{_name_of(criterion)} (weight {criterion.weight:g})" for criterion in rubric.criteria
-            )
-            yield f"by {settings.criteria_file}: {criteria}"
+    rubric = None
+    source = settings.criteria_file
+    if source:
+        rubric = read_rubric(source)
+    elif settings.method.is_directory and settings.method.goes_by_criteria:
+        rubric = learned_rubric(Path(settings.method.target).expanduser())
+        source = "the criteria that it was taught by"
+    # A file may have a rubric for each kind of query.
+    if type(rubric) is Rubric:
+        criteria = ", ".join(f"{_name_of(criterion)} (weight {criterion.weight:g})" for criterion in rubric.criteria)
+        yield f"by {source}: {criteria}"
 
 
 def _about_own_criteria(items: Sequence[JudgedRow], settings: JudgeSettings) -> Iterator[str]:

@@ -17,7 +17,7 @@ from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.saved import SETTINGS, save_settings
+from judgetrain.judges.saved import LEARNED_CRITERIA, SETTINGS, save_criteria, save_settings
 from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, Origin, shows_references, write_card
 from judgetrain.train.config import DpoConfig
@@ -31,9 +31,11 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     rows = Rows(inputs["teacher"], "examples")
 
     prompts = load_prompt_set(settings.prompts)
+    # Read before training, which takes long: what the user does with the file meanwhile changes nothing.
+    criteria = text_of_criteria(settings)
 
     def finish(model: Path) -> None:
-        save_asking(settings, model)
+        save_asking(settings, criteria, model)
         references = shows_references(prompts, rows)
         _describe(model, settings, inputs, out, references)
 
@@ -49,11 +51,19 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     train(job, out, finish)
 
 
-def save_asking(settings: InitialSettings, model: Path) -> None:
-    """Write beside a judge's weights how it is asked: its prompt set and its settings."""
+def text_of_criteria(settings: InitialSettings) -> str | None:
+    """Return the text of the file of criteria (``criteria``) that the judge is taught by; None where there is none."""
+    if settings.rubric is None:
+        return None
+    return Path(settings.rubric).expanduser().read_text(encoding="utf-8-sig")
+
+
+def save_asking(settings: InitialSettings, criteria: str | None, model: Path) -> None:
+    """Write beside a judge's weights how it is asked: its prompts, settings and the criteria that it was taught by."""
     load_prompt_set(settings.prompts).save(model)
     judge = replace(settings.judge, reference=settings.reference)
     save_settings(judge, model, settings.criteria, settings.reads)
+    save_criteria(criteria, model)
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -121,8 +131,10 @@ def goes_on(
     """
 
     def finish(directory: Path) -> None:
-        for name in (PROMPTS, SETTINGS):
-            shutil.copyfile(source / name, directory / name)
+        for name in (PROMPTS, SETTINGS, LEARNED_CRITERIA):
+            # A judge that names its own criteria has no file of others.
+            if name != LEARNED_CRITERIA or (source / name).is_file():
+                shutil.copyfile(source / name, directory / name)
         card = source / CARD
         # The card of the judge before is where it stands what that one was trained with.
         references = card.is_file() and REFERENCES in card.read_text(encoding="utf-8")

@@ -67,12 +67,13 @@ class JudgeTrainingSettings(TrainingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class InitialSettings(JudgeTrainingSettings):
-    """The settings of stage initial; ``judge`` and ``criteria`` are written beside the weights, as defaults."""
+    """The settings of stage initial; those of the judge and its criteria are written beside the weights."""
 
     base: ModelConfig = at("train.base")
     prompts: str = at("prompts", content=in_place(prompt_path))
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
+    rubric: str | None = at("criteria", in_fingerprint=False)
     train: SupervisedConfig = at("train.initial")
     reads: str = at("tree.reads", in_fingerprint=False)
     reference: bool = at("tree.reference", in_fingerprint=False)

@@ -1,13 +1,15 @@
-"""``judge.json``: what it may hold, and where a command asks otherwise than it says."""
+"""``judge.json`` and ``criteria.yaml``: what they may hold, and where a command asks otherwise than they say."""
 
 from pathlib import Path
 
 import pytest
 
-from judgetrain.errors import ConfigError
+from judgetrain.data.rubrics import rubric_of
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.options import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.saved import criteria_of, overridden, save_settings, saved_settings
+from judgetrain.judges.saved import criteria_of, overridden, save_criteria, save_settings, saved_settings
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,20 @@ def test_where_a_judge_s_own_settings_ask_otherwise_is_told(tmp_path: Path) -> N
     here = JudgeConfig(aggregation="mean", guideline_tokens=40, early_stop=True)
     assert overridden(here, tmp_path) == ["judge.guideline_tokens=512"]
     assert overridden(saved_settings(tmp_path), tmp_path) == []
+
+
+def test_a_judge_goes_by_the_criteria_that_it_was_taught_by_where_no_others_are_given(tmp_path: Path) -> None:
+    save_settings(JudgeConfig(), tmp_path, 3)
+    assert JudgeOptions.of_directory(tmp_path, {}).rubric is None
+    save_criteria("- {name: Tone, text: Is it friendly?}\n- {name: Truth, text: Is it true?, weight: 2}\n", tmp_path)
+    taught = JudgeOptions.of_directory(tmp_path, {}).rubric
+    assert taught is not None
+    assert [(criterion.name, criterion.weight) for criterion in taught.criteria] == [("Tone", 1.0), ("Truth", 2.0)]
+
+    others = rubric_of(["Is it short?"])
+    assert JudgeOptions.of_directory(tmp_path, {}, rubric=others).rubric == others
+    # None means that the caller gave no criteria, as load_judge passes it on.
+    assert JudgeOptions.of_directory(tmp_path, {}, rubric=None).rubric == taught
+    (tmp_path / "criteria.yaml").write_text("{nothing: here}")
+    with pytest.raises(DataError, match=r"criteria\.yaml"):
+        JudgeOptions.of_directory(tmp_path, {})

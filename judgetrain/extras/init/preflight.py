@@ -39,7 +39,7 @@ from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.data import Renderer, WithReminders, fitting, pairs_of
 from judgetrain.train.run import lasting
-from judgetrain.train.stage import save_asking
+from judgetrain.train.stage import save_asking, text_of_criteria
 from judgetrain.train.stages import InitialSettings
 
 ROWS = 400
@@ -298,7 +298,7 @@ class Play:
             # file.
             load_model(settings.base).save_pretrained(model)
             load_tokenizer(settings.base).save_pretrained(model)
-            save_asking(settings, model)
+            save_asking(settings, text_of_criteria(settings), model)
         # The judge's own tokenizer and context decide what fits into later trainings.
         self._judge = ModelConfig(str(model))
         self._tokenizer = load_tokenizer(self._judge)
