@@ -24,7 +24,7 @@ WHY_NOT = {
     "needs a cluster: tests/extras/ray has one of one machine": ("executor=ray",),
     "writes to the Hub: tests/pipeline/test_hub.py, to one of its own": ("hub=OWNER/NAME",),
     "is a recipe on published data or larger models: tests/pipeline/test_tiny_recipes.py makes them tiny": (
-        *("recipe=published", "recipe=tables/table2", "recipe=paper_ood", "recipe=gemma", "recipe=gemma_small"),
+        *("recipe=published", "recipe=tables/table2", "recipe=paper_ood", "recipe=people_pairs"),
         *("recipe=selfeval", "recipe=tables/glassbox_stored", "recipe=guarantees", "recipe=robustness"),
         "recipe=quickstart_scorers",
     ),
@@ -52,6 +52,7 @@ OTHER_PROGRAMS = {
     ),
     "asks a server that runs meanwhile: tests/extras/server": ("curl ", "echo '{", "transformers serve "),
     "needs an account elsewhere": ("wandb sync",),
+    "chooses how a shell's processes keep memory, before a command that trains": ("export GLIBC_TUNABLES=",),
     "needs a cluster: tests/train/test_stopped.py runs the script with stand-ins": ("sbatch ",),
     "is a key of the shell, which test_cli.py asks for": ('eval "$(judgetrain -sc', "judgetrain stage=evaluate train"),
     "is this test's own preparation": ("ln -s outputs/judge", "cp judgetrain/judges/prompting/", "WANDB_PROJECT="),

@@ -90,8 +90,9 @@ def test_qlora_through_all_stages(tmp_path: Path, record_property: Record) -> No
 
 @pytest.mark.gpu(limit=420)
 @pytest.mark.skipif(importlib.util.find_spec(WEIGHTS) is None or not DATA.exists(), reason="no Gemma, or no data")
-def test_all_stages_of_gemma_small(tmp_path: Path, record_property: Record) -> None:
-    words = ["recipe=gemma_small", f"data_dir={DATA.resolve()}", f"output_dir={tmp_path}", "stage=evaluate"]
+def test_all_stages_of_people_pairs_with_few_labels(tmp_path: Path, record_property: Record) -> None:
+    words = ["recipe=people_pairs", f"data_dir={DATA.resolve()}", f"output_dir={tmp_path}", "stage=evaluate"]
+    words += ["teacher.comparisons=200", "tree.max_comparisons=16", "evaluate.methods=[initial+given,longer]"]
     try:
         Pipeline(configured(*words, "train.base.dtype=auto", "track.tracker=none")).run("evaluate")
     finally:

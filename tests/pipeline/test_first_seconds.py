@@ -180,7 +180,7 @@ def test_a_judge_in_a_directory(tmp_path: Path) -> None:
 hub = pytest.fixture(in_place)
 
 
-@pytest.mark.parametrize("recipe", ["published", "gemma"])
+@pytest.mark.parametrize("recipe", ["published", "people_pairs"])
 def test_a_missing_file_of_a_recipe_is_named_with_where_it_is_published(recipe: str, tmp_path: Path) -> None:
     config = configured(f"recipe={recipe}", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'out'}")
     with pytest.raises(ConfigError) as refusal:

@@ -1,5 +1,6 @@
 """recipe=people_pairs divides published files by prompt; the division is computed here in another way."""
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -182,6 +183,16 @@ def test_a_missing_directory_is_said_with_where_its_files_are_published(tmp_path
     config = configured("recipe=people_pairs", f"data_dir={tmp_path}")
     with pytest.raises(ConfigError, match=r"pandalm/testset-v1\.jsonl.*published as .*WeOpenML/PandaLM"):
         Pipeline(config).run("dialogues")
+
+
+def test_a_small_model_on_one_s_own_rows_is_taught_and_asked_in_the_same_way() -> None:
+    published = configured("recipe=people_pairs", "data_dir=DIR")
+    own = configured("recipe=one_response", "data_dir=DIR")
+    assert own.judge == published.judge and own.prompts == published.prompts and own.criteria == published.criteria
+    for stage in ("initial", "sft", "dpo"):
+        # Few rows of one's own are gone through until the form is learned.
+        learned = dataclasses.replace(getattr(own.train, stage), min_steps=getattr(published.train, stage).min_steps)
+        assert learned == getattr(published.train, stage)
 
 
 def test_the_recipe_of_the_table_measures_on_test_rows_with_the_same_judges() -> None:

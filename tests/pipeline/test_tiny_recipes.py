@@ -60,6 +60,7 @@ class Tiny:
         # The annotator knows the world's criteria, and none of a file.
         if not getattr(config.teacher.engine, "by_criteria", False):
             config.teacher.engine = WorldEngineConfig(name="annotator")
+            config.criteria = None
         for place, model in enumerate(config.responses.models):
             model.engine = WorldEngineConfig(skill=0.3 + 0.1 * place)
         evaluate = config.evaluate

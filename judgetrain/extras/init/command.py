@@ -60,6 +60,8 @@ WAYS = {
     ),
 }
 """The teacher, its meaning in words and its lines in the recipe, by what the files hold."""
+GENERAL_CRITERIA = "teacher: {engine: {by_criteria: true}} # your label, under each of three general criteria\n"
+"""The recipe's line for labels of whole responses where the recipe beneath names criteria."""
 TEXT = """\
 # Your own data, as judgetrain init found it on {day}. Change what you like:
 # `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices.
@@ -68,7 +70,7 @@ defaults:
   - override /teacher: {teacher} # {why}; the choices: given, openai, local
 recipe_name: {name}
 data_dir: {directory}
-train: {{base: {{path: {base}}}}} # a Hub id or a directory; larger is better, and takes longer
+train: {{base: {{path: {base}}}{ranking}}} # a Hub id or a directory; larger is better, and takes longer
 dialogues:
   sources: # to learn from
 {sources}
@@ -300,12 +302,18 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
     if cluster:
         more += f"cluster: {{{', '.join(cluster)}}}\n"
     under = "pairs"
-    # For two cores: adapters, few criteria and short texts.
     if base in (WEIGHTS, "world"):
-        under = "pairs_small"
+        # For a small model on two cores, which goes by general criteria that this recipe names.
+        under = "one_response"
+        if teacher == "given":
+            more += GENERAL_CRITERIA
     reads = ""
+    ranking = ""
     if parts.has_single_responses:
         reads = "tree: {reads: one} # labels are of single responses\njudge: {reads: one}\n"
+        if under == "one_response":
+            # Responses that are labelled one by one make few pairs, or none.
+            ranking = ", initial: {ranking_weight: 0}, sft: {ranking_weight: 0}"
     return TEXT.format(
         day=time.strftime("%Y-%m-%d"),
         under=under,
@@ -314,6 +322,7 @@ def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> 
         name=_quoted(directory.name or "own"),
         directory=_quoted(str(directory)),
         base=_quoted(base),
+        ranking=ranking,
         sources="\n".join(f"    - {_source(file, file.path.stem)}" for file in parts.train),
         more=more,
         reads=reads,
