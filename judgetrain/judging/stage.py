@@ -42,7 +42,7 @@ from judgetrain.judging.rows import (
 )
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.votes import Labels, labels_that_count, response_labels_that_count
-from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.rubrics import Criterion
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"
@@ -135,8 +135,8 @@ def about_judge(settings: JudgeSettings) -> Iterator[str]:
     elif settings.method.is_directory and settings.method.goes_by_criteria:
         rubric = learned_rubric(Path(settings.method.target).expanduser())
         source = "the criteria that it was taught by"
-    # A file may have a rubric for each kind of query.
-    if type(rubric) is Rubric:
+    if rubric is not None:
+        # Where there is a rubric for each kind of query, these are the criteria of all other queries.
         criteria = ", ".join(f"{_name_of(criterion)} (weight {criterion.weight:g})" for criterion in rubric.criteria)
         yield f"by {source}: {criteria}"
 

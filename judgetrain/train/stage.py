@@ -131,10 +131,12 @@ def goes_on(
     """
 
     def finish(directory: Path) -> None:
-        for name in (PROMPTS, SETTINGS, LEARNED_CRITERIA):
-            # A judge that names its own criteria has no file of others.
-            if name != LEARNED_CRITERIA or (source / name).is_file():
-                shutil.copyfile(source / name, directory / name)
+        names = [PROMPTS, SETTINGS]
+        # A judge that names its own criteria has no file of others.
+        if (source / LEARNED_CRITERIA).is_file():
+            names.append(LEARNED_CRITERIA)
+        for name in names:
+            shutil.copyfile(source / name, directory / name)
         card = source / CARD
         # The card of the judge before is where it stands what that one was trained with.
         references = card.is_file() and REFERENCES in card.read_text(encoding="utf-8")
