@@ -28,7 +28,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.extras.reward_model.judge import conversation
 from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of, with_overrides
-from tests.benchmarks.people_pairs_arms import Measured, right_by
+from tests.benchmarks.people_pairs_arms import Measured, right_by, rows_of
 from tests.benchmarks.reward_peer import labelled_pairs
 from tests.builders.pipeline import configured
 
@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("keep", type=Path)
     parser.add_argument("--test", action="store_true", help="the test rows, once")
+    parser.add_argument("--judges", type=Path, nargs="+", default=[], help="finished stages evaluate on the same rows")
     options, overrides = with_overrides(parser)
     options.keep.mkdir(parents=True, exist_ok=True)
     recipe = "tables/people_pairs_test" if options.test else "people_pairs"
@@ -162,6 +163,19 @@ def main() -> None:
         rated = measured.take(ids)
         right = right_by([ahead[one] for one in ids], rated.labels)
         print(f"{rated.row(name, right, None)} {rated.differences(right, rated.right_of_longer)} |")
+
+    if options.judges:
+        print("\n| judge, less the probe | on | right of decided | length-balanced |")
+        print("| --- | --- | --- | --- |")
+    for directory in options.judges:
+        judged, by_method = rows_of(directory)
+        for method, rows in by_method.items():
+            right_of = dict(zip(judged, rows.right, strict=True))
+            for name, ids in (measured.ids | {"together": judged}).items():
+                rated = measured.take(ids)
+                of_probe = right_by([ahead[one] for one in ids], rated.labels)
+                of_judge = np.array([right_of[one] for one in ids])
+                print(f"| {method} of {directory.name} | {name} | {rated.differences(of_judge, of_probe)} |")
 
 
 if __name__ == "__main__":
