@@ -7,9 +7,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.main import get_args_parser
+from omegaconf import ListConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
+from judgetrain.amounts import amount
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.keys import did_you_mean
 from judgetrain.pipeline import groups, recipes
@@ -196,6 +198,8 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
     override = re.match(r"Error merging override \+*(.*)", str(outer))
     if override:
         place = override[1]
+    if _is_behind_list(error, place):
+        return _no_entry(error, place)
     if "is not a subclass of" in first_line:
         entries = get_args(error.ref_type)
         # An entry of a list of records, as jury.judges=[longer].
@@ -207,6 +211,42 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
     if not place:
         return first_line
     return f"{place}: {first_line}"
+
+
+def _is_behind_list(error: OmegaConfBaseException, place: str) -> bool:
+    """Return whether a word sets an entry that a list does not have, as ``a.9.b=1`` where ``a`` has nine.
+
+    Args:
+        error: OmegaConf's error.
+        place: the word. One that gives a list as a whole has no place in its key.
+    """
+    key_in_word = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", place.partition("=")[0])
+    if not error.full_key or not key_in_word.startswith(error.full_key):
+        return False
+    index = re.search(r"\[(\d+)\]$", error.full_key)
+    parent = error.parent_node
+    # A list that is missing or null has no length.
+    if index is None or not isinstance(parent, ListConfig) or parent._is_missing() or parent._is_none():
+        return False
+    return int(index[1]) >= len(parent)
+
+
+def _no_entry(error: OmegaConfBaseException, place: str) -> str:
+    """Return the message for an entry that a list does not have.
+
+    Args:
+        error: OmegaConf's error, of which :func:`_is_behind_list` is true.
+        place: the beginning of the message.
+    """
+    of_list, _, index = str(error.full_key).rstrip("]").rpartition("[")
+    record = get_args(error.ref_type)
+    entries = "…"
+    if record and dataclasses.is_dataclass(record[0]):
+        entries = _form_of(record[0])
+    return (
+        f"{place}: {of_list} has {amount(len(error.parent_node), 'entry')}, counted from 0, and none at place {index}; "
+        f"write the whole list, as in {of_list}=[{entries}]"
+    )
 
 
 def _no_record(key: str, record: Any, error: OmegaConfBaseException, place: str) -> str:

@@ -46,6 +46,8 @@ WITHOUT_FILES = {"stage=status", "stage=clean", "stage=init"}
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
 _errors: list[BaseException] = []
 """The expected errors of this command's jobs."""
+_unforeseen: list[Exception] = []
+"""The other error that ended this command's job."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,10 @@ def job(composed: DictConfig) -> Any:
             raise
         _report(error)
         return None
+    except Exception as error:
+        # Raised again behind Hydra, which would print a line of its own before the error's.
+        _unforeseen.append(error)
+        return None
     if outcome is None:
         return None
     return outcome.value
@@ -234,8 +240,11 @@ def hydra_jobs(words: Sequence[str]) -> None:
     naming: AbstractContextManager[None] = nullcontext()
     if is_shown:
         naming = by_name()
+    _unforeseen.clear()
     with naming:
         job()
+    if _unforeseen:
+        raise _unforeseen.pop()
 
 
 def guarded(work: Callable[[], None]) -> int:

@@ -120,6 +120,8 @@ def test_a_run_whose_reader_ends_says_so_and_can_be_gone_on_with(tmp_path: Path)
     assert process.returncode == 2
     assert "Traceback" not in said
     assert "stopped, since what read its output has ended; what is finished is kept" in said
+    # Hydra's own line on the error would stand before it.
+    assert "Error executing job" not in said
     assert here(*words).returncode == 0
 
 
@@ -409,6 +411,15 @@ def told(*words: str) -> str:
             ["jury.judges=[{name: x, members: [longer]}]"],
             "'longer' is no record; expected records with their keys, as in members=[{judge: …, decided: …}]: "
             "python -m judgetrain keys jury.judges",
+        ),
+        (
+            ["recipe=debug", "dialogues.decontaminate.1.only=x.txt"],
+            "dialogues.decontaminate.1.only=x.txt: dialogues.decontaminate has 0 entries, counted from 0, and none at "
+            "place 1; write the whole list, as in dialogues.decontaminate=[{name: …, source: {…}}]",
+        ),
+        (
+            ["recipe=people_pairs", "evaluate.branches.7=3"],
+            "evaluate.branches.7=3: evaluate.branches has 1 entry, counted from 0, and none at place 7",
         ),
         (["jury.judges=longer"], "expected a list, as in jury.judges=[{name: …, members: […]}]"),
         (["evaluate.benchmarks=[mine.csv]"], "as in evaluate.benchmarks=[{name: …, source: {…}}]: python -m"),
