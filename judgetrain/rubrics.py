@@ -1,7 +1,7 @@
 """Criteria that a judge scores by, with weights, scales and guidelines; people give them or a model writes them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -15,8 +15,6 @@ Source = Literal["given", "judge", "teacher"]
 LOWEST = 1.0
 HIGHEST = 5.0
 
-MOST_COLONS = 8
-"""The most colons of a criterion's line at which its name may end."""
 EQUAL = 1e-12
 """Weighted means are equal where they differ by at most this share of the scale.
 
@@ -179,18 +177,37 @@ def criterion_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def label_keys(line: str) -> tuple[str, ...]:
-    """Return the keys by which labels may be of a criterion, the most exact first.
+def label_of_line(line: str, labels: Iterable[str]) -> str | None:
+    """Return which of some labels is of a criterion, given its line; the longest of several, None where none is.
 
-    They are its line, and what stands before each of its colons: the name ends at one of them, and may hold others.
+    A label's name is the whole line, or what stands before one of its colons: the criterion's name ends at one of
+    them, and may hold others.
+
+    Args:
+        line: of the criterion.
+        labels: their names, as :func:`criterion_key` has them.
     """
     whole = criterion_key(line)
-    names: list[str] = []
-    end = whole.find(":")
-    while end >= 0 and len(names) < MOST_COLONS:
-        names.append(whole[:end].rstrip())
-        end = whole.find(":", end + 1)
-    return (whole, *reversed(names))
+    matching = []
+    for label in labels:
+        is_beginning = bool(label) and whole.startswith(label)
+        if whole == label or (is_beginning and whole[len(label) :].lstrip().startswith(":")):
+            matching.append(label)
+    return max(matching, key=len, default=None)
+
+
+def label_of_criterion(name: str, text: str, labels: Collection[str]) -> str | None:
+    """Return which of some labels is of a given criterion: that of its name, or of its text where it has no name.
+
+    Args:
+        name: of the criterion; empty where it has none.
+        text: of the criterion, which people may begin with a name and a colon.
+        labels: as of :func:`label_of_line`.
+    """
+    if not name:
+        return label_of_line(text, labels)
+    key = criterion_key(name)
+    return key if key in labels else None
 
 
 def level_on(scale: Sequence[float], score: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from judgetrain.errors import DataError
 from judgetrain.messages import reference_text, role_texts
-from judgetrain.rubrics import Rubric, label_keys
+from judgetrain.rubrics import Rubric, label_of_line
 from judgetrain.thoughts import shown
 
 Verdict = Literal["A", "B", "tie"]
@@ -144,10 +144,10 @@ class Rating:
 
     def of_criterion(self, line: str) -> float | None:
         """Return the score that people gave by the criterion of this line itself, or None."""
-        for name in label_keys(line):
-            if name in self.by_criterion:
-                return self.by_criterion[name]
-        return None
+        label = label_of_line(line, self.by_criterion)
+        if label is None:
+            return None
+        return self.by_criterion[label]
 
     def by(self, line: str) -> float | None:
         """Return the score by a criterion, given its line: its own, or the whole response's; None without either."""

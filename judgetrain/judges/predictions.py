@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from judgetrain.judges.deciding import Decision
-from judgetrain.rubrics import Source, criterion_key, share, share_on, without_rounding
+from judgetrain.rubrics import Source, criterion_key, label_of_criterion, share, share_on, without_rounding
 from judgetrain.schema import ORDERS, Comparison, Order, Verdict
 
 
@@ -192,6 +192,24 @@ class Score:
                 place = share_on(reason.scale, reason.score_a)
             scores.setdefault(criterion_key(reason.name or reason.criterion), []).append(place)
         return {name: fmean(of_criterion) for name, of_criterion in scores.items()}
+
+    def by_label(self, name: str) -> float | None:
+        """Return the score by the criterion that labels of this name are of, 0 to 1; None where there is none.
+
+        A criterion without a name may have the label's before a colon in its text, if it alone has, and if people gave
+        it: what a judge lists by itself differs from row to row.
+        """
+        label = criterion_key(name)
+        scores = self.by_criterion
+        if label in scores:
+            return scores[label]
+        criteria = set()
+        for reason in self.reasons:
+            if reason.source == "given" and label_of_criterion(reason.name, reason.criterion, [label]):
+                criteria.add(criterion_key(reason.name or reason.criterion))
+        if len(criteria) != 1:
+            return None
+        return scores.get(criteria.pop())
 
     def __str__(self) -> str:
         head = "unreadable"

@@ -19,7 +19,7 @@ from judgetrain.errors import DataError
 from judgetrain.judges.predictions import Prediction, Reason, Score, listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judging.votes import THEIR_OWN, Labels
-from judgetrain.rubrics import criterion_key, is_above
+from judgetrain.rubrics import criterion_key, is_above, label_of_criterion
 from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
 Row = dict[str, Any]
@@ -139,7 +139,7 @@ def _label_columns(labels: Mapping[str, float | None] | None, score: Score) -> R
     by_criterion = {}
     for name, label in labels.items():
         if name != OVERALL:
-            by_criterion[name] = {"label": label, "score": score.by_criterion.get(criterion_key(name))}
+            by_criterion[name] = {"label": label, "score": score.by_label(name)}
     return {"label": labels.get(OVERALL), "labels": by_criterion}
 
 
@@ -532,10 +532,10 @@ def summary_of_scores(
         total += 1
         if labelled_criteria:
             for reason in row["reasons"]:
-                criterion = reason["name"] or reason["criterion"]
+                label_name = label_of_criterion(reason["name"], reason["criterion"], labelled_criteria)
                 # Criteria that the judge named itself differ from row to row, and nobody could label them.
-                if reason["source"] == "given" and criterion_key(criterion) not in labelled_criteria:
-                    without_label[criterion] = None
+                if reason["source"] == "given" and label_name is None:
+                    without_label[reason["name"] or reason["criterion"]] = None
         for name, scale in scales.items():
             label = row["label"]
             score = row["score"]

@@ -20,7 +20,7 @@ from judgetrain.judges.prompting.prompts import judgment_slots
 from judgetrain.judges.trees.grow import Steer
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
-from judgetrain.rubrics import HIGHEST, LOWEST, Rubric, label_keys
+from judgetrain.rubrics import HIGHEST, LOWEST, Rubric, label_of_line
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Rating, Verdict, mirror
 
 VERDICTS: tuple[Verdict, ...] = ("A", "B", "tie")
@@ -335,7 +335,7 @@ class KnownLabels:
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[ShownTexts, str] = {}
-        self._texts_by_criterion: dict[tuple[ShownTexts, str], str] = {}
+        self._texts_by_criterion: dict[ShownTexts, dict[str, str]] = {}
         # Of a comparison that stands twice the first label counts; of a response alone, the mean of all its pairs.
         scores_of: dict[ShownTexts, list[int]] = {}
         for comparison in comparisons:
@@ -378,6 +378,7 @@ class KnownLabels:
         """Keep what is known by single criteria of the responses that an order shows."""
         rating_a = comparison.rating_a
         rating_b = comparison.rating_b
+        texts = self._texts_by_criterion.setdefault(shown, {})
         if order in ORDERS:
             if rating_a is None or rating_b is None:
                 return
@@ -385,7 +386,7 @@ class KnownLabels:
                 label = _label_by(rating_a.by_criterion[name], rating_b.by_criterion[name])
                 if order == "BA":
                     label = mirror(label)
-                self._texts_by_criterion.setdefault((shown, name), judgment(label))
+                texts.setdefault(name, judgment(label))
             return
         rating = rating_a
         if order == "B":
@@ -393,7 +394,7 @@ class KnownLabels:
         if rating is None:
             return
         for name, score in rating.by_criterion.items():
-            self._texts_by_criterion.setdefault((shown, name), rated(score))
+            texts.setdefault(name, rated(score))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return one completion per request; nothing is drawn."""
@@ -422,9 +423,10 @@ class KnownLabels:
         if request.step == "guideline":
             return GUIDELINE
         shown = _shown(slots)
-        for name in label_keys(slots["criterion"]):
-            if (shown, name) in self._texts_by_criterion:
-                return self._texts_by_criterion[shown, name]
+        texts = self._texts_by_criterion.get(shown, {})
+        label = label_of_line(slots["criterion"], texts)
+        if label is not None:
+            return texts[label]
         return self._texts.get(shown)
 
 

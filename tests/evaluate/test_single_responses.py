@@ -170,6 +170,19 @@ def test_labels_by_criterion_are_measured_by_criterion_and_what_lacks_one_side_i
     assert "mine: criterion 'Tone' has no label, so that nothing is measured of it alone" in output
 
 
+def test_labels_measure_a_criterion_that_has_their_name_in_its_text_alone(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    criteria = ["Length: it is long", "it is kind"]
+    rows = [row(place, {"length": place % 5 + 1}, criteria=criteria) for place in range(N)]
+    directory, measured = evaluated(tmp_path, config(rated(tmp_path, rows), methods=("sft+given",)))
+    assert (measured[0]["method"], measured[0]["criterion"]) == ("sft+given", "length")
+    assert (measured[0]["agreement"], measured[0]["unread"]) == (1.0, 0.0)
+    assert next(read_rows(directory, "scored"))["criteria"]["length"] == {"label": 0.0, "score": 0.0}
+    output = " ".join(capsys.readouterr().out.split())
+    assert "criterion 'it is kind' has no label" in output and "'Length: it is long' has no label" not in output
+
+
 def test_pairs_and_single_responses_stand_in_one_evaluation(tmp_path: Path, engine: ScriptedEngine) -> None:
     singles = rated(tmp_path, [row(place, place % 2) for place in range(N)])
     settings = config(pairs(tmp_path, 12), singles, methods=("sft", "longer"), dev_share=0.5)

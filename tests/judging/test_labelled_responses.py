@@ -135,6 +135,23 @@ def test_a_label_a_criterion_stands_beside_the_score_by_it(
     assert output.count("criterion 'Tone' has no label, so that nothing is measured of it alone") == 1
 
 
+def test_a_criterion_without_a_name_is_labelled_by_the_one_that_its_text_begins_with(
+    tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    criteria = ["Length: it is long", "Tone: it is kind", "Tone: it is calm", "it is long: Length"]
+    rows = [row(5, {"length": 5, "tone": 2}, 0, criteria=criteria), row(1, {"length": 3}, 1, criteria=criteria)]
+    directory = run(tmp_path, rows, "judge.reads=one")
+    first, second = read_rows(directory, "scores")
+    # Of which of two criteria the labels of Tone are nobody can tell.
+    assert first["labels"] == {"length": {"label": 1.0, "score": 1.0}, "tone": {"label": 0.25, "score": None}}
+    assert second["labels"]["length"] == {"label": 0.5, "score": 0.0}
+    output = told(capsys)
+    assert "length: agreement: 1 of 2 labels, 50.0%" in output
+    assert "labels of 'tone' are compared with nothing" in output
+    assert "criterion 'Length: it is long' has no label" not in output
+    assert "criterion 'it is long: Length' has no label" in output
+
+
 def test_a_label_without_a_meaning_costs_no_row(
     tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

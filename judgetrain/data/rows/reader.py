@@ -12,7 +12,7 @@ from judgetrain.data.rows.columns import EXCEL_MOST, Columns
 from judgetrain.data.rows.dialogue import DialogueReader
 from judgetrain.data.rows.labels import LabelReader, counts_text
 from judgetrain.data.rows.replies import ReplyReader, thoughts_sentence
-from judgetrain.rubrics import Rubric, criterion_key, label_keys, weighted, without_rounding
+from judgetrain.rubrics import Rubric, criterion_key, label_of_criterion, label_of_line, weighted, without_rounding
 from judgetrain.schema import Candidates, Comparison, Dialogue, Rating
 
 
@@ -214,8 +214,7 @@ def _mean_by(scores: Mapping[str, float], rubric: Rubric | None) -> float | None
     """
     shares = []
     for criterion in rubric.criteria if rubric else ():
-        for name in (criterion_key(criterion.name), *label_keys(criterion.line)):
-            if name in scores:
-                shares.append((criterion.weight, scores[name]))
-                break
+        label = label_of_criterion(criterion.name, criterion.text, scores) or label_of_line(criterion.line, scores)
+        if label is not None:
+            shares.append((criterion.weight, scores[label]))
     return weighted(shares or [(1.0, score) for score in scores.values()])

@@ -23,7 +23,7 @@ from judgetrain.evaluate.metrics.ratings import (
 )
 from judgetrain.evaluate.metrics.rows import MethodKey, read_record
 from judgetrain.judges.predictions import Score
-from judgetrain.rubrics import criterion_key
+from judgetrain.rubrics import criterion_key, label_of_criterion
 
 if TYPE_CHECKING:
     from judgetrain.evaluate.runners.responses import ScoreResult
@@ -167,9 +167,9 @@ class Measuring:
         for result in results:
             for score in result.scores:
                 for reason in score.reasons:
-                    label = reason.name or reason.criterion
-                    if named and reason.source == "given" and criterion_key(label) not in named:
-                        without[label] = None
+                    label = label_of_criterion(reason.name, reason.criterion, named)
+                    if named and reason.source == "given" and label is None:
+                        without[reason.name or reason.criterion] = None
         for label in without:
             yield f"{self.benchmark.name}: criterion {label!r} has no label, so that nothing is measured of it alone"
 
@@ -224,14 +224,14 @@ class Measuring:
 
 def judged_by(scores: Sequence[Score], name: str) -> bool:
     """Return whether a method went by a criterion; every method scores a response as a whole."""
-    return name == OVERALL or any(criterion_key(name) in score.by_criterion for score in scores)
+    return name == OVERALL or any(score.by_label(name) is not None for score in scores)
 
 
 def scores_by(scores: Sequence[Score], name: str) -> list[float | None]:
     """Return scores of responses as a whole, or by a criterion; None where one could not be read."""
     if name == OVERALL:
         return [score.value for score in scores]
-    return [score.by_criterion.get(criterion_key(name)) for score in scores]
+    return [score.by_label(name) for score in scores]
 
 
 def scored_rows(benchmark: ResponseBenchmark, result: ScoreResult) -> Iterator[dict[str, Any]]:
@@ -243,7 +243,7 @@ def scored_rows(benchmark: ResponseBenchmark, result: ScoreResult) -> Iterator[d
         by_criterion = {}
         for name, of_name in labels.items():
             if name != OVERALL:
-                value = score.by_criterion.get(criterion_key(name))
+                value = score.by_label(name)
                 by_criterion[name] = {"label": of_name[place], "score": value}
         yield {
             "benchmark": benchmark.name,
