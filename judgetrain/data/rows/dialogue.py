@@ -40,10 +40,16 @@ class DialogueReader:
             row: a mapping from columns to cells.
             number: the number of the row in its source, which stands in for an id.
         """
-        return self._read(row, number, self._reference)
+        dialogue, answer = self._read(row, number, self._reference)
+        return replace(dialogue, reference=dialogue.reference or answer)
 
-    def _read(self, row: Any, number: int, reference_of: Callable[[Mapping[str, Any]], str | None]) -> Dialogue:
-        """Return the dialogue of a row; ``reference_of`` returns the reference answer that its columns hold."""
+    def _read(
+        self, row: Any, number: int, reference_of: Callable[[Mapping[str, Any]], str | None]
+    ) -> tuple[Dialogue, str | None]:
+        """Return the dialogue of a row, and the assistant's answer at the end of its messages, if there is one.
+
+        ``reference_of`` returns the reference answer that its columns hold.
+        """
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         self._columns.count_filled(row)
@@ -59,7 +65,7 @@ class DialogueReader:
         if not last.content.strip():
             raise RowError("empty_query", "expected a query, found only white space")
 
-        reference = reference_of(row) or answer
+        reference = reference_of(row)
         criteria = self._columns.value(row, "criteria")
         rubric = None
         if criteria not in EMPTY:
@@ -68,7 +74,8 @@ class DialogueReader:
         category = self._columns.value(row, "category")
         if category is not None:
             category = name_text(category)
-        return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
+        dialogue = Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
+        return dialogue, answer
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
         """Return the source's name and the row's id, or its number where it has no id."""
@@ -78,17 +85,18 @@ class DialogueReader:
             local_id = id_text(written)
         return f"{self._source.name}:{local_id or f'{number:07d}'}"
 
-    def with_rubric(self, row: Any, number: int) -> tuple[Dialogue, Rubric | None]:
-        """Return the dialogue that responses are judged in, without a rubric of its own, and the rubric.
+    def with_rubric(self, row: Any, number: int) -> tuple[Dialogue, Rubric | None, str | None]:
+        """Return the dialogue that responses are judged in, without a rubric of its own, the rubric, and an answer.
 
         A judge may see the reference. So it counts only if its column is called that, or if ``fields`` names it: an
-        ``output`` or ``answer`` beside two responses is often one of them.
+        ``output`` or ``answer`` beside two responses is often one of them. So is the answer at the end of the row's
+        messages, which is no reference here, and is returned by itself; None where there is none.
         """
-        dialogue = self._read(row, number, self._named_reference)
+        dialogue, answer = self._read(row, number, self._named_reference)
         reference = None
         if self._columns.names_references(row):
             reference = dialogue.reference
-        return replace(dialogue, rubric=None, reference=reference), dialogue.rubric
+        return replace(dialogue, rubric=None, reference=reference), dialogue.rubric, answer
 
     def _named_reference(self, row: Mapping[str, Any]) -> str | None:
         """Return the reference answer of a row whose column is one by name; another is left unread, and told."""

@@ -1,6 +1,6 @@
 """What a row of a source holds: a dialogue, a comparison, responses to be scored, or a response with its labels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -45,6 +45,8 @@ class RowReader:
         self.labels = LabelReader(source.labels, key, self.columns, numbers)
         self._dialogues = DialogueReader(source, self.columns)
         self._replies = ReplyReader(self.columns)
+        # Rows whose messages end with an answer that is none of their responses.
+        self._with_other_answer = 0
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """Return the dialogue of a row, as :meth:`DialogueReader.dialogue` says."""
@@ -80,12 +82,13 @@ class RowReader:
         if isinstance(row, Mapping):
             # Before anything else is read: the query itself may stand in such a list.
             row = self._replies.unlisted(row)
-        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        dialogue, rubric, answer = self._dialogues.with_rubric(row, number)
         for field in ("response_a", "response_b"):
             response = self.columns.value(as_written, field)
             self._replies.check_conversation(response, field, dialogue, in_text=row is not as_written)
         response_a = self._replies.response(row, "response_a")
         response_b = self._replies.response(row, "response_b")
+        self._note_answer(answer, [response_a, response_b])
         if labelled is None:
             # A benchmark may have some rows without a label, which are judged and not counted.
             labelled = self.labels.written(row) not in EMPTY
@@ -109,7 +112,7 @@ class RowReader:
 
     def candidates(self, row: Any, number: int) -> Candidates:
         """Return the responses of a row that holds one, or a list of them; each is to be scored by itself."""
-        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        dialogue, rubric, answer = self._dialogues.with_rubric(row, number)
         cell = self.columns.value(row, "responses")
         if cell is None:
             written = [self.columns.value(row, "response")]
@@ -125,6 +128,7 @@ class RowReader:
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
         if not any(text.strip() for text in texts):
             raise RowError("empty_response", "no response holds a text")
+        self._note_answer(answer, texts)
         return Candidates(dialogue.id, dialogue, texts, rubric)
 
     def rated(self, row: Any, number: int) -> Comparison:
@@ -133,11 +137,12 @@ class RowReader:
         Several annotators' labels are one rating, their mean. Where labels are of single criteria alone, the response
         as a whole is rated by their mean, weighted where the row brings these criteria.
         """
-        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        dialogue, rubric, answer = self._dialogues.with_rubric(row, number)
         self._replies.check_conversation(self.columns.value(row, "response"), "response", dialogue)
         response = self._replies.response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
+        self._note_answer(answer, [response])
         rating = self._rating(row, rubric)
         return Comparison(
             id=dialogue.id,
@@ -169,14 +174,23 @@ class RowReader:
 
     def labelled(self, row: Any, number: int) -> LabelledResponse:
         """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
-        dialogue, rubric = self._dialogues.with_rubric(row, number)
+        dialogue, rubric, answer = self._dialogues.with_rubric(row, number)
         self._replies.check_conversation(self.columns.value(row, "response"), "response", dialogue)
+        response = self._replies.response(row, "response")
+        self._note_answer(answer, [response])
         return LabelledResponse(
-            candidates=Candidates(dialogue.id, dialogue, (self._replies.response(row, "response"),), rubric),
+            candidates=Candidates(dialogue.id, dialogue, (response,), rubric),
             votes=self.labels.votes(row),
             model=name_text(self.columns.value(row, "model_a")),
             group=name_text(self.columns.value(row, "group")) or None,
         )
+
+    def _note_answer(self, answer: str | None, responses: Sequence[str]) -> None:
+        """Count a row whose messages end with an answer that is none of its responses, and so is not read."""
+        if answer is None or not answer.strip():
+            return
+        if all(response.strip() != answer.strip() for response in responses):
+            self._with_other_answer += 1
 
     def scales(self) -> dict[str, Scale]:
         """Return the scale of the labels that were read, by criterion."""
@@ -193,6 +207,13 @@ class RowReader:
             say(f"{name}: {message}")
         if self._replies.thoughts:
             say(thoughts_sentence(name, self._replies.thoughts))
+        if self._with_other_answer:
+            count = self._with_other_answer
+            say(
+                f"{name}: the messages of {amount(count, 'row')} end with an answer of the assistant that is none of "
+                f"the responses in their columns, and {agree(count, 'are')} judged without it: give it as a response, "
+                "or as the reference, if it is one"
+            )
         cut = self.columns.cut_by_excel
         if cut:
             count = cut.total()

@@ -53,6 +53,34 @@ def talk(*texts: str) -> list[dict[str, str]]:
     return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
+@pytest.mark.parametrize(
+    ("columns", "is_said"),
+    [
+        ({"response_a": "One.", "response_b": "Another."}, True),
+        ({"response_a": "One.", "response_b": " So.\n"}, False),
+        ({"chosen": talk("Why?", "So."), "rejected": talk("Why?", "One.")}, False),
+        ({"response": "One.", "label": "pass"}, True),
+        ({"response": "So.", "label": "pass"}, False),
+        # An empty cell of references does not make a reference of the answer, which a judge would be shown as right.
+        ({"response_a": "One.", "response_b": "Another.", "reference": ""}, True),
+    ],
+)
+def test_an_answer_behind_the_query_that_is_no_response_is_said(columns: dict[str, Any], is_said: bool) -> None:
+    fields = {}
+    if "chosen" in columns:
+        fields = {"response_a": "chosen", "response_b": "rejected"}
+    reader = RowReader(SourceConfig(name="s", fields=fields))
+    row = {"messages": talk("Why?", "So."), **columns}
+    if "response" in columns:
+        dialogues = [reader.rated(row, 1).dialogue, reader.candidates(row, 1).dialogue]
+    else:
+        dialogues = [reader.comparison(row, 1, labelled=None).dialogue]
+    assert all((dialogue.query, dialogue.reference) == ("Why?", None) for dialogue in dialogues)
+    lines: list[str] = []
+    reader.tell(lines.append)
+    assert is_said == any("end with an answer of the assistant that is none of the responses" in line for line in lines)
+
+
 FIRST = ("Why?", "So.", "And?")
 
 
