@@ -141,6 +141,8 @@ class Completion:
         choices: the probabilities of ``Sampling.candidates``; empty from an engine that reports none.
         estimated: the token counts are estimates, since the server reported none that can be right.
         model: the name of the model that answered, where the server says it.
+        read_tokens: how many of the prompt's tokens a server says that it read, with those in its cache; None where it
+            says nothing of them.
     """
 
     text: str = ""
@@ -151,6 +153,7 @@ class Completion:
     choices: tuple[Choice, ...] = ()
     estimated: bool = False
     model: str = field(default="", compare=False)
+    read_tokens: int | None = field(default=None, compare=False)
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:

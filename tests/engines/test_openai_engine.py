@@ -372,6 +372,62 @@ def test_counts_of_what_stood_in_no_cache_tell_nothing_of_a_context(server, engi
     assert {completion.text for completion in engine.generate(requests, seed=1)} == {"[[A]]"}
 
 
+def short_ones(server, number, tokens_a_word=1.25):
+    """Return requests of some 300 words each, of which the server reads so many tokens."""
+    return [answered(server, words, round(words * tokens_a_word)) for words in range(300, 300 + number)]
+
+
+def test_one_prompt_that_was_cut_to_seventy_percent_is_not_answered(server, engine):
+    """It would have 2,730 tokens, of which 1,911 are left; no other prompt has as many."""
+    requests = [answered(server, 2184, 1911), *short_ones(server, 9), answered(server, 1520, 1900)]
+    read = engine.generate(requests, seed=1)
+    assert [completion.finish_reason for completion in read] == ["too_long"] + ["stop"] * 10
+    assert "read 1,911 tokens of a prompt of 2,184 words and ends of sentences" in read[0].error
+    assert "num_ctx" in read[0].error
+
+
+def test_the_end_of_a_sentence_is_a_token(server, engine):
+    """Of 2,300 words 2,300 tokens may be all, but not where the words are 460 sentences."""
+    plain = answered(server, 2300, 2300)
+    assert engine.generate([plain, *short_ones(server, 10)], seed=1)[0].finish_reason == "stop"
+    sentences = ask("It is so (he said). " * 460)
+    server.faults[sentences.messages[-1]["content"]] = server.faults[plain.messages[-1]["content"]]
+    assert engine.generate([sentences], seed=1)[0].finish_reason == "too_long"
+
+
+@pytest.mark.parametrize(
+    ("tokens_a_word", "others", "longest"),
+    [(0.85, 10, {}), (1.25, 8, {}), (1.25, 10, {1600: 2000}), (1.25, 10, {"cache_read_input_tokens": 300})],
+    ids=["words are joined", "few others", "another has more", "cached apart"],
+)
+def test_a_prompt_that_may_have_so_few_tokens_is_answered(server, engine, tokens_a_word, others, longest):
+    requests = [answered(server, 2184, 1856), *short_ones(server, others, tokens_a_word)]
+    for words, tokens in longest.items():
+        if isinstance(words, int):
+            requests.append(answered(server, words, tokens))
+        else:
+            usage = {"prompt_tokens": 1856, "completion_tokens": 2, words: tokens}
+            answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
+            server.faults[requests[0].messages[-1]["content"]] = [(200, {}, json.dumps(answer))]
+    assert {completion.text for completion in engine.generate(requests, seed=1)} == {"[[A]]"}
+
+
+def test_a_prompt_that_is_known_to_be_cut_by_later_ones_is_told_and_asked_for_again(server, config, tmp_path, caplog):
+    cut = answered(server, 2184, 1911)
+    others = short_ones(server, 10)
+    engine = OpenAIEngine(config, AnswerStore(tmp_path, seed=0))
+    assert engine.generate([cut], seed=1)[0].text == "[[A]]"
+    assert {completion.text for completion in engine.generate(others, seed=1)} == {"[[A]]"}
+    assert "1 prompt before, whose answers count, seem to have been cut as well" in caplog.text
+
+    # Another run knows it from the answers that are kept, and keeps this one no longer.
+    again = OpenAIEngine(config, AnswerStore(tmp_path, seed=0)).generate([cut, *others], seed=1)
+    assert [completion.finish_reason for completion in again] == ["too_long"] + ["stop"] * 10
+    whole = [answered(server, 2184, 2730), *others]
+    more = OpenAIEngine(config, AnswerStore(tmp_path, seed=0)).generate(whole, seed=1)
+    assert more[0].prompt_tokens == 2730
+
+
 def test_answers_to_prompts_that_were_cut_are_asked_for_again(server, config, tmp_path, caplog):
     """The first two were given out before a third one showed it; with more room all are read."""
     first = [answered(server, words, CONTEXT) for words in (1700, 1900)]

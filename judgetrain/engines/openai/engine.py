@@ -19,7 +19,7 @@ from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places, refuse_beginnings
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import reading
-from judgetrain.engines.openai.cut_prompts import Ceiling
+from judgetrain.engines.openai.cut_prompts import Bound, Ceiling
 from judgetrain.engines.openai.gate import (
     ASKED,
     Clock,
@@ -137,6 +137,7 @@ class OpenAIEngine:
         self._has_served = False
         self._fatal: Exception | None = None
         self._ceiling = Ceiling()
+        self._bound = Bound()
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """Return one completion per request, in order.
@@ -196,6 +197,14 @@ class OpenAIEngine:
             if isinstance(outcome, Completion):
                 completions.append((request, outcome))
         given_out = self._ceiling.note(completions)
+        too_few_tokens = self._bound.note(completions)
+        if too_few_tokens and not self._ceiling.is_found:
+            log.warning(
+                "%s: %s before, whose answers count, seem to have been cut as well (fewer tokens than words); "
+                "then run the same command with another output_dir",
+                self.name,
+                amount(too_few_tokens, "prompt"),
+            )
         if given_out:
             log.warning(
                 "%s: %s before, whose answers count, seem to have been cut as well (%s); then run the same command "
@@ -207,11 +216,16 @@ class OpenAIEngine:
 
         answers: list[Outcome] = []
         for request, outcome, content in zip(requests, outcomes, contents, strict=True):
+            reason = ""
             if isinstance(outcome, Completion) and self._ceiling.was_cut(request, outcome):
+                reason = self._ceiling.message
+            elif isinstance(outcome, Completion) and self._bound.was_cut(request, outcome):
+                reason = self._bound.message(request)
+            if isinstance(outcome, Completion) and reason:
                 # A server with more room is to be asked again.
                 if self._answers:
                     self._answers.forget(content)
-                outcome = replace(outcome, text="", choices=(), finish_reason="too_long", error=self._ceiling.message)
+                outcome = replace(outcome, text="", choices=(), finish_reason="too_long", error=reason)
             answers.append(outcome)
         return answers
 

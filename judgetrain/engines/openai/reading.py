@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.amounts import amount
 from judgetrain.engines import base
 from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
-from judgetrain.engines.openai.cut_prompts import REMEDY, kept_of_cut_prompt, words_in
+from judgetrain.engines.openai.cut_prompts import REMEDY, is_cut_prompt, words_in
 
 FRAME = 100_000
 """The most tokens that a server may add to a prompt (its instructions) or think; larger counts are not believed."""
@@ -59,16 +59,12 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
 
     # Before the text is looked at: an answer to half of a prompt is about another comparison.
-    kept = None
-    usage = answer.get("usage")
-    if isinstance(usage, Mapping):
-        reported = _count(usage.get("prompt_tokens"), 1, MOST_TOKENS)
-        kept = kept_of_cut_prompt(reported, _cached(usage), request)
-    if kept is not None:
+    counts["read_tokens"] = _read_tokens(answer.get("usage"))
+    if is_cut_prompt(counts["read_tokens"], request):
         return base.Completion(
             finish_reason="too_long",
-            error=f"the server read {amount(kept, 'token')} of a prompt of some {amount(words_in(request), 'word')}, "
-            f"so it cut the prompt: {REMEDY}",
+            error=f"the server read {amount(counts['read_tokens'], 'token')} of a prompt of some "
+            f"{amount(words_in(request), 'word')}, so it cut the prompt: {REMEDY}",
             **counts,
         )
     has_text = content is not None and not content.isspace() and content != ""
@@ -295,6 +291,20 @@ def _generated(reported: Mapping[str, Any], least: int, most: int) -> int | None
     if isinstance(details, Mapping):
         numbers.append(_count(details.get("reasoning_tokens"), least, most))
     return max((number for number in numbers if number is not None), default=None)
+
+
+def _read_tokens(usage: Any) -> int | None:
+    """Return how many tokens of a prompt the server says that it read, with those of its cache; None without a count.
+
+    Where a server has those of its cache among the others, they count twice. The number is compared with the fewest
+    that a prompt can have.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    reported = _count(usage.get("prompt_tokens"), 1, MOST_TOKENS)
+    if reported is None:
+        return None
+    return reported + _cached(usage)
 
 
 def _cached(usage: Mapping[str, Any]) -> int:
