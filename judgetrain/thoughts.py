@@ -9,8 +9,10 @@ BREAK = "\u200b"
 TAGS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
-    # EXAONE Deep.
+    # EXAONE Deep, Marco-o1.
     "<thought>": "</thought>",
+    # Models that learned to think by the examples of TRL and Unsloth.
+    "<reasoning>": "</reasoning>",
     # Mistral.
     "[THINK]": "[/THINK]",
     "<seed:think>": "</seed:think>",
@@ -40,6 +42,8 @@ FRAMES = {
     "<answer>": "</answer>",
     # Granite.
     "<response>": "</response>",
+    # Marco-o1.
+    "<output>": "</output>",
 }
 """The marks that open the answer of each family of models that frames it, and those that end it."""
 CONTROL = "<|"
@@ -60,7 +64,10 @@ _OPENINGS = _any_of(TAGS)
 _OPEN = re.compile(rf"[\s\ufeff]*+(?:{_OPENINGS})")
 _CLOSE = re.compile(_any_of(TAGS.values()))
 _FOLDED_ENDINGS = tuple(ending.casefold() for ending in TAGS.values())
-_BLANKS_TO_END_OF_LINE = re.compile(r"[ \t]*+(?=\n|\Z)")
+# An answer in a frame may begin in the same line.
+_BLANKS_TO_ANSWER = re.compile(rf"[ \t]*+(?=\n|\Z|{_any_of(FRAMES)})")
+_FRAMED = {opening: re.compile(_any_of([opening])) for opening in FRAMES}
+_FRAME_ENDS = {opening: re.compile(_any_of([ending])) for opening, ending in FRAMES.items()}
 _OPENED = re.compile(rf"({_OPENINGS})\s*$")
 # The last character may be missing: a tag that is cut off or has attributes is a quotation as well.
 _QUOTED = re.compile(_any_of(tag[:-1] for tag in TAGS))
@@ -79,7 +86,8 @@ def answer_start(text: str, material: str = "", of_line: bool = False) -> int | 
     Args:
         text: the reply.
         material: the text that is judged.
-        of_line: an end without a beginning counts only where its line begins or ends with it.
+        of_line: an end without a beginning counts only where its line begins or ends with it, or an answer's frame
+            follows.
     """
     start = 0
     opening = _OPEN.match(text)
@@ -113,7 +121,8 @@ def _ends(text: str, start: int, of_line: bool) -> Iterator[int]:
     Args:
         text: the reply.
         start: where to begin.
-        of_line: only an end with which its line begins or ends, as models write it; a quoted one stands inside a line.
+        of_line: only an end with which its line begins or ends, or behind which the frame of an answer follows, as
+            models write it; a quoted one stands inside a line.
     """
     # Where the line begins, or behind the last end where that stands in it: each character is looked at once.
     since = text.rfind("\n", 0, start) + 1
@@ -125,7 +134,7 @@ def _ends(text: str, start: int, of_line: bool) -> Iterator[int]:
         # 0: in the line of the last end, behind it.
         is_first = line_began > 0 or since == 0 or text[since - 1] == "\n"
         before = text[max(line_began, since) : match.start()]
-        if (is_first and not before.strip(" \t")) or _BLANKS_TO_END_OF_LINE.match(text, match.end()):
+        if (is_first and not before.strip(" \t")) or _BLANKS_TO_ANSWER.match(text, match.end()):
             yield match.end()
         since = match.end()
 
@@ -226,13 +235,16 @@ def _unframed(text: str, after_thought: bool) -> str:
             wanted to have.
     """
     stripped = text.strip()
-    for opening, ending in FRAMES.items():
-        if not stripped.startswith(opening) or not (after_thought or opening.startswith(CONTROL)):
+    for opening, mark in _FRAMED.items():
+        beginning = mark.match(stripped)
+        if beginning is None or not (after_thought or opening.startswith(CONTROL)):
             continue
-        answer, is_ended, rest = stripped.removeprefix(opening).partition(ending)
+        end = _FRAME_ENDS[opening].search(stripped, beginning.end())
+        if end is None:
+            return stripped[beginning.end() :].strip()
         # Where something stands behind it, the frame is around a part of the answer.
-        if not is_ended or not rest:
-            return answer.strip()
+        if end.end() == len(stripped):
+            return stripped[beginning.end() : end.start()].strip()
     return text
 
 

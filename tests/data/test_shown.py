@@ -46,6 +46,9 @@ THOUGHTS = {
     "Cohere, framed without a thought": f"<|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
     "Cohere, framed and cut": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{ANSWER}",
     "Hunyuan": f"<think>\n{THOUGHT}\n</think>\n<answer>\n{ANSWER}\n</answer>",
+    "R1-Zero, in one line": f"{THOUGHT}</think> <answer>{ANSWER}</answer>",
+    "TRL's example": f"<reasoning>\n{THOUGHT}\n</reasoning>\n<answer>\n{ANSWER}\n</answer>",
+    "Marco-o1": f"<Thought>\n{THOUGHT}\n</Thought>\n<Output>\n{ANSWER}\n</Output>",
     "Granite": f"<think>{THOUGHT}</think><response>{ANSWER}</response>",
     "OpenThoughts": (
         f"<|begin_of_thought|>\n{THOUGHT}\n<|end_of_thought|>\n\n<|begin_of_solution|>\n{ANSWER}\n<|end_of_solution|>"
@@ -63,6 +66,7 @@ THOUGHTS = {
 CUT = {
     "think": f"<think>{THOUGHT}",
     "again": f"<think>{THOUGHT}</think><think>{THOUGHT}",
+    "TRL's example": f"<reasoning>\n{THOUGHT}",
     "harmony": f"<|channel|>analysis<|message|>{THOUGHT}",
     "harmony, special tokens skipped": f"analysis{THOUGHT}",
     "harmony, before the answer": f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>fin",
@@ -75,6 +79,8 @@ PLAIN = [
     "I think so.",
     # A form that the user asked for, and one around a part of the answer.
     "<answer>7</answer>",
+    "The form is `<reasoning>why</reasoning>` and `<answer>what</answer>`.",
+    "<output>7</output>",
     "<|START_RESPONSE|>is the mark that opens it, <|END_RESPONSE|> the one that ends it.",
     " A pear. ",
     "",
