@@ -27,6 +27,7 @@ from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows.labels import SHOWN
 from judgetrain.data.sources import Rejects, read, row_reader, sampled
 from judgetrain.data.stages import DialoguesSettings
+from judgetrain.data.votes import as_shown
 from judgetrain.errors import ConfigError, DataError, causes
 from judgetrain.schema import Comparison, Dialogue, Verdict, mirror
 
@@ -172,11 +173,15 @@ class Sieve:
             # By other criteria it is another question.
             criteria = json.dumps(rubric.to_row())
         # Whichever response stands first. No text has the character between the parts.
-        in_order = sorted(map(normalised, responses))
+        in_one_form = normalised
+        if normalised(responses[0]) == normalised(responses[1]):
+            # They differ in case or blanks alone, of which labels may be.
+            in_one_form = as_shown
+        in_order = sorted(map(in_one_form, responses))
         text = "\0".join((normalised(dialogue.context), normalised(dialogue.query), criteria, *in_order))
         vote = None
         if comparison is not None and not comparison.alone:
-            vote = PairVote(comparison.id, in_order[0] != normalised(comparison.response_a), comparison.label)
+            vote = PairVote(comparison.id, in_order[0] != in_one_form(comparison.response_a), comparison.label)
         # Equal texts go first: a hash takes less time than the signatures of the checks below.
         if not self._texts.add(text):
             if vote is not None:

@@ -15,12 +15,17 @@ IDS = ("uid", "question_id", "prompt_id")
 """Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); an id goes before the texts."""
 
 PromptKey = tuple[str, ...]
-"""A prompt's id, or the text of every message of the user: equal keys are one prompt."""
+"""A prompt's id, or the text of every message of the user (:func:`normalised`): equal keys are one prompt."""
 
 
 def normalised(query: str) -> str:
     """Return a query after Unicode NFKC, case folding and white-space folding."""
     return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
+
+
+def key_of_dialogue(dialogue: Dialogue) -> PromptKey:
+    """Return the key of a dialogue's prompt: the text of every message of the user."""
+    return tuple(map(normalised, dialogue.user_texts))
 
 
 def prompt_digest(prompt: PromptKey) -> str:
@@ -55,13 +60,13 @@ def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey |
         texts = []
         for message in messages:
             if isinstance(message, Mapping) and message.get("role") == "user":
-                texts.append(str(message.get("content")))
+                texts.append(normalised(str(message.get("content"))))
         # A conversation in which no user speaks is told from others by all its messages.
         return tuple(texts) or (json.dumps(messages),)
     text = first_cell(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
     if text in EMPTY:
         return None
-    return (str(text),)
+    return (normalised(str(text)),)
 
 
 def is_held_out(seed: int, dialogue: Dialogue, share: float) -> bool:
@@ -77,7 +82,7 @@ def is_held_out(seed: int, dialogue: Dialogue, share: float) -> bool:
         share: how much is held out, from 0 to 1 (``label.holdout``).
     """
     # The user's turns alone: comparisons of one conversation may differ in what models answered between them.
-    name = "\0".join(map(normalised, dialogue.user_texts))
+    name = "\0".join(key_of_dialogue(dialogue))
     return stage_run.is_held_out(seed, name, share)
 
 

@@ -1,12 +1,13 @@
 """Labels that several rows give one pair of responses: votes on one comparison, whichever response stands first."""
 
 import json
+import unicodedata
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from judgetrain.amounts import agree, amount
 from judgetrain.data.cells import majority
-from judgetrain.schema import Candidates, Comparison, Verdict, mirror
+from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict, mirror
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,17 @@ class Repeats:
         return majority(self.votes)
 
 
+def as_shown(text: str) -> str:
+    """Return a text as its reader sees it, by which two spellings of it are one.
+
+    Characters are composed (Unicode NFC), lines end alike, and nothing but blanks at either end is left out.
+    """
+    return unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip()
+
+
 def is_reversed(comparison: Comparison) -> bool:
     """Return whether the responses stand in the other order than :func:`pair_of` has them."""
-    return comparison.response_a > comparison.response_b
+    return as_shown(comparison.response_a) > as_shown(comparison.response_b)
 
 
 def sentence_on_alike(comparisons: Iterable[Comparison]) -> str | None:
@@ -41,7 +50,7 @@ def sentence_on_alike(comparisons: Iterable[Comparison]) -> str | None:
     """
     names = []
     for comparison in comparisons:
-        texts = {comparison.response_a.strip(), comparison.response_b.strip()}
+        texts = {as_shown(comparison.response_a), as_shown(comparison.response_b)}
         if comparison.label in ("A", "B") and len(texts) == 1:
             names.append(comparison.id)
     if not names:
@@ -63,8 +72,8 @@ def pair_of(comparison: Comparison) -> Hashable:
         criteria = json.dumps(comparison.rubric.to_row())
     dialogue = comparison.dialogue
     # Sorted, so that both orders of the responses are one pair.
-    responses = tuple(sorted((comparison.response_a, comparison.response_b)))
-    return dialogue.messages, dialogue.reference, criteria, comparison.group, responses
+    responses = tuple(sorted(map(as_shown, (comparison.response_a, comparison.response_b))))
+    return _messages_of(dialogue), dialogue.reference, criteria, comparison.group, responses
 
 
 def response_of(group: Candidates) -> Hashable:
@@ -75,7 +84,13 @@ def response_of(group: Candidates) -> Hashable:
     criteria = ""
     if group.rubric is not None:
         criteria = json.dumps(group.rubric.to_row())
-    return group.dialogue.messages, group.dialogue.reference, criteria, group.responses
+    responses = tuple(map(as_shown, group.responses))
+    return _messages_of(group.dialogue), group.dialogue.reference, criteria, responses
+
+
+def _messages_of(dialogue: Dialogue) -> Hashable:
+    """Return what the messages of a dialogue are, as its reader sees them."""
+    return tuple((message.role, as_shown(message.content)) for message in dialogue.messages)
 
 
 def repeats(comparisons: Sequence[Comparison], votes: Sequence[Sequence[Verdict]]) -> Iterator[Repeats]:

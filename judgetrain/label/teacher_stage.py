@@ -16,7 +16,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
-from judgetrain.data.prompt_keys import is_held_out
+from judgetrain.data.prompt_keys import is_held_out, key_of_dialogue
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.data.sources import read
@@ -202,7 +202,7 @@ def all_held_out(settings: TeacherSettings, comparisons: Sequence[Comparison]) -
     share = settings.holdout
     if not share or not all(is_held_out(settings.seed, comparison.dialogue, share) for comparison in comparisons):
         return ""
-    prompts = len({comparison.dialogue.user_texts for comparison in comparisons})
+    prompts = len({key_of_dialogue(comparison.dialogue) for comparison in comparisons})
     return (
         f"label.holdout={share:g} holds out all {amount(prompts, 'prompt')} that trees are about, so that stages "
         "sft and dpo "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,27 @@ def test_a_benchmark_takes_labels_of_a_pair_as_votes(
     assert (first.response_a, first.label) == (SHORT, expected)
     assert benchmark.left_out == left_out
     assert len(benchmark.comparisons) == 1 + len(OTHERS)
+
+
+def test_other_spellings_of_a_pair_are_votes_on_it(tmp_path: Path) -> None:
+    """Blanks at the ends, ends of lines and forms of characters are the program's that wrote the rows."""
+    query = "Où est le café?\nEt quand?"
+    rows = [
+        {"query": query, "response_a": "Ici, à midi.", "response_b": "Là.", "label": "A"},
+        {"query": query.replace("\n", "\r\n"), "response_a": " Ici, à midi.\n", "response_b": "Là.", "label": "B"},
+        {
+            "query": unicodedata.normalize("NFD", query),
+            "response_a": unicodedata.normalize("NFD", "Là."),
+            "response_b": unicodedata.normalize("NFD", "Ici, à midi."),
+            "label": "A",
+        },
+    ]
+    benchmark = loaded(tmp_path, [*rows, *OTHERS])
+    assert (benchmark.comparisons[0].label, benchmark.left_out) == ("B", {"repeated": 2})
+    # They are one prompt, too, where their responses are others.
+    others = [row | {"response_b": f"Ailleurs {place}."} for place, row in enumerate(rows)]
+    apart = loaded(tmp_path, [*others, *OTHERS])
+    assert len({apart.prompt_of(comparison) for comparison in apart.comparisons}) == 1 + len(OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +214,16 @@ def test_training_learns_the_majority_of_a_pair(rows: Sequence[Labelled], expect
     # The first row is kept, in its own order.
     assert kept[0]["response_a"] == rows[0]["response_a"]
     assert [row["label"] for row in kept] == [expected, "B", "B", "B"]
+
+
+def test_responses_that_differ_in_case_alone_are_told_apart_in_both_orders(tmp_path: Path) -> None:
+    """Both rows say that the one with a capital is better."""
+    rows = [
+        {"query": "The capital of France?", "response_a": "Paris", "response_b": "paris", "label": "A"},
+        {"query": "The capital of France?", "response_a": "paris", "response_b": "Paris", "label": "B"},
+    ]
+    (kept, *_) = trained_on(tmp_path, [*rows, *OTHERS])
+    assert (kept["response_a"], kept["label"]) == ("Paris", "A")
 
 
 def test_rated_responses_that_make_a_pair_both_ways_teach_no_winner(tmp_path: Path) -> None:

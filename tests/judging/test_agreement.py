@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_rows_that_share_a_prompt_are_resampled_together() -> None:
     # All labels name a side, and the interval holds a half.
     assert line.endswith(": not shown to be above chance, as a coin agrees with 50%")
     assert summary["labelled_ties"] == 0
+
+
+def spellings(query: str) -> list[str]:
+    """Return a query as two programs may write it: other blanks, ends of lines, case and forms of its characters."""
+    return [query, f" {query}\r\n", query.replace(" ", "\n"), query.upper(), unicodedata.normalize("NFD", query)]
+
+
+def test_other_spellings_of_a_prompt_are_the_same_prompt() -> None:
+    queries = [f"Où est le café numéro {number}?" for number in range(12)]
+    rows = [row(spelling, True) for query in queries for spelling in spellings(query)]
+    summary, line = told(rows)
+    assert (summary["labelled"], summary["labelled_prompts"]) == (60, 12)
+    # Where all of n prompts are right, the exact interval reaches down to 0.025 ** (1 / n).
+    assert summary["agreement_ci"][0] == pytest.approx(0.025 ** (1 / 12), abs=1e-3)
+    assert "over 12 prompts" in line
 
 
 def test_labels_that_are_ties_are_none_that_a_coin_agrees_with() -> None:

@@ -24,7 +24,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.data.labelled import LabelledResponse, Scale
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import PromptFilter
-from judgetrain.data.prompt_keys import PromptKey, conversation_starts
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, key_of_dialogue
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.data.votes import repeats
@@ -547,7 +547,7 @@ class Benchmark:
 
     @cached_property
     def _clusters(self) -> Mapping[str, PromptKey]:
-        prompts = conversation_starts([comparison.dialogue.user_texts for comparison in self.comparisons])
+        prompts = conversation_starts([key_of_dialogue(comparison.dialogue) for comparison in self.comparisons])
         return {comparison.id: prompt for comparison, prompt in zip(self.comparisons, prompts, strict=True)}
 
 

@@ -18,7 +18,7 @@ from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import PromptFilter
-from judgetrain.data.prompt_keys import conversation_starts
+from judgetrain.data.prompt_keys import conversation_starts, key_of_dialogue
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.errors import DataError
@@ -49,7 +49,7 @@ class ResponseBenchmark:
     @cached_property
     def prompts(self) -> list[str]:
         """Return the prompt that each response counts under: turns of one conversation are about one prompt."""
-        texts = [response.dialogue.user_texts for response in self.responses]
+        texts = [key_of_dialogue(response.dialogue) for response in self.responses]
         return ["\n".join(prompt) for prompt in conversation_starts(texts)]
 
     @cached_property

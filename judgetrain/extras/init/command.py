@@ -22,6 +22,7 @@ from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.data.config import A_CLUSTER
 from judgetrain.data.duplicates import BenchmarkQueries, question_texts
 from judgetrain.data.parts import in_part
+from judgetrain.data.prompt_keys import key_of_dialogue
 from judgetrain.errors import ConfigError, printable
 from judgetrain.extras.init.held_out import HeldOut, hold_out
 from judgetrain.extras.init.look import MOST, PAIRS, RATED, SUFFIXES, FileContents, counts_in_order, look
@@ -101,7 +102,7 @@ class DataFiles(NamedTuple):
     @property
     def prompts(self) -> int:
         """Return about how many prompts are trained on: those of all files without the rows that are measured on."""
-        prompts = {dialogue.user_texts for file in self.train for dialogue in file.dialogues}
+        prompts = {key_of_dialogue(dialogue) for file in self.train for dialogue in file.dialogues}
         return len(prompts) - (self.held.rows if self.held else 0)
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.data.prompt_keys import PromptKey, conversation_starts
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, key_of_dialogue
 from judgetrain.judges.kinds.aggregation import margin_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.label.worth import Judgments, collect, margins_by_type, types_of
@@ -103,7 +103,7 @@ class _Recorder:
     def passing(self, trees: Iterable[EvaluationTree]) -> Iterator[EvaluationTree]:
         """Yield the trees, each noted."""
         for tree in trees:
-            self.prompts.append(tree.comparison.dialogue.user_texts)
+            self.prompts.append(key_of_dialogue(tree.comparison.dialogue))
             for criterion in tree.criteria:
                 self._note(criterion)
             yield tree
