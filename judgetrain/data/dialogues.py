@@ -173,7 +173,7 @@ class Sieve:
             # By other criteria it is another question.
             criteria = json.dumps(rubric.to_row())
         # Whichever response stands first. No text has the character between the parts.
-        in_one_form = normalised
+        in_one_form: Callable[[str], str] = normalised
         if normalised(responses[0]) == normalised(responses[1]):
             # They differ in case or blanks alone, of which labels may be.
             in_one_form = as_shown
