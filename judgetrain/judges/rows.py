@@ -10,7 +10,7 @@ from judgetrain.errors import DataError
 from judgetrain.schema import Candidates, Comparison
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Index
 
     from judgetrain.data.rows.reader import RowReader
     from judgetrain.judges.predictions import Prediction, Score
@@ -36,10 +36,12 @@ class Table(Sequence[Item]):
     Args:
         items: the rows' comparisons or candidates, in the caller's order.
         cells: the cells of each row by column, for a data frame of answers.
+        row_index: of the data frame that the rows are; None for rows of another kind.
     """
 
     items: list[Item]
     cells: list[Mapping[str, Any]]
+    row_index: Index | None = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -94,7 +96,7 @@ def _check_texts(responses: Sequence[Any]) -> None:
 
 
 def _read(
-    rows: Rows,
+    rows: Any,
     kind: type[Item],
     names: tuple[str, ...],
     of_tuple: Callable[[Sequence[Any]], Item],
@@ -103,7 +105,7 @@ def _read(
     """Return rows as records of a kind.
 
     Args:
-        rows: as the caller gave them.
+        rows: as the caller gave them (:data:`Rows`).
         kind: of the records; a row that is one is taken as it is.
         names: what the places of a tuple are called.
         of_tuple: makes a record of a tuple of as many texts.
@@ -138,7 +140,11 @@ def _read(
             raise DataError(f"row {number}: {error}") from error
         items.append(item)
         cells.append(shown)
-    return Table(items, cells)
+    # A data frame has its index under this name, a list a method.
+    row_index = None
+    if hasattr(rows, "itertuples"):
+        row_index = rows.index
+    return Table(items, cells, row_index)
 
 
 def _each(rows: Rows) -> Iterator[Any]:
@@ -224,21 +230,30 @@ OF_SCORE: Mapping[str, Callable[[Score], Any]] = {
 
 
 def frame_of_predictions(table: Table[Comparison], predictions: Sequence[Prediction]) -> DataFrame:
-    """Return a data frame [row, column]: the cells of the rows, then the verdict and what it rests on."""
+    """Return a data frame [row, column]: the cells of the rows, then the verdict and what it rests on.
+
+    Rows of a data frame keep its index, by which pandas puts columns of two data frames side by side.
+    """
     rows = []
     for cells, prediction in zip(table.cells, predictions, strict=True):
         rows.append(_beside(cells, {name: value(prediction) for name, value in OF_PREDICTION.items()}))
-    return _frame(rows, [*PAIR, *OF_PREDICTION])
+    return _frame(rows, [*PAIR, *OF_PREDICTION], table.row_index)
 
 
 def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]]) -> DataFrame:
-    """Return a data frame [response, column]: the cells of the rows, then the score and what it rests on."""
+    """Return a data frame [response, column]: the cells of the rows, then the score and what it rests on.
+
+    Its index is as of :func:`frame_of_predictions`; a row of several responses stands in it as often.
+    """
     rows = []
     for cells, candidates, of_row in zip(table.cells, table.items, scores, strict=True):
         for response, score in zip(candidates.responses, of_row, strict=True):
             values = {name: value(score) for name, value in OF_SCORE.items()}
             rows.append(_beside({**cells, "response": response}, values))
-    return _frame(rows, [*SINGLE, *OF_SCORE])
+    index = table.row_index
+    if index is not None:
+        index = index.repeat([len(candidates.responses) for candidates in table.items])
+    return _frame(rows, [*SINGLE, *OF_SCORE], index)
 
 
 def _beside(cells: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,10 +264,16 @@ def _beside(cells: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
     return {**row, **values}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
-    """Return rows as a data frame; without any it has ``columns``, so that code which names them goes on."""
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: Index | None) -> DataFrame:
+    """Return rows as a data frame with an index; None: their numbers.
+
+    Without any row it has ``columns``, so that code which names them goes on.
+    """
     from pandas import DataFrame
 
     if not rows:
-        return DataFrame(columns=[*columns])
-    return DataFrame.from_records(rows)
+        return DataFrame(columns=[*columns], index=index)
+    frame = DataFrame.from_records(rows)
+    if index is not None:
+        frame.index = index
+    return frame

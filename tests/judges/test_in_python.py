@@ -122,6 +122,18 @@ def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found(
     assert found["query"].tolist() == [query for query, *_ in PAIRS]
 
 
+def test_verdicts_and_scores_stand_beside_the_rows_that_they_are_of() -> None:
+    """Pandas puts columns side by side by the index, which rows that were filtered or shuffled keep."""
+    rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"], index=[2, 0, 7])
+    rows["verdict"] = CountingJudge().compare_all(rows, frame=True)["verdict"]
+    assert rows["verdict"].tolist() == ["A", "B", "A"]
+    assert CountingJudge().compare_all(rows[:0], frame=True).index.tolist() == []
+
+    named = pd.DataFrame({"query": ["q", "p"], "responses": [["one", "one two"], ["one two three"]]}, index=["b", "a"])
+    scores = CountingJudge().score_all(named, frame=True)["score"]
+    assert [*zip(scores.index, scores, strict=True)] == [("b", 0.1), ("b", 0.2), ("a", 0.3)]
+
+
 @pytest.mark.parametrize("names", [("response_b", "response_b"), (1, "1")])
 def test_two_columns_of_one_name_are_no_rows(names: tuple[Any, Any]) -> None:
     """A row would hold the second one alone: another response than the first."""
