@@ -15,12 +15,22 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(_FASTEST):  # type: ignore[misc]
-    """Reads YAML, and refuses a mapping with a repeated key: PyYAML would keep the last value in silence."""
+    """Reads YAML, and refuses a mapping with a repeated key: PyYAML would keep the last value in silence.
+
+    In braces a comma ends a value. What follows it in a text or a number, as in ``{text: kind, not cold}`` and
+    ``{weight: 3,5}``, is a key without a value for YAML, and refused.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Return the mapping of a node (yaml.YAMLError: a key stands twice)."""
+        """Return the mapping of a node (yaml.YAMLError: a key stands twice, or in braces without a value)."""
         seen = set()
-        for key_node, _ in node.value:
+        for key_node, value_node in node.value:
+            if node.flow_style and _is_nothing(value_node):
+                line = key_node.start_mark.line + 1
+                raise yaml.YAMLError(
+                    f"line {line}: {key_node.value!r} stands in braces without a value: put a text with a comma into "
+                    "quotes, and write a number with a point"
+                )
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == MERGE:
                 continue
             key = (key_node.tag, key_node.value)
@@ -29,6 +39,11 @@ class _Loader(_FASTEST):  # type: ignore[misc]
                 raise yaml.YAMLError(f"line {line}: the key {key_node.value!r} stands twice in a mapping")
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _is_nothing(node: Any) -> bool:
+    """Return whether a value is not written at all; ``null`` and an empty text in quotes are."""
+    return isinstance(node, yaml.ScalarNode) and node.value == "" and not node.style
 
 
 class ExpansionError(yaml.YAMLError):
@@ -42,8 +57,8 @@ def load_yaml(text: str) -> Any:
     keys (``<<``) copy it. All aliases written out, a text may have no more values than it has characters.
 
     Raises:
-        yaml.YAMLError: it is no YAML, a key of a mapping stands twice, or aliases make more of it
-            (:class:`ExpansionError`).
+        yaml.YAMLError: it is no YAML, a key of a mapping stands twice or in braces without a value, or aliases make
+            more of it (:class:`ExpansionError`).
         RecursionError: it is nested deeper than :data:`DEEPEST` levels.
     """
     _check_size(text)

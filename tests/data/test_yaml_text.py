@@ -124,3 +124,29 @@ def test_prompts_and_adapters_are_read_within_the_same_bounds(tmp_path: Path) ->
     path.write_text("[" * 5_000)
     with pytest.raises(ConfigError, match="nested"):
         load_adapter(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("- {name: Tone, text: kind, not cold, weight: 2}", "not cold"),
+        ("- {name: Tone, text: kind, weight: 3,5}", "5"),
+        ("- {text: it is short,\n   and clear}", "and clear"),
+        ("- {text: kind, scale: {no: 0, yes: 0,5}}", "5"),
+        ("kinds: [{name: k, queries: [q], criteria: [c], other}]\ncriteria: [d]", "other"),
+    ],
+)
+def test_what_follows_a_comma_in_braces_is_refused(text: str, key: str, tmp_path: Path) -> None:
+    """The criterion would lack the end of its text, or the places behind its weight's comma."""
+    path = tmp_path / "rubric.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=rf"line \d: '{key}' stands in braces without a value: put a text with a comma"):
+        read_rubric(path)
+
+
+def test_a_value_that_is_nothing_may_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "rubric.yaml"
+    path.write_text("- {name: Tone, text: 'kind, not cold', weight: 3.5, guideline: null}\n- text: short\n  name:\n")
+    first, second = read_rubric(path).criteria
+    assert (first.text, first.weight, first.guideline, second.name) == ("kind, not cold", 3.5, None, "")
+    assert load_yaml("{a: ~, b: ''}\n") == {"a": None, "b": ""}
