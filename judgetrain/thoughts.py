@@ -1,6 +1,7 @@
 """Finds where the answer of a reasoning model begins: what it thought before is not shown to a reader."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 BREAK = "\u200b"
@@ -46,6 +47,10 @@ FRAMES = {
     "<output>": "</output>",
 }
 """The marks that open the answer of each family of models that frames it, and those that end it."""
+UNSEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me"))
+"""Unicode's categories of control and format characters, of blanks, and of marks, which need a letter before them."""
+BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and signs that are blank: fillers of Korean, and braille without a dot."""
 CONTROL = "<|"
 """The beginning of marks that are tokens of their own, and no words of an answer."""
 
@@ -182,8 +187,23 @@ def shown(text: str) -> str:
     """Return what a reader sees of a model's answer: all but its reasoning.
 
     A text without reasoning comes back as it is. Where the reasoning was never closed, nothing is shown. An answer that
-    its model framed (:data:`FRAMES`) is shown without its frame.
+    its model framed (:data:`FRAMES`) is shown without its frame. One that holds no character that can be seen, as
+    zero-width spaces alone, is empty.
     """
+    answer = _answer_in(text)
+    # Most texts begin with a character that can be seen.
+    if any(_can_be_seen(character) for character in answer):
+        return answer
+    return ""
+
+
+def _can_be_seen(character: str) -> bool:
+    """Return whether a reader sees anything of a character."""
+    return unicodedata.category(character) not in UNSEEN and character not in BLANK_LETTERS
+
+
+def _answer_in(text: str) -> str:
+    """Return a model's answer without its reasoning and its frame."""
     if _HARMONY.match(text):
         return _shown_of_harmony(text)
     if text.startswith(_BARE_ANALYSIS) and _BARE_FINAL in text:

@@ -98,6 +98,16 @@ def test_a_thought_that_was_cut_is_an_empty_answer(text: str) -> None:
     assert shown(text) == ""
 
 
+@pytest.mark.parametrize("text", ["\u200b" * 9, "\ufeff\n", "\u3164 \u2060", "<think>Why?</think>\u200b", "\u0301"])
+def test_an_answer_of_which_nothing_can_be_seen_is_empty(text: str) -> None:
+    assert shown(text) == ""
+    assert shown(f"{text}7").endswith("7")
+    pair = RowReader(SourceConfig(name="s")).comparison(
+        {"query": "q", "response_a": text, "response_b": "7"}, 1, labelled=False
+    )
+    assert (pair.response_a, pair.response_b) == ("", "7")
+
+
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_an_answer_says_of_thoughts_stays(text: str) -> None:
     assert shown(text) == text
