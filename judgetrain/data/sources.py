@@ -23,6 +23,7 @@ from typing import IO, Any, Literal, TypeVar, cast
 from judgetrain.amounts import amount
 from judgetrain.artifacts.files import named
 from judgetrain.data.cells import NumberScale, RowError, check_names, number_scale, preference
+from judgetrain.data.class_names import names_in_features, names_in_metadata, with_class_names
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.engines.hub import is_reachable
@@ -473,12 +474,13 @@ def parquet(path: Path, most: int) -> Iterator[Row]:
         file = pyarrow.parquet.ParquetFile(path)
         # A row is a dictionary, which would hold the last of two columns alone.
         check_names(file.schema_arrow.names, str(path))
+        names = names_in_metadata(file.schema_arrow.metadata)
         for batch in file.iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
                 if sum(len(value) for value in row.values() if isinstance(value, str)) > most:
                     raise TooLargeError(f"{path}:row {number}", most)
-                yield f"{path}:row {number}", row
+                yield f"{path}:row {number}", with_class_names(row, names)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a whole Parquet file; after row {number}: {error}") from error
     if number == 0:
@@ -768,8 +770,9 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         # Streamed: ``limit`` rows of a large data set need no download of the others.
         # What the user says under ``hub`` goes before the default split.
         rows = datasets.load_dataset(source.path, streaming=True, **{"split": source.split, **source.hub})
+        names = names_in_features(getattr(rows, "features", None))
         for number, row in enumerate(rows, start=1):
-            yield f"{source.path}[{source.split}]:row {number}", row, str(row)
+            yield f"{source.path}[{source.split}]:row {number}", with_class_names(row, names), str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
         first_line = str(error).splitlines()[0][:200]
         raise DataError(

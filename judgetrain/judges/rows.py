@@ -158,7 +158,7 @@ def _each(rows: Rows) -> Iterator[Any]:
         raise DataError(f"expected rows, as in a list or a data frame, found {type(table).__name__}")
     # A data frame yields the names of its columns where its rows are wanted.
     if not hasattr(table, "itertuples"):
-        yield from rows
+        yield from _with_classes(rows)
         return
     # Not at the top, as judges are made where no row is read.
     from judgetrain.data.cells import check_names
@@ -170,6 +170,19 @@ def _each(rows: Rows) -> Iterator[Any]:
     for values, are_missing in zip(table.itertuples(index=False, name=None), missing, strict=True):
         cells = (None if is_missing else value for value, is_missing in zip(values, are_missing, strict=True))
         yield dict(zip(columns, cells, strict=True))
+
+
+def _with_classes(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield rows; those of a ``datasets.Dataset`` with the names of classes that it keeps as numbers."""
+    features = getattr(rows, "features", None)
+    if not features:
+        yield from rows
+        return
+    from judgetrain.data.class_names import names_in_features, with_class_names
+
+    names = names_in_features(features)
+    for row in rows:
+        yield with_class_names(row, names)
 
 
 def _cells_of(record: Comparison | Candidates | Any) -> dict[str, Any]:
