@@ -17,9 +17,9 @@ Names = Mapping[str, Sequence[str]]
 def names_in_features(features: Any) -> Names:
     """Return the names of the classes in the columns of a data set; ``features`` are its own, or None."""
     names = {}
-    for column, feature in dict(features or {}).items():
+    for column, column_feature in dict(features or {}).items():
         # Of a list of classes, what it is a list of.
-        feature = getattr(feature, "feature", feature)
+        feature: Any = getattr(column_feature, "feature", column_feature)
         # The library need not be imported to know one of its classes.
         if type(feature).__name__ == "ClassLabel":
             names[column] = list(feature.names)
