@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.data.cells import RowError, name_text
+from judgetrain.data.cells import EMPTY, RowError, name_text
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, prompt_key
 from judgetrain.extras.leaderboard.repeats import NO_KEY, CountedRows, key_of, repeats_of
 from judgetrain.judges.predictions import SHARES, BothOrders
@@ -463,14 +463,25 @@ def _outcome(row: Mapping[str, Any], systems: Sequence[str]) -> Outcome:
     """Return what a row says of its two systems.
 
     Raises:
-        RowError: it has no verdict, or one that is none of those known.
+        RowError: it has no verdict, one that is none of those known, or two that differ.
     """
-    # Stage judge writes a verdict, published battles a winner; a row that has both is of stage judge.
-    for name in ("verdict", "winner"):
-        if name in row:
-            break
-    else:
+    # Stage judge writes a verdict, published battles a winner.
+    names = [name for name in ("verdict", "winner") if name in row]
+    if not names:
         raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
+    filled = [name for name in names if row[name] not in EMPTY]
+    outcomes = [_outcome_in(row, name, systems) for name in filled or names[:1]]
+    if len(set(outcomes)) > 1:
+        # One may be people's and the other a judge's: a rank by either is another rank.
+        raise RowError(
+            "two_verdicts",
+            f"verdict={row['verdict']!r} and winner={row['winner']!r} say two things; leave one of the columns out",
+        )
+    return outcomes[0]
+
+
+def _outcome_in(row: Mapping[str, Any], name: str, systems: Sequence[str]) -> Outcome:
+    """Return what a row's column of this name says of its two systems; raises as :func:`_outcome`."""
     text = ""
     if row[name] is not None:
         text = str(row[name]).strip()

@@ -104,6 +104,8 @@ def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
         ({"model_a": "B", "model_b": "A", "winner": "A"}, "is the name of a system, and means A by itself"),
         ({"model_a": "b", "model_b": "a", "winner": "b"}, "is the name of a system, and means B by itself"),
         ({"model_a": "x", "model_b": "tie", "winner": "tie"}, "is the name of a system, and means tie by itself"),
+        ({"model_a": "x", "model_b": "y", "verdict": "B", "winner": "A"}, "verdict='B' and winner='A' say two things"),
+        ({"model_a": "x", "model_b": "y", "verdict": "tie", "winner": "x"}, "say two things; leave one of the columns"),
         (["x", "y"], "expected an object with model_a, model_b and a verdict"),
     ],
 )
@@ -122,6 +124,11 @@ def test_a_row_that_is_no_comparison_is_named_with_its_line(tmp_path: Path, row:
         ({"model_a": "B", "model_b": "A", "winner": "model_a"}, "A"),
         ({"model_a": "B", "model_b": "A", "winner": "draw"}, "tie"),
         ({"model_a": "x", "model_b": "A", "winner": "x"}, "A"),
+        # Two columns that say the same, or of which one holds nothing, as in files that were put together.
+        ({"model_a": "x", "model_b": "y", "verdict": "A", "winner": "x"}, "A"),
+        ({"model_a": "x", "model_b": "y", "verdict": "", "winner": "y"}, "B"),
+        ({"model_a": "x", "model_b": "y", "verdict": "tie", "winner": None}, "tie"),
+        ({"model_a": "x", "model_b": "y", "verdict": None}, "missing"),
         # Stage judge's verdicts are of the place.
         ({"model_a": "B", "model_b": "A", "verdict": "A"}, "A"),
     ],
