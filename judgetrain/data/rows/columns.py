@@ -68,6 +68,8 @@ class Columns:
         self._no_labels = no_labels
         self._filled: Counter[str] = Counter()
         self._used: set[str] = set()
+        # Of each field without a column of the user's choice, the usual ones that it was read from, in their order.
+        self._read_from: dict[str, dict[str, None]] = {}
         self.cut_by_excel: Counter[str] = Counter()
         """Counts of the cells, by column, that have exactly as many characters as Excel leaves of a longer text."""
 
@@ -138,6 +140,16 @@ class Columns:
         """Return the columns that held something and that nothing was read from, with their numbers of rows."""
         return [item for item in sorted(self._filled.items()) if item[0] not in self._used]
 
+    def mixed(self) -> Iterator[str]:
+        """Yield a message for each field that some rows have in one of its usual columns, and others in another."""
+        for field, columns in self._read_from.items():
+            if len(columns) < 2:
+                continue
+            remedy = ""
+            if self._key:
+                remedy = f"; '{self._key}.fields={{{field}: COLUMN}}' names the only one"
+            yield f"{field} is read from {' in some rows, from '.join(columns)} in others{remedy}"
+
     def value(self, row: Mapping[str, Any], field: str) -> Any:
         """Return the cell of a field, or None; the columns that it is read from count as used.
 
@@ -167,6 +179,7 @@ class Columns:
         if column is None:
             return None
         self._used.add(column)
+        self._read_from.setdefault(field, {})[column] = None
         return row[column]
 
     def text(self, row: Mapping[str, Any], field: str) -> str:

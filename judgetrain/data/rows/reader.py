@@ -222,6 +222,8 @@ class RowReader:
                 f"where Excel cuts a cell ({counts_text(cut.most_common())}): what is judged may lack its end; give a "
                 "file that Excel did not write"
             )
+        for message in self.columns.mixed():
+            say(f"{name}: {message}")
         # A column that was meant for a field, under a name of its own, shows up here.
         unused = self.columns.unused()
         if unused:

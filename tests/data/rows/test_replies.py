@@ -81,6 +81,24 @@ def test_an_answer_behind_the_query_that_is_no_response_is_said(columns: dict[st
     assert is_said == any("end with an answer of the assistant that is none of the responses" in line for line in lines)
 
 
+def test_a_field_that_rows_have_in_different_columns_is_said() -> None:
+    """In the second row the answer is missing, and another column's is judged in its place."""
+    reader = RowReader(SourceConfig(name="s"), key="verdicts.source")
+    for answer in ("One.", None):
+        row = {"query": "q", "response_a": answer, "answer_a": "Another.", "response_b": "Two."}
+        reader.comparison(row, 1, labelled=False)
+    lines: list[str] = []
+    reader.tell(lines.append)
+    assert lines == [
+        "s: response_a is read from response_a in some rows, from answer_a in others; "
+        "'verdicts.source.fields={response_a: COLUMN}' names the only one"
+    ]
+    named = RowReader(SourceConfig(name="s", fields={"response_a": "response_a"}), key="verdicts.source")
+    lost = named.comparison(row, 1, labelled=False)
+    named.tell(lines.append)
+    assert (lost.response_a, lines[1:]) == ("", ["s: columns that are not used (rows): answer_a (1)"])
+
+
 FIRST = ("Why?", "So.", "And?")
 
 
