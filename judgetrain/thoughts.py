@@ -191,8 +191,8 @@ def shown(text: str) -> str:
     zero-width spaces alone, is empty.
     """
     answer = _answer_in(text)
-    # Most texts begin with a character that can be seen.
-    if any(_can_be_seen(character) for character in answer):
+    # Blanks alone are an empty answer for everybody. Most texts begin with a character that can be seen.
+    if not answer.strip() or any(_can_be_seen(character) for character in answer):
         return answer
     return ""
 
