@@ -364,19 +364,16 @@ class _FittingRows:
                 continue
             self._check(clean, tokens, row.get("level", ""))
             # Only judgments of single responses say how far their response is ahead.
+            judged = ""
             if "ahead" in row:
                 # The names of a comparison's two judgments differ in the side alone, which is taken out here.
                 judged = both_sides(row["nodes"][0])
                 self._judgments.setdefault(judged, []).append((-row["ahead"], len(self.lengths)))
-            self.comparisons.append(self._number(row))
+            # A row that names neither is a comparison by itself: no other row has its place.
+            comparison: str | int = row.get("comparison_id") or judged or len(self.lengths)
+            self.comparisons.append(self._numbers.setdefault(comparison, len(self._numbers)))
             self.lengths.append(tokens_read)
             yield columns
-
-    def _number(self, row: Row) -> int:
-        """Return the number of a row's comparison."""
-        # A row of no comparison is one by itself: no other row has its place.
-        name: str | int = row.get("comparison_id") or len(self.lengths)
-        return self._numbers.setdefault(name, len(self._numbers))
 
     def _check(self, row: Row, tokens: Tokens, level: str) -> None:
         """Read the answers of a level's first rows back as a judge's replies are (TrainingError: they are misread)."""
