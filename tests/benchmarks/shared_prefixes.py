@@ -68,7 +68,8 @@ def seconds_of(base: ModelConfig, examples: Examples, shared: bool, options: Any
         save_steps=10_000,
     )
     with tempfile.TemporaryDirectory() as place, labelled_tokens_alone():
-        out = StageRun(Path(place), "initial", 0, Console())
+        # A stage's directory stands three below that of its run.
+        out = StageRun(Path(place) / "artifacts" / "initial" / "measured", "initial", 0, Console())
         job = RowsJob(start=base, config=config, key="train.initial", train=[], heldout=[], what="examples")
         trainer = make_trainer(job, rows, tokenizer, Path(place) / "checkpoints", out)
         clock = Clock()
