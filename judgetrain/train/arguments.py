@@ -91,8 +91,9 @@ def training_arguments(
     if isinstance(config, DpoConfig):
         return arguments_of(DPOConfig, training, decided | _dpo(config))
     decided["completion_only_loss"] = True
-    # The ranking loss reads a column of its own, which TRL does not know and would take away.
-    decided["remove_unused_columns"] = not (isinstance(config, SupervisedConfig) and config.ranking_weight > 0)
+    # The ranking loss and prefix trees have columns of their own, which TRL does not know and would take away.
+    has_columns = isinstance(config, SupervisedConfig) and (config.ranking_weight > 0 or config.share_prefixes)
+    decided["remove_unused_columns"] = not has_columns
     return arguments_of(SFTConfig, training, decided)
 
 

@@ -66,6 +66,12 @@ class SupervisedConfig(TrainConfig):
     ranking_weight: float = key(
         0.0, "share of a loss that ranks responses judged singly", low=0, high=1, active_if=lambda c: c.ranking_weight
     )
+    share_prefixes: bool = key(
+        False,
+        "read the examples of a comparison in one pass, each beginning that they share once: a micro-batch then has so "
+        "many comparisons, and a pass over the data costs a fraction",
+        active_if=lambda c: c.share_prefixes,
+    )
 
 
 @dataclass

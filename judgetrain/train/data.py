@@ -133,6 +133,8 @@ class Examples:
     both are as good."""
     unpaired: int = 0
     """The number of judgments of one response without such a pair."""
+    comparisons: Sequence[int] = ()
+    """Of each row, the number of the comparison that it is of; a row that names none has a number of its own."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -315,6 +317,7 @@ def fitting(
         losses=(*losses.sentences(len(rows), HINTS, what),),
         pairs=fitting_rows.pairs(),
         unpaired=fitting_rows.unpaired(),
+        comparisons=fitting_rows.comparisons,
     )
 
 
@@ -333,6 +336,9 @@ class _FittingRows:
         self.renderer = renderer
         self.lengths = array("i")
         """Tokens of each row that fits."""
+        self.comparisons = array("i")
+        """The number of the comparison of each row that fits."""
+        self._numbers: dict[str | int, int] = {}
         self.losses = Losses()
         self._max_length = max_length
         self._checked = Counter[str]()
@@ -358,10 +364,14 @@ class _FittingRows:
                 continue
             self._check(clean, tokens, row.get("level", ""))
             # Only judgments of single responses say how far their response is ahead.
+            judged = ""
             if "ahead" in row:
                 # The names of a comparison's two judgments differ in the side alone, which is taken out here.
                 judged = both_sides(row["nodes"][0])
                 self._judgments.setdefault(judged, []).append((-row["ahead"], len(self.lengths)))
+            # A row that names neither is a comparison by itself: no other row has its place.
+            comparison: str | int = row.get("comparison_id") or judged or len(self.lengths)
+            self.comparisons.append(self._numbers.setdefault(comparison, len(self._numbers)))
             self.lengths.append(tokens_read)
             yield columns
 
@@ -396,12 +406,13 @@ def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:
     return {"prompt": prompt, **sides}
 
 
-def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:
+def table(rows: Iterable[Row], place: Path | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
     """Return rows of token ids as a data set.
 
     Args:
-        rows: gone through once; the first one decides which columns there are.
+        rows: gone through once.
         place: the file that they are written to and mapped from; None: they are held in memory.
+        columns: of lists, by type; None: those of examples or of pairs, as the first row has them.
     """
     import pyarrow as pa
     from datasets import Dataset, Features, List, Value
@@ -410,9 +421,10 @@ def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:
     # Written as they come: a list of all rows would be a second copy of the data in memory.
     waiting = iter(rows)
     first = next(waiting, None)
-    columns = _PREFERENCE
-    if first is None or "input_ids" in first:
-        columns = _SUPERVISED
+    if columns is None:
+        columns = _PREFERENCE
+        if first is None or "input_ids" in first:
+            columns = _SUPERVISED
     features = {name: List(Value(kind)) for name, kind in columns.items()}
     if first is not None and PAIR in first:
         features[PAIR] = Value("string")

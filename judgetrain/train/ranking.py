@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 RANK = "rank"
 """The column with the place of a ranked example's score among its tokens: below 0 in a tie, 0 if it is not ranked."""
+PAIRS = "ranked_pairs"
+"""The column of prefix trees with :data:`PAIR_NUMBERS` numbers for each pair that is ranked: the places of the score of
+the better judgment and of the worse one in the row, and 1 for a tie."""
+PAIR_NUMBERS = 3
+RANKED = "ranked"
+"""The pairs of a micro-batch [pairs, :data:`RANKED_NUMBERS`]: the row and the place of the better judgment's score,
+those of the worse one's, and 1 for a tie."""
+RANKED_NUMBERS = 5
 
 
 def order_of_pairs(examples: Examples, batch: int, epochs: float, seed: int) -> list[int]:
@@ -44,6 +52,28 @@ def order_of_pairs(examples: Examples, batch: int, epochs: float, seed: int) -> 
     # Two by two: half as many twos as examples fill a micro-batch.
     places = order(widths, batch // 2, epochs, seed)
     return [*itertools.chain.from_iterable(twos[place] for place in places)]
+
+
+def ranked_in_batch(rows: Sequence[Row]) -> list[tuple[int, int, int, int, int]]:
+    """Return the pairs of a micro-batch that are ranked, each as :data:`RANKED` has it.
+
+    Args:
+        rows: prefix trees, or examples of which the two sides of a pair stand side by side.
+    """
+    pairs = []
+    ranked_rows = []
+    for place, row in enumerate(rows):
+        numbers = iter(row.get(PAIRS, ()))
+        # Three at a time, from one iterator.
+        for better, worse, is_tie in zip(numbers, numbers, numbers, strict=True):
+            pairs.append((place, better, place, worse, is_tie))
+        if row.get(RANK):
+            ranked_rows.append(place)
+    for better_row, worse_row in zip(ranked_rows[::2], ranked_rows[1::2], strict=True):
+        better_mark = rows[better_row][RANK]
+        worse_mark = rows[worse_row][RANK]
+        pairs.append((better_row, abs(better_mark), worse_row, abs(worse_mark), int(better_mark < 0)))
+    return pairs
 
 
 @lru_cache(maxsize=1)

@@ -52,6 +52,7 @@ from judgetrain.train.data import (
 )
 from judgetrain.train.distributed import current, forget_wrapping, whole_model
 from judgetrain.train.internals import labelled_tokens_alone
+from judgetrain.train.prefix_trees import in_prefix_trees
 from judgetrain.train.ranking import order_of_pairs, ranked
 
 if TYPE_CHECKING:
@@ -127,15 +128,18 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     examples = current().decide(lambda: _tokenised(job, tokenizer, out))
     for remark in (*examples.remarks, *examples.losses):
         out.log(f"{out.stage}: {remark}")
+    rows = examples
+    if getattr(job.config, "share_prefixes", False):
+        rows = current().decide(lambda: _in_trees(job, examples, out))
     configured_passes = job.config.num_train_epochs
-    job = replace(job, config=lasting(job.config, len(examples)), probes=_probes(examples))
+    job = replace(job, config=lasting(job.config, len(rows)), probes=_probes(examples))
     passes = job.config.num_train_epochs
     if passes > configured_passes:
         out.log(f"{out.stage}: {passes:g} passes, for min_steps={job.config.min_steps}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
 
     def build(checkpoints: Path) -> Trainer:
-        return make_trainer(job, examples, tokenizer, checkpoints, out)
+        return make_trainer(job, rows, tokenizer, checkpoints, out)
 
     train_and_write(build, job, tokenizer, out, finish)
 
@@ -161,6 +165,19 @@ def _tokenised(job: RowsJob, tokenizer: PreTrainedTokenizerBase, out: StageRun) 
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
     return examples
+
+
+def _in_trees(job: RowsJob, examples: Examples, out: StageRun) -> Examples:
+    """Return the examples with those of a comparison in one row, and say what that saves."""
+    place = out.path("checkpoints") / TABLES / "trees.arrow"
+    trees = in_prefix_trees(examples, job.config.max_length, place)
+    apart = sum(examples.lengths)
+    together = sum(trees.lengths)
+    out.log(
+        f"{out.stage}: {len(examples)} {job.what} stand in {amount(len(trees), 'row')} that share beginnings: "
+        f"{together} tokens a pass in place of {apart}"
+    )
+    return trees
 
 
 def _probes(examples: Examples) -> list[list[int]]:
@@ -337,14 +354,18 @@ def make_trainer(
 
     steps = math.ceil(len(rows) / (config.per_device_train_batch_size * config.global_accumulation_steps))
     size = get_model_param_count(model) / 1e6
-    out.log(f"{out.stage}: {len(examples)} {job.what}, {amount(steps, 'step')}, {size:.1f}M parameters")
+    what = job.what
+    if getattr(config, "share_prefixes", False):
+        what = f"rows of {job.what}"
+    out.log(f"{out.stage}: {len(examples)} {what}, {amount(steps, 'step')}, {size:.1f}M parameters")
     return trainer
 
 
 def _in_order(config: TrainConfig, examples: Examples, seed: int) -> Dataset:
     """Return the examples of all epochs in training order."""
     batch = config.per_device_train_batch_size
-    if getattr(config, "ranking_weight", 0.0):
+    # In prefix trees both sides of a pair stand in one row.
+    if getattr(config, "ranking_weight", 0.0) and examples.pairs:
         indices = order_of_pairs(examples, batch, config.num_train_epochs, seed)
     else:
         indices = order(examples.lengths, batch, config.num_train_epochs, seed)

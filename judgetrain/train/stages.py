@@ -212,7 +212,8 @@ def check_shared(key: str, config: TrainConfig, processes: int) -> None:
     # A micro-batch is split over this many processes, and its parts hold both sides of the pairs that are ranked.
     parts = processes // math.gcd(steps, processes)
     in_pairs = ""
-    if getattr(config, "ranking_weight", 0.0) > 0:
+    # In a row of prefix trees both sides of a pair stand together.
+    if getattr(config, "ranking_weight", 0.0) > 0 and not getattr(config, "share_prefixes", False):
         parts *= 2
         in_pairs = f" in whole pairs, as {key}.ranking_weight needs"
     if batch % parts:

@@ -16,12 +16,16 @@ from judgetrain.engines.internals import check_internals
 from judgetrain.scorers.head import Head
 from judgetrain.train import internals
 from judgetrain.train.arguments import BEST
-from judgetrain.train.checkpoints import KeptBest
+from judgetrain.train.checkpoints import KeptBest, rounding
 from judgetrain.train.data import Row
 from judgetrain.train.internals import SharedOutByFsdp, TokenisedPairs, figures
-from judgetrain.train.ranking import RANK, levels_of
+from judgetrain.train.prefix_trees import ENDS, POSITIONS
+from judgetrain.train.ranking import PAIR_NUMBERS, PAIRS, RANK, RANKED, RANKED_NUMBERS, levels_of, ranked_in_batch
+from judgetrain.train.tree_attention import TreeAttention, tree_columns
 
 AGREEMENT = "eval_rewards/accuracies"
+TRIED_AMONG = 256
+"""Rows of which the one with the longest example is tried, where a model reads prefix trees."""
 
 
 def agreement_then_loss(metrics: Row, pairs: int) -> float:
@@ -241,12 +245,15 @@ class KeptPairs(KeptBest):
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
 
 
-class RankingLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
-    """TRL's SFT trainer, whose loss may share with one that ranks pairs of responses judged singly.
+class JudgmentLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
+    """TRL's SFT trainer, which may read prefix trees, and whose loss may share with one that ranks pairs.
 
-    Of a pair it is -log sigmoid(2 (E_better - E_worse)), where E is the expected score; a tie has the mean of both
-    orders. Every pair weighs the same, and a micro-batch on average their mean. Needs an argument
-    ``remove_unused_columns=False``, or the column :data:`RANK` would not arrive.
+    The ranking loss of a pair of responses that are judged singly is -log sigmoid(2 (E_better - E_worse)), where E is
+    the expected score; a tie has the mean of both orders. Every pair weighs the same, and a micro-batch on average
+    their mean.
+
+    Where the rows are prefix trees (:mod:`judgetrain.train.prefix_trees`), the loss of a row is the sum of its
+    examples'. Both need an argument ``remove_unused_columns=False``, or their columns would not arrive.
 
     Args:
         ranking: the ranking loss's share of the loss, 0 to 1.
@@ -256,23 +263,39 @@ class RankingLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
         check_internals(internals.SFT)
         super().__init__(*args, **kwargs)
         self._ranking = ranking
+        self._trees: TreeAttention | None = None
+        self._trees_are_tried = False
+        if ENDS in self.train_dataset.column_names:
+            self._trees = TreeAttention(self.model, self.aux_loss_enabled)
         if ranking:
             self._prepare_ranking()
+        if ranking or self._trees:
+            self._bring_columns()
 
-    def _prepare_ranking(self) -> None:
-        """Have batches bring the marks of :data:`RANK`, and the model leave its last hidden states."""
+    def _bring_columns(self) -> None:
+        """Have batches bring the columns of prefix trees and of the ranking loss."""
         collate: Any = self.data_collator  # type: ignore[has-type]
 
-        def with_marks(rows: Sequence[Row]) -> dict[str, Any]:
-            # Held-out rows have no marks, and are not ranked.
-            marks = torch.tensor([row.get(RANK, 0) for row in rows])
-            return {**collate(rows), RANK: marks}
+        def with_columns(rows: Sequence[Row]) -> dict[str, Any]:
+            batch = collate(rows)
+            # Held-out rows are examples, and are not ranked.
+            if ENDS in rows[0]:
+                batch |= tree_columns(rows, batch["input_ids"].shape[1])
+            # A batch may have no pair.
+            ranked = torch.tensor(ranked_in_batch(rows), dtype=torch.long)
+            return {**batch, RANKED: ranked.reshape(-1, RANKED_NUMBERS)}
 
-        self.data_collator = with_marks
-        marks = self.train_dataset[RANK]
-        share_ranked = sum(map(bool, marks)) / len(marks)
+        self.data_collator = with_columns
+
+    def _prepare_ranking(self) -> None:
+        """Have the model leave its last hidden states, and know how many pairs a micro-batch has on average."""
+        rows = self.train_dataset
+        if self._trees:
+            pairs = sum(map(len, rows[PAIRS])) / PAIR_NUMBERS
+        else:
+            pairs = sum(map(bool, rows[RANK])) / 2
         # Of few steps no batch may have a pair; their ranking loss is 0, and no mean over nothing.
-        self._pairs_per_batch = self.args.per_device_train_batch_size * share_ranked / 2 or 1.0
+        self._pairs_per_batch = self.args.per_device_train_batch_size * pairs / len(rows) or 1.0
         self._levels = levels_of(self.processing_class)
         # TRL's fused output layer makes no logits, so those of the scores are made from the hidden states.
         self._head = Head(self.model.eval())
@@ -285,38 +308,60 @@ class RankingLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Return TRL's loss, in training shared with the ranking loss (scalar tensor)."""
-        marks = inputs.pop(RANK, None)
-        loss = super().compute_loss(model, inputs, *args, **kwargs)
-        if marks is None or not self.model.training:
+        ranked = inputs.pop(RANKED, None)
+        ends = inputs.pop(ENDS, None)
+        reading = model
+        if ends is not None:
+            reading = self._reading_trees(model, ends, inputs[POSITIONS])
+        loss = super().compute_loss(reading, inputs, *args, **kwargs)
+        if not self._ranking or not self.model.training:
             return loss
         assert self._hidden is not None, "the model has been read for TRL's loss"
-        ranking_loss = self._ranking_loss(self._hidden, marks)
+        ranking_loss = self._ranking_loss(self._hidden, ranked)
         # The graph behind it is freed with the step, not with the next one.
         self._hidden = None
         return (1 - self._ranking) * loss + self._ranking * ranking_loss
 
-    def _ranking_loss(self, hidden: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+    def _reading_trees(self, model: Any, ends: torch.Tensor, depths: torch.Tensor) -> Callable[..., Any]:
+        """Return the model with the masks of a batch of prefix trees, after it was tried once (TrainingError)."""
+        assert self._trees is not None, "the rows are prefix trees"
+        if not self._trees_are_tried:
+            # Here, and not before the first step: only now the model is wrapped, and every process runs it.
+            self._trees_are_tried = True
+            first_rows = self.train_dataset.select(range(min(TRIED_AMONG, len(self.train_dataset)))).to_list()
+            # A window shows in long examples alone.
+            longest = max(first_rows, key=lambda row: max(row[POSITIONS]))
+            self._trees.check(model, longest, ends.device, rounding(self.args, self.model))
+        masks = self._trees.masks(ends, depths)
+        # TRL counts tokens by the mask of two dimensions that the batch brings.
+        return lambda **inputs: model(**{**inputs, "attention_mask": masks})
+
+    def _ranking_loss(self, hidden: torch.Tensor, ranked: torch.Tensor) -> torch.Tensor:
         """Return the ranking loss of a micro-batch (scalar tensor), and log it with its accuracy.
 
         Args:
             hidden: the decoder's last hidden states [rows, tokens, width].
-            marks: the column :data:`RANK` [rows]; the two sides of a pair stand side by side.
+            ranked: the pairs [pairs, 5], as :func:`ranked_in_batch` gives them.
         """
-        rows = marks.nonzero().flatten()
-        # The token before a score is the one that predicts it.
-        places = marks[rows].abs() - 1
-        logits = self._head.logits(hidden[rows, places]).float()
-        level_logits = [logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels]
-        probabilities = torch.stack(level_logits, dim=-1).softmax(dim=-1)
-        scores = torch.arange(1.0, 1.0 + len(self._levels), device=logits.device)
-        expected = probabilities @ scores
-        ahead = expected[::2] - expected[1::2]
-        is_tie = marks[rows[::2]] < 0
+        better_row, better_place, worse_row, worse_place, tie = ranked.unbind(dim=1)
+        expected = self._expected(hidden, torch.cat([better_row, worse_row]), torch.cat([better_place, worse_place]))
+        better, worse = expected.chunk(2)
+        ahead = better - worse
+        is_tie = tie.bool()
         # The target is 1, and 1/2 in a tie, which gives the mean of the losses of both orders.
         losses = binary_cross_entropy_with_logits(2 * ahead, 1 - is_tie / 2, reduction="none")
         self._log_ranking(losses.detach(), (ahead > 0) & ~is_tie, ~is_tie)
         # By the mean number of pairs, not by this micro-batch's: there a pair among few would weigh more.
         return losses.sum() / self._pairs_per_batch / self.current_gradient_accumulation_steps
+
+    def _expected(self, hidden: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Return the expected scores that are written at these places of these rows."""
+        # The token before a score is the one that predicts it.
+        logits = self._head.logits(hidden[rows, places - 1]).float()
+        level_logits = [logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels]
+        probabilities = torch.stack(level_logits, dim=-1).softmax(dim=-1)
+        scores = torch.arange(1.0, 1.0 + len(self._levels), device=logits.device)
+        return probabilities @ scores
 
     def _log_ranking(self, losses: torch.Tensor, is_right: torch.Tensor, is_decided: torch.Tensor) -> None:
         """Log a micro-batch's ranking loss and accuracy over all processes; arguments have a value for each pair."""
@@ -329,7 +374,7 @@ class RankingLoss(SharedOutByFsdp, SFTTrainer):  # type: ignore[misc]
             metrics["ranking_accuracy"] += int(right) * [1.0] + int(decided - right) * [0.0]
 
 
-class SupervisedTrainer(RowMeans, RankingLoss):
+class SupervisedTrainer(RowMeans, JudgmentLoss):
     """The trainer of stages initial and sft; held-out figures are means over tokens, as the training loss is."""
 
     def weights(self, inputs: Mapping[str, Any]) -> list[float]:

@@ -10,6 +10,7 @@ regression for each layer and place; its strength is chosen on training pairs, b
 their log-odds decides. KEEP holds the states of pairs that were read, which are not read again.
 
 Rows are development rows, or with ``--test`` the test rows, which are looked at once: by each benchmark, and together.
+``--apart`` measures each regression by itself, too: what one reading of the states knows, and what their mean adds.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tests.builders.pipeline import configured
 Floats = NDArray[np.float32]
 DEPTHS = (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """How deep in the base the states are taken, as shares of its layers."""
+PLACES = ("mean over the response", "last state")
 STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 """Inverse strengths of the L2 penalty, on differences of unit variance."""
 FOLDS = 10
@@ -140,6 +142,7 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("keep", type=Path)
     parser.add_argument("--test", action="store_true", help="the test rows, once")
+    parser.add_argument("--apart", action="store_true", help="each regression by itself, too")
     parser.add_argument("--judges", type=Path, nargs="+", default=[], help="finished stages evaluate on the same rows")
     options, overrides = with_overrides(parser)
     options.keep.mkdir(parents=True, exist_ok=True)
@@ -163,6 +166,14 @@ def main() -> None:
         rated = measured.take(ids)
         right = right_by([ahead[one] for one in ids], rated.labels)
         print(f"{rated.row(name, right, None)} {rated.differences(right, rated.right_of_longer)} |")
+
+    if options.apart:
+        rated = measured.take([*measured.by_id])
+        for column in range(train.shape[1]):
+            alone = margins(train[:, [column]], signs, groups, held_out[:, [column]])
+            right = right_by(alone.tolist(), rated.labels)
+            name = f"{PLACES[column % len(PLACES)]}, {100 * DEPTHS[column // len(PLACES)]:.0f}% of the layers"
+            print(f"{rated.row(name, right, None)} {rated.differences(right, rated.right_of_longer)} |")
 
     if options.judges:
         print("\n| judge, less the probe | on | right of decided | length-balanced |")

@@ -94,7 +94,10 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             rng = random.Random(1)
             rows = [_pair(rng, " is clear" if unlearn else "") for _ in range(PAIRS + heldout)]
             held = rows[PAIRS:]
-            examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
+            examples = [
+                {"prompt": row["prompt"], "completion": row["chosen"], "comparison_id": f"d{place // 2}"}
+                for place, row in enumerate(rows)
+            ]
             if config.train.sft.ranking_weight:
                 examples = [row | _ranked(place) for place, row in enumerate(examples)]
             out.write_rows("pairs-train", rows[:PAIRS])

@@ -190,7 +190,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 SETTINGS = [
     # Whole steps alone, since they fill up the last one.
     "++train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, max_steps: 5, "
-    "learning_rate: 5e-4, eval_steps: 4}",
+    "learning_rate: 5e-4, eval_steps: 4, share_prefixes: true}",
     "train.dpo.lora=true",
     "train.dpo.keep_best=true",
     "++train.dpo.trainer={lr_scheduler_type: constant}",
