@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from judgetrain.extras.rubric.opposites import Opposites, opposed, stem, without_frame
-from judgetrain.label.worth import Judgments, kinds_of, margins_by_type
+from judgetrain.label.worth import Judgments, kinds_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -158,22 +158,32 @@ class Shared:
     """
 
     def __init__(self, judgments: Judgments, wordings: Integers, halves: Floats) -> None:
-        margins = margins_by_type(judgments, wordings)
-        is_named = np.zeros(margins.shape)
-        is_named[judgments.tree, wordings] = 1.0
-        known = np.nan_to_num(margins)
-        decides = (known != 0).astype(float)
-        self._named = is_named.T @ is_named
+        from scipy.sparse import coo_array
+
+        # Sparse: a tree names a handful of thousands of wordings.
+        shape = (len(judgments.trees), int(wordings.max()) + 1)
+        is_named = coo_array((np.ones(len(wordings)), (judgments.tree, wordings)), shape=shape).tocsr()
+        is_named.data[:] = 1.0
+        readable = np.flatnonzero(~np.isnan(judgments.margin))
+        cells = (judgments.tree[readable], wordings[readable])
+        margins = coo_array((judgments.margin[readable], cells), shape=shape).tocsr()
+        # Of a wording that stands twice in a list, the mean.
+        margins.data /= coo_array((np.ones(len(readable)), cells), shape=shape).tocsr().data
+        decides = (margins != 0).astype(np.float64)
+        self._named = (is_named.T @ is_named).toarray()
         self._by_chance = _by_chance(is_named, judgments.queries)
-        self._decide = decides.T @ decides
-        self._products = known.T @ known
+        self._decide = (decides.T @ decides).toarray()
+        self._products = (margins.T @ margins).toarray()
         # Of the row's wording, over trees in which the column's decides, too.
-        self._squares = (known**2).T @ decides
+        self._squares = ((margins * margins).T @ decides).toarray()
         self._reliability = _reliability(halves)
-        sides = _sides(margins, judgments.labels)
-        self._with_side = np.sum(known * sides, axis=0)
-        self._lengths = np.sum(known**2 * (sides != 0), axis=0)
-        self._sided = np.sum(decides * (sides != 0), axis=0)
+
+        by_tree = margins.tocoo()
+        sides = _sides(by_tree.row, by_tree.data, judgments.labels)
+        sized = by_tree.data**2 * (sides != 0)
+        self._with_side = np.bincount(by_tree.col, by_tree.data * sides, minlength=shape[1])
+        self._lengths = np.bincount(by_tree.col, sized, minlength=shape[1])
+        self._sided = np.bincount(by_tree.col, sized != 0, minlength=shape[1])
 
     def log_odds(self, first: Sequence[int], second: Sequence[int]) -> float:
         """Return how far judgments speak for one criterion, as a logarithm of odds: below 0 they speak against it."""
@@ -222,17 +232,22 @@ def _log_density(cosine: float, expected: float, deviation: float) -> float:
     return float(-(((np.arctanh(cosine) - np.arctanh(expected)) / deviation) ** 2) / 2)
 
 
-def _by_chance(is_named: Floats, queries: Sequence[str]) -> Floats:
-    """Return in how many trees two wordings would stand by chance, for queries of a kind [wording, wording]."""
+def _by_chance(is_named: Any, queries: Sequence[str]) -> Floats:
+    """Return in how many trees two wordings would stand by chance, for queries of a kind [wording, wording].
+
+    Args:
+        is_named: 1 where a tree names a wording, a sparse array [tree, wording].
+        queries: of the trees.
+    """
     # What is named for other kinds of query never stands side by side, and is not one criterion for it.
     of_tree = kinds_of(queries, [""] * len(queries))[-1]
     expected = np.zeros((is_named.shape[1], is_named.shape[1]))
     for kind in np.unique(of_tree):
-        inside = is_named[of_tree == kind]
-        times = inside.sum(axis=0)
+        inside = np.flatnonzero(of_tree == kind)
+        times = np.asarray(is_named[inside].sum(axis=0)).ravel()
         expected += np.outer(times, times) / len(inside)
     # A list of one criterion has none beside it.
-    length = max(float(is_named.sum(axis=1).mean()), 1.0)
+    length = max(float(is_named.sum()) / len(queries), 1.0)
     return expected * (1 - 1 / length)
 
 
@@ -246,17 +261,21 @@ def _reliability(halves: Floats) -> float:
     return min(max(2 * between / (1 + between), 0.1), 0.99)
 
 
-def _sides(margins: Floats, labels: Floats) -> Floats:
-    """Return the better side of each tree for each wording: the label's, else the one for which its other criteria are.
+def _sides(trees: Integers, margins: Floats, labels: Floats) -> Floats:
+    """Return the better side for each wording of each tree: the label's, else the one for which its others are.
 
-    1 for A, -1 for B, 0 where neither is known [tree, wording].
+    1 for A, -1 for B, 0 where neither is known [wording of a tree].
+
+    Args:
+        trees: of which tree each is.
+        margins: of each.
+        labels: of the trees; nan where none is known.
     """
-    seen = ~np.isnan(margins)
-    known = np.nan_to_num(margins)
-    others = known.sum(axis=1, keepdims=True) - known
-    is_labelled = ~np.isnan(labels)
-    sides = np.where(is_labelled[:, None], np.nan_to_num(labels)[:, None], np.sign(others))
-    return np.asarray(sides * seen)
+    others = np.bincount(trees, margins, minlength=len(labels))[trees] - margins
+    # Rounding is no side.
+    others = np.where(np.abs(others) < 1e-9, 0.0, others)
+    of_tree = labels[trees]
+    return np.asarray(np.where(np.isnan(of_tree), np.sign(others), np.nan_to_num(of_tree)))
 
 
 def part_of(judgments: Judgments, rows: Integers) -> Judgments:
@@ -343,6 +362,8 @@ def _walked(
         shared: what judgments say.
     """
     size = len(steps) + 1
+    # What judgments can make up for; where there are none, nothing.
+    most = MOST_FOR if shared is not None else 0.0
     # By number: single wordings, then the groups that steps make; None where a step was not taken.
     groups: list[list[int] | None] = [[place] for place in range(size)]
     refused = []
@@ -350,7 +371,7 @@ def _walked(
         one = groups[int(first)]
         other = groups[int(second)]
         by_embeddings = measure.log_odds(1 - distance)
-        if one is None or other is None or by_embeddings + MOST_FOR <= 0:
+        if one is None or other is None or by_embeddings + most <= 0:
             groups.append(None)
             continue
         by_judgments = 0.0
