@@ -50,8 +50,10 @@ SPREAD = 0.3
 """Standard deviation, over criteria, of how far their judgments go with the better side."""
 DRIFT = 0.1
 """The same over wordings of one criterion."""
-MOST_FOR = 2.0
+MOST_FOR = 3.0
 """The most that judgments speak for one criterion, in logarithms of odds: without near embeddings nothing is joined."""
+SURE = 2.5
+"""Logarithm of odds, on either side, from which on the judgments of a single wording are believed."""
 FEWEST = 3
 """Judgments that decide, of which an agreement is computed at least."""
 
@@ -377,6 +379,11 @@ def _walked(
         by_judgments = 0.0
         if shared is not None:
             by_judgments = shared.log_odds(one, other)
+            at_odds = [*_at_odds(one, other, shared), *_at_odds(other, one, shared)]
+            if at_odds:
+                groups.append(None)
+                refused.extend(at_odds)
+                continue
         if by_embeddings + by_judgments > 0:
             groups.append([*one, *other])
             groups[int(first)] = None
@@ -385,6 +392,20 @@ def _walked(
             groups.append(None)
             refused.append((one, other))
     return [group for group in groups if group is not None], refused
+
+
+def _at_odds(group: Sequence[int], other: Sequence[int], shared: Shared) -> list[tuple[list[int], list[int]]]:
+    """Return the two parts of a group of which one is surely the same as another group, and one surely not; or none.
+
+    Wordings are joined first where embeddings are nearest, when little is known of their judgments. A larger group then
+    shows that they should not have been.
+    """
+    odds = np.array([shared.log_odds([wording], other) for wording in group])
+    same = [group[place] for place in np.flatnonzero(odds >= SURE)]
+    different = [group[place] for place in np.flatnonzero(odds <= -SURE)]
+    if same and different:
+        return [(same, different)]
+    return []
 
 
 def _name(text: str) -> str:
