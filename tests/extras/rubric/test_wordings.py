@@ -236,6 +236,28 @@ def test_wordings_that_never_meet_are_told_apart_by_the_other_criteria(sign: flo
     assert (groups[numbers["Readable text"]] == groups[numbers["Readability"]]) == are_one
 
 
+class _Told(Shared):
+    """What judgments say, by a table of single wordings: the same as the last three, or surely not."""
+
+    def __init__(self, odds: dict[int, float]) -> None:
+        self._odds = odds
+
+    def log_odds(self, first: Sequence[int], second: Sequence[int]) -> float:
+        if set(second) == {2, 3, 4}:
+            return min(sum(self._odds[place] for place in first), 3.0)
+        return 0.0
+
+
+def test_what_was_joined_too_early_is_parted_when_more_is_known() -> None:
+    """Wordings 0 and 1 are nearest; 0 is surely one with the last three, and 1 is surely not."""
+    vectors = np.array([(1.0, 0.0, 0.0), (1.0, 0.1, 0.0), (0.7, 0.0, 0.7), (0.7, 0.01, 0.7), (0.7, 0.02, 0.7)])
+    measure = Measure(np.zeros(3), 0.6, 10.0)
+    apart = np.zeros((5, 5), dtype=bool)
+    groups = grouped(vectors, apart, measure, _Told({0: 3.0, 1: -8.0}))
+    assert groups[0] == groups[2] == groups[3] == groups[4] != groups[1]
+    assert len(set(grouped(vectors, apart, measure, None).tolist())) == 1
+
+
 def test_without_judgments_nothing_speaks_for_or_against() -> None:
     judgments = judged([(0, "a", np.nan), (1, "b", np.nan)], 2)
     shared = Shared(judgments, np.array([0, 1]), np.full((2, 2), np.nan))
