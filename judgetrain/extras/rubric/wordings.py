@@ -400,9 +400,9 @@ def _at_odds(group: Sequence[int], other: Sequence[int], shared: Shared) -> list
     Wordings are joined first where embeddings are nearest, when little is known of their judgments. A larger group then
     shows that they should not have been.
     """
-    odds = np.array([shared.log_odds([wording], other) for wording in group])
-    same = [group[place] for place in np.flatnonzero(odds >= SURE)]
-    different = [group[place] for place in np.flatnonzero(odds <= -SURE)]
+    odds = {wording: shared.log_odds([wording], other) for wording in group}
+    same = [wording for wording, value in odds.items() if value >= SURE]
+    different = [wording for wording, value in odds.items() if value <= -SURE]
     if same and different:
         return [(same, different)]
     return []
