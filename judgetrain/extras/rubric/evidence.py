@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from judgetrain.data.prompt_keys import PromptKey, conversation_starts, key_of_dialogue
+from judgetrain.extras.rubric.wordings import Embed, part_of, types_by
 from judgetrain.judges.kinds.aggregation import margin_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.label.worth import Judgments, collect, margins_by_type, types_of
@@ -54,6 +55,8 @@ class Evidence:
         merged: pairs of names that say the same, of which the second stands for both.
         guidelines: the text of each criterion's guidelines, and the margins of two halves of its judgments
             [criterion].
+        wordings: of each type, what says the same as its name; none where no encoder was asked [type].
+        seldom: criteria that are of no type, since they are named too seldom.
     """
 
     judgments: Judgments
@@ -67,6 +70,8 @@ class Evidence:
     agreement: Floats
     merged: list[tuple[str, str]]
     guidelines: list[list[tuple[str, float, float]]]
+    wordings: list[list[str]]
+    seldom: int
 
     @property
     def margins(self) -> Floats:
@@ -108,6 +113,15 @@ class _Recorder:
                 self._note(criterion)
             yield tree
 
+    def part(self, rows: Integers) -> _Recorder:
+        """Return the notes of some criteria alone."""
+        return _Recorder(
+            prompts=self.prompts,
+            halves=[self.halves[row] for row in rows],
+            decided=[self.decided[row] for row in rows],
+            guidelines=[self.guidelines[row] for row in rows],
+        )
+
     def _note(self, criterion: CriterionNode) -> None:
         """Note a criterion: the margins of two halves of its judgments, and its guidelines."""
         margins = []
@@ -137,15 +151,27 @@ def _halves(margins: list[float]) -> tuple[float, float]:
     return fmean(margins[:half]), fmean(margins[half:])
 
 
-def evidence_of(trees: Iterable[EvaluationTree]) -> Evidence:
+def evidence_of(trees: Iterable[EvaluationTree], embed: Embed | None = None) -> Evidence:
     """Return what trees say, criteria that say the same in one column; trees are read one by one and not kept.
 
     Args:
         trees: ``label`` of a comparison is a known label, or None.
+        embed: the encoder by which wordings are put together; None: criteria of nearly the same words are.
     """
     recorder = _Recorder()
     judgments = collect(recorder.passing(trees), lambda tree: tree.comparison.label)
-    types, merged = _merged(judgments, types_of(judgments.texts), recorder)
+    named = len(judgments.texts)
+    worded: list[str] = []
+    if embed is None or not named:
+        types = types_of(judgments.texts)
+    else:
+        types, worded = types_by(embed, judgments, np.array(recorder.halves).reshape(-1, 2))
+        kept = np.flatnonzero(types >= 0)
+        judgments = part_of(judgments, kept)
+        recorder = recorder.part(kept)
+        types = types[kept]
+        worded = [worded[row] for row in kept]
+    types, merged = _merged(judgments, types, recorder)
     names, texts = _names(judgments.texts, types)
     margins = margins_by_type(judgments, types)
     decided = np.array(recorder.decided)
@@ -167,7 +193,26 @@ def evidence_of(trees: Iterable[EvaluationTree]) -> Evidence:
         agreement=_agreement(judgments, types, recorder),
         merged=merged,
         guidelines=recorder.guidelines,
+        wordings=_wordings(worded, types, names),
+        seldom=named - len(judgments.texts),
     )
+
+
+def _wordings(worded: list[str], types: Integers, names: list[str]) -> list[list[str]]:
+    """Return of each type the wordings that say the same as its name, what is named most often first.
+
+    Args:
+        worded: the wording of each criterion [criterion]; empty: no encoder was asked.
+        types: their types [criterion].
+        names: of the types.
+    """
+    counts: list[Counter[str]] = [Counter() for _ in names]
+    for wording, number in zip(worded, types.tolist(), strict=False):
+        counts[number][wording] += 1
+    wordings = []
+    for name, of_type in zip(names, counts, strict=True):
+        wordings.append([text for text, _ in of_type.most_common() if _split(text)[0] != name])
+    return wordings
 
 
 def _merged(judgments: Judgments, types: Integers, recorder: _Recorder) -> tuple[Integers, list[tuple[str, str]]]:

@@ -120,7 +120,8 @@ def _example(tree: EvaluationTree, types: Mapping[str, int], key: tuple[int, int
     judgment = ""
     judged = ""
     for criterion in tree.criteria:
-        if types[criterion.id] == type_ and criterion.judgments:
+        # What is named too seldom has no type.
+        if types.get(criterion.id) == type_ and criterion.judgments:
             first = criterion.judgments[0]
             judgment = in_own_order(first.text, first.order)
             if first.order in RESPONSES:

@@ -16,6 +16,8 @@ SHOWN_QUERIES = 5
 """Typical queries of a kind on the page; rubric.yaml has all."""
 SHOWN_TEXT = 400
 """Characters of an answer on the page."""
+SHOWN_WORDINGS = 12
+"""Wordings of a criterion on the page; rubric.json has all."""
 SORTS: dict[Sort, str] = {
     "gains": "{answer} gains by it",
     "loses": "{answer} loses by it",
@@ -144,6 +146,16 @@ def _left_out(left_out: Sequence[LeftOut], evidence: Evidence) -> Iterator[str]:
     for row in left_out:
         yield f"| {plain(row.name)} | {row.reason} | {row.kinds} | {100 * row.decides:.0f}% |"
     yield ""
+    for name, wordings in zip(evidence.names, evidence.wordings, strict=True):
+        if wordings:
+            shown = "; ".join(map(plain, wordings[:SHOWN_WORDINGS]))
+            more = ""
+            if len(wordings) > SHOWN_WORDINGS:
+                more = f"; and {len(wordings) - SHOWN_WORDINGS:,} more"
+            yield f"- {plain(name)} says the same as: {shown}{more}."
+    if evidence.seldom:
+        seldom = amount(evidence.seldom, "criterion")
+        yield f"- Left out, since their wordings are named too seldom: {seldom}."
     for name, other in evidence.merged:
         yield f"- {plain(name)} says the same as {plain(other)}: it is counted there."
     for first, second, agreement in evidence.near():

@@ -10,8 +10,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from judgetrain.amounts import amount
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.clustering import Encoder
+from judgetrain.data.config import ClusterConfig
 from judgetrain.extras.rubric.described import kind_names, rightly_chosen, rubric_by_kind, rubric_for, typical_queries
 from judgetrain.extras.rubric.evidence import Evidence, evidence_of
 from judgetrain.extras.rubric.examples import find_examples, wanted_examples
@@ -63,12 +66,21 @@ class Found:
 def run(settings: RubricSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``rubric.yaml``, ``.json`` and ``.md``, ``prompt.txt``, and files by kind in ``kinds`` and ``forms``."""
     trees = partial(trees_in, inputs, settings.rubric.files)
-    evidence = evidence_of(trees())
+    embed = None
+    if settings.rubric.encoder is not None:
+        embed = Encoder(ClusterConfig(encoder=settings.rubric.encoder), "rubric.encoder")
+    evidence = evidence_of(trees(), embed)
     labelled = int(evidence.labelled.sum())
     out.log(
         f"rubric: {len(evidence.prompts):,} judged comparisons, {labelled:,} with a label; "
         f"{len(evidence.names)} different criteria"
     )
+    wordings = len(evidence.names) + sum(map(len, evidence.wordings))
+    if embed is not None:
+        out.log(f"rubric: {wordings:,} wordings of these criteria, put together by {settings.rubric.encoder}")
+    if evidence.seldom:
+        seldom = amount(evidence.seldom, "criterion")
+        out.log(f"rubric: {seldom} left out: named too seldom to be compared")
     result = find(evidence, settings, out.seed)
     example_trees = wanted_examples(evidence, result.kinds, result.figures)
     examples = find_examples(trees(), evidence, example_trees)
@@ -146,6 +158,8 @@ def _figures(result: Found) -> dict[str, Any]:
         "kinds": by_kind,
         "all": asdict(result.overall_figures),
         "named": [asdict(row) for row in result.left_out],
+        "worded": dict(zip(evidence.names, evidence.wordings, strict=True)),
+        "named_too_seldom": evidence.seldom,
         "same": [{"name": name, "as": other} for name, other in evidence.merged],
         "nearly_same": [
             {"names": [first, second], "agreement": round(agreement, 3)} for first, second, agreement in evidence.near()

@@ -27,9 +27,12 @@ class RubricSettings(StageSettings):
 
 
 def _check_here(settings: RubricSettings) -> None:
-    """Read every row of the files."""
+    """Read every row of the files, and look whether the encoder is there."""
+    from judgetrain.data.clustering import check_encoder
     from judgetrain.extras.rubric.reading import read_judged
 
+    if settings.rubric.encoder is not None:
+        check_encoder(settings.rubric.encoder, "rubric.encoder")
     if settings.rubric.files:
         # A deque without room goes through every row and keeps none.
         deque(read_judged(settings.rubric.files), maxlen=0)
