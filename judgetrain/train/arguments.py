@@ -357,6 +357,16 @@ def compiled(model: nn.Module) -> str:
     return f"{len(blocks)} blocks are compiled at the first steps, which take longer"
 
 
+def with_masks(model: ModelConfig) -> ModelConfig:
+    """Return how to load a model whose attention takes a mask of any form, where the user named no attention."""
+    from transformers.utils import import_utils
+
+    if model.attn_implementation is None and import_utils.is_flash_attn_2_available():
+        # It would be taken in half precision, and takes no such mask.
+        return replace(model, attn_implementation="sdpa")
+    return model
+
+
 def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelConfig:
     """Return how to load a model for training: in float32 where all its weights are trained.
 

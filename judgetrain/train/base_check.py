@@ -15,9 +15,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.model_check import own_config, without_weights
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.train.arguments import peft_config
 from judgetrain.train.config import TrainerConfig
+from judgetrain.train.tree_attention import TreeAttention
 
 WORDS = 64
 """The vocabulary that is tried: what a model does to its logits does not depend on how many there are."""
@@ -108,6 +109,39 @@ def check_adapters(config: ModelConfig, named: str, training: TrainerConfig, key
             f"{named}: PEFT cannot put adapters on a model of type {model_config.model_type!r} "
             f"({' '.join(str(error).split())[:200]}): set {key}.lora=false, or take another base"
         ) from error
+
+
+def check_trees(config: ModelConfig, named: str, training: TrainerConfig, key: str) -> None:
+    """Check that a model may read prefix trees, where the stage shares prefixes, by its layers and attention.
+
+    Whether it reads them as it reads examples apart is tried on a row of the training.
+
+    Args:
+        config: the model.
+        named: the key that names it and the key's value, which messages begin with.
+        training: the stage's settings.
+        key: where they stand, as ``train.sft``.
+
+    Raises:
+        ConfigError: it cannot; says what to set.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if not getattr(training, "share_prefixes", False):
+        return
+    model_config = own_config(config, named)
+    if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return
+    model = without_weights(model_config)
+    if model is None:
+        return
+    text_config = model_config.get_text_config()
+    # As TRL decides whether its loss has a term for experts.
+    balances = hasattr(text_config, "output_router_logits") and getattr(text_config, "router_aux_loss_coef", 0.0) != 0.0
+    try:
+        TreeAttention(model, balances)
+    except TrainingError as error:
+        raise ConfigError(f"{named}: {key}.{error}") from error
 
 
 def _unknown_experts(config: Any) -> str:

@@ -397,7 +397,10 @@ def _callbacks(job: RowsJob, heldout: Dataset | None, out: StageRun) -> list[Tra
 def policy_of(job: Job) -> PreTrainedModel:
     """Return the model that is trained, as it starts."""
     check_unquantised(job.start, f"{job.key} starts from {job.start.path}")
-    start = arguments.trainable(job.start, job.config.bf16, job.config.lora)
+    start = job.start
+    if getattr(job.config, "share_prefixes", False):
+        start = arguments.with_masks(start)
+    start = arguments.trainable(start, job.config.bf16, job.config.lora)
     model = load_model(start, four_bit=job.config.four_bit)
     model.train()
     # DPO and RL compare the model with itself, read without dropout.

@@ -16,6 +16,8 @@ from judgetrain.keys import did_you_mean, in_place
 from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainerConfig, TrainStages
 from judgetrain.train.distributed import FSDP, check_distributed
 
+MASKED = ("sdpa", "eager")
+"""The implementations of attention that take a mask of any form, as prefix trees need."""
 PARTITIONED = (FSDP, "zero3")
 """What the modes begin with under which a process holds a part of each weight."""
 
@@ -324,6 +326,12 @@ def _check(settings: TrainingSettings) -> None:
     # Settings may be a part of the stage's section; how it trains stands in the whole.
     config: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
     check_shared(key, config, check_stage(settings.stages, key, config))
+    attention = settings.stages.base.attn_implementation
+    if getattr(config, "share_prefixes", False) and attention not in (None, *MASKED):
+        raise ConfigError(
+            f"{key}.share_prefixes=true and train.base.attn_implementation={attention}: it takes no mask of any form: "
+            f"set train.base.attn_implementation=sdpa, or {key}.share_prefixes=false"
+        )
     if getattr(config, "ranking_weight", 0.0):
         if settings.stages.distributed.startswith(PARTITIONED):
             raise ConfigError(
@@ -347,7 +355,7 @@ def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], 
     # Imported when it is called, since a configuration is composed without TRL or a model at hand.
     def check_here(values: JudgeTrainingSettings) -> None:
         from judgetrain.engines.model_check import check_trainable
-        from judgetrain.train.base_check import check_adapters, check_head
+        from judgetrain.train.base_check import check_adapters, check_head, check_trees
 
         check_trainer(settings.key(), values.train, kind)
         if values.base.path:
@@ -355,6 +363,7 @@ def training_stage(name: str, kind: str, settings: type[JudgeTrainingSettings], 
             check_trainable(values.base, named)
             check_head(values.base, named)
             check_adapters(values.base, named, values.train, settings.key())
+            check_trees(values.base, named, values.train, settings.key())
 
     return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **options)
 

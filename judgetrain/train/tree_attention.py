@@ -15,10 +15,9 @@ from judgetrain.engines.internals import attention_of
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.errors import TrainingError
 from judgetrain.train.prefix_trees import ENDS, POSITIONS
+from judgetrain.train.stages import MASKED
 
 Masks = torch.Tensor | dict[str, torch.Tensor]
-ATTENTIONS = ("sdpa", "eager")
-"""The implementations of attention that take a mask of any form."""
 
 
 def tree_columns(rows: Sequence[Mapping[str, Any]], width: int) -> dict[str, torch.Tensor]:
@@ -56,7 +55,7 @@ class TreeAttention:
         self._kind = str(model.config.model_type)
         self._attention = attention_of(model)
         self._dtype = model.dtype
-        if self._attention not in ATTENTIONS:
+        if self._attention not in MASKED:
             raise TrainingError(
                 f"share_prefixes: attention {self._attention!r} takes no mask of any form: set "
                 f"train.base.attn_implementation=sdpa, or share_prefixes=false"

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 import torch
+from transformers.utils import import_utils
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.errors import TrainingError
+from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.judges.trees.config import TreeConfig
+from judgetrain.train.arguments import with_masks
 from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.data import Examples, table
 from judgetrain.train.prefix_trees import ENDS, POSITIONS, in_prefix_trees
 from judgetrain.train.ranking import PAIRS, RANK, ranked_in_batch
+from judgetrain.train.stages import INITIAL, InitialSettings
 from judgetrain.train.tree_attention import TreeAttention
 from tests.builders.architectures import KINDS, tiny
 from tests.builders.label import PROMPTER, leaf, tree_of
@@ -187,10 +190,24 @@ def test_eager_attention_reads_trees_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(CANNOT))
-def test_a_model_that_cannot_read_trees_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_read_trees_is_refused_before_the_run(kind: str, tmp_path: Path) -> None:
     tiny(kind, tmp_path / "base")
-    with pytest.raises(TrainingError, match=f"share_prefixes: a model of type '{kind}' {CANNOT[kind]}.*=false"):
-        trained(tmp_path, str(tmp_path / "base"), judgments(2), 2, share_prefixes=True)
+    base = str(tmp_path / "base")
+    settings = config(share_prefixes=True)
+    settings.train.base.path = base
+    reason = f"share_prefixes: a model of type '{kind}' {CANNOT[kind]}.*=false"
+    with pytest.raises(ConfigError, match=rf"^train\.base\.path={base}: train\.initial\.{reason}"):
+        INITIAL.check_here(InitialSettings.of(settings))
+    # And where nobody has looked before, as in a judge that is trained again.
+    with pytest.raises(TrainingError, match=f"^{reason}"):
+        trained(tmp_path, base, judgments(2), 2, share_prefixes=True)
+
+
+def test_models_that_read_trees_pass_the_check_before_the_run(tmp_path: Path) -> None:
+    tiny("gemma3_text", tmp_path)
+    settings = config(share_prefixes=True)
+    settings.train.base.path = str(tmp_path)
+    INITIAL.check_here(InitialSettings.of(settings))
 
 
 def test_a_model_that_reads_them_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,3 +266,17 @@ def test_a_batch_may_have_any_number_of_comparisons(tmp_path: Path) -> None:
     settings = config(ranking_weight=0.1, per_device_train_batch_size=3, share_prefixes=True)
     one = replace(settings, tree=TreeConfig(reads="one"), judge=replace(settings.judge, reads="one"))
     check_stage("initial", one)
+
+
+def test_attention_that_takes_no_mask_is_refused_before_the_run() -> None:
+    settings = config(share_prefixes=True)
+    settings.train.base.attn_implementation = "flex_attention"
+    with pytest.raises(ConfigError, match=r"train\.initial\.share_prefixes=true .*=flex_attention: .*=sdpa, or train"):
+        check_stage("initial", settings)
+
+
+def test_flash_attention_is_not_taken_for_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_there, taken in ((True, "sdpa"), (False, None)):
+        monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda there=is_there: there)
+        assert with_masks(ModelConfig(path="world")).attn_implementation == taken
+        assert with_masks(ModelConfig(path="world", attn_implementation="eager")).attn_implementation == "eager"

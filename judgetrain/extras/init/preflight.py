@@ -38,6 +38,7 @@ from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.data import Renderer, WithReminders, fitting, pairs_of
+from judgetrain.train.prefix_trees import in_prefix_trees
 from judgetrain.train.run import lasting
 from judgetrain.train.stage import save_asking, text_of_criteria
 from judgetrain.train.stages import InitialSettings
@@ -339,6 +340,9 @@ class Play:
             self.counts[stage].append(0)
             return 0.0
         too_long = examples.dropped.get("too_long", 0)
+        if getattr(train, "share_prefixes", False):
+            # A row is a comparison with its examples, and beginnings that they share count once.
+            examples = in_prefix_trees(examples, most_tokens)
         self.cut |= Counter({f"{name} longer than {amount(most_tokens, 'token')} (train.*.max_length)": too_long})
         # A share of the played rows is too long; the same share of the others is taken to be.
         rows = round(len(examples) * self.more[stage])
