@@ -320,18 +320,37 @@ def check_stage(stages: TrainStages, key: str, config: TrainerConfig) -> int:
     return size
 
 
+def _check_shared_prefixes(key: str, config: TrainConfig, attention: str | None) -> None:
+    """Check that a stage may read the examples of a comparison in one row.
+
+    Args:
+        key: where the stage's settings stand.
+        config: the settings.
+        attention: the configured implementation; None: there is none.
+
+    Raises:
+        ConfigError: it may not; says what to set.
+    """
+    if attention not in (None, *MASKED):
+        raise ConfigError(
+            f"{key}.share_prefixes=true and train.base.attn_implementation={attention}: it takes no mask of any form: "
+            f"set train.base.attn_implementation=sdpa, or {key}.share_prefixes=false"
+        )
+    if "neftune_noise_alpha" in config.trainer:
+        raise ConfigError(
+            f"{key}.trainer.neftune_noise_alpha: its noise is scaled by how long a row is, and with "
+            f"{key}.share_prefixes=true a row holds several examples: leave one of the two out"
+        )
+
+
 def _check(settings: TrainingSettings) -> None:
     """Check what all stages of this room have in common (ConfigError)."""
     key = settings.key()
     # Settings may be a part of the stage's section; how it trains stands in the whole.
     config: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
     check_shared(key, config, check_stage(settings.stages, key, config))
-    attention = settings.stages.base.attn_implementation
-    if getattr(config, "share_prefixes", False) and attention not in (None, *MASKED):
-        raise ConfigError(
-            f"{key}.share_prefixes=true and train.base.attn_implementation={attention}: it takes no mask of any form: "
-            f"set train.base.attn_implementation=sdpa, or {key}.share_prefixes=false"
-        )
+    if getattr(config, "share_prefixes", False):
+        _check_shared_prefixes(key, config, settings.stages.base.attn_implementation)
     if getattr(config, "ranking_weight", 0.0):
         if settings.stages.distributed.startswith(PARTITIONED):
             raise ConfigError(

@@ -275,6 +275,25 @@ def test_attention_that_takes_no_mask_is_refused_before_the_run() -> None:
         check_stage("initial", settings)
 
 
+def test_noise_that_depends_on_the_length_of_a_row_is_refused() -> None:
+    settings = config(share_prefixes=True, trainer={"neftune_noise_alpha": 5.0})
+    with pytest.raises(ConfigError, match=r"neftune_noise_alpha: .* train\.initial\.share_prefixes=true a row holds"):
+        check_stage("initial", settings)
+
+
+@pytest.mark.parametrize("option", ["lora", "gradient_checkpointing"])
+def test_other_ways_to_train_read_trees_alike(option: str, tmp_path: Path) -> None:
+    tiny("gemma3_text", tmp_path / "base")
+    rows = judgments(3, words=40)
+    changes = {option: True}
+    together, weights_together = trained(tmp_path, str(tmp_path / "base"), rows, 3, share_prefixes=True, **changes)
+    apart, weights_apart = trained(tmp_path, str(tmp_path / "base"), rows, len(rows), **changes)
+    for figure in ("loss", "ranking_loss", "grad_norm"):
+        assert together[figure] == pytest.approx(apart[figure], rel=1e-3)
+    for name, weight in weights_apart.items():
+        assert (weight - weights_together[name]).abs().max() <= 1e-4, name
+
+
 def test_flash_attention_is_not_taken_for_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_there, taken in ((True, "sdpa"), (False, None)):
         monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda there=is_there: there)
