@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.main import get_args_parser
-from omegaconf import ListConfig
+from omegaconf import ListConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
@@ -225,10 +225,11 @@ def _is_behind_list(error: OmegaConfBaseException, place: str) -> bool:
         return False
     index = re.search(r"\[(\d+)\]$", error.full_key)
     parent = error.parent_node
-    # A list that is missing or null has no length.
-    if index is None or not isinstance(parent, ListConfig) or parent._is_missing() or parent._is_none():
+    if index is None or not isinstance(parent, ListConfig):
         return False
-    return int(index[1]) >= len(parent)
+    entries = OmegaConf.to_container(parent, resolve=False)
+    # One that is missing or null is no list, and has no length.
+    return isinstance(entries, list) and int(index[1]) >= len(entries)
 
 
 def _no_entry(error: OmegaConfBaseException, place: str) -> str:

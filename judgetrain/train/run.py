@@ -175,7 +175,7 @@ def _in_trees(job: RowsJob, examples: Examples, out: StageRun) -> Examples:
     together = sum(trees.lengths)
     out.log(
         f"{out.stage}: {len(examples)} {job.what} stand in {amount(len(trees), 'row')} that share beginnings: "
-        f"{together} tokens a pass in place of {apart}"
+        f"{amount(together, 'token')} a pass in place of {apart:,}"
     )
     return trees
 
