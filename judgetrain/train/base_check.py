@@ -92,13 +92,12 @@ def check_adapters(config: ModelConfig, named: str, training: TrainerConfig, key
         ConfigError: it cannot; says what to set.
     """
     from peft import get_peft_model
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     adapters = peft_config(training)
     model_config = own_config(config, named)
-    if adapters is None or type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if adapters is None:
         return
-    model = without_weights(model_config)
+    model = _known_without_weights(model_config)
     if model is None:
         return
     try:
@@ -125,30 +124,38 @@ def check_trees(config: ModelConfig, named: str, training: TrainerConfig, key: s
     Raises:
         ConfigError: it cannot; says what to set.
     """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
     if not getattr(training, "share_prefixes", False):
         return
     model_config = own_config(config, named)
-    if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return
-    model = without_weights(model_config)
+    model = _known_without_weights(model_config)
     if model is None:
         return
-    text_config = model_config.get_text_config()
-    # As TRL decides whether its loss has a term for experts.
-    balances = hasattr(text_config, "output_router_logits") and getattr(text_config, "router_aux_loss_coef", 0.0) != 0.0
     try:
-        TreeAttention(model, balances)
+        TreeAttention(model, _balances_experts(model_config))
     except TrainingError as error:
         raise ConfigError(f"{named}: {key}.{error}") from error
 
 
+def _known_without_weights(config: Any) -> Any:
+    """Return a model without weights; None for one that cannot be made so, and for one whose code comes with it."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return None
+    return without_weights(config)
+
+
+def _balances_experts(config: Any) -> bool:
+    """Return whether TRL's loss of a model has a term that balances experts, as TRL decides it."""
+    text_config = config.get_text_config()
+    return hasattr(text_config, "output_router_logits") and bool(getattr(text_config, "router_aux_loss_coef", 0.0))
+
+
 def _unknown_experts(config: Any) -> str:
     """Return the setting of experts that TRL reads for the loss that balances them, and that a model does not have."""
-    text_config = config.get_text_config()
-    if not hasattr(text_config, "output_router_logits") or not getattr(text_config, "router_aux_loss_coef", 0.0):
+    if not _balances_experts(config):
         return ""
+    text_config = config.get_text_config()
     for name in ("num_experts", "num_experts_per_tok"):
         if not hasattr(text_config, name):
             return name
@@ -160,8 +167,7 @@ def _says_of_no_experts(config: Any) -> bool:
 
     It is tried on a decoder without weights. One that chooses experts needs values to do so, and has some to tell of.
     """
-    text_config = config.get_text_config()
-    if not hasattr(text_config, "output_router_logits") or not getattr(text_config, "router_aux_loss_coef", 0.0):
+    if not _balances_experts(config):
         return False
     try:
         model = without_weights(config)

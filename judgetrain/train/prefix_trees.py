@@ -147,8 +147,8 @@ def _trees(
     rows = Slices(examples.data)
     for of_comparison in members.values():
         read = {example: rows[example] for example in of_comparison}
-        for together in _that_fit(read, pairs_of, most_tokens):
-            tree = PrefixTree.of({example: read[example] for example in together})
+        for tree in _that_fit(read, pairs_of, most_tokens):
+            together = sorted(tree.shifts)
             # Each pair once, in the order of its first side.
             pairs = [*dict.fromkeys(pairs_of[example] for example in together if example in pairs_of)]
             marks = dict[int, int]()
@@ -159,10 +159,11 @@ def _trees(
 
 def _that_fit(
     examples: Mapping[int, Row], pairs_of: Mapping[int, tuple[int, int, bool]], most_tokens: int
-) -> Iterator[list[int]]:
-    """Yield the examples of a comparison in parts whose trees have at most so many tokens, with no pair parted."""
-    if len(PrefixTree.of(examples)) <= most_tokens:
-        yield [*examples]
+) -> Iterator[PrefixTree]:
+    """Yield the trees of a comparison's examples, of at most so many tokens each, with no pair parted."""
+    whole = PrefixTree.of(examples)
+    if len(whole) <= most_tokens:
+        yield whole
         return
     units = dict[tuple[int, ...], None]()
     for example in examples:
@@ -170,14 +171,18 @@ def _that_fit(
         if example in pairs_of:
             unit = pairs_of[example][:2]
         units[unit] = None
-    part: list[int] = []
+    part: dict[int, Row] = {}
+    tree = PrefixTree()
     for unit in units:
-        larger = [*part, *unit]
-        if part and len(PrefixTree.of({example: examples[example] for example in larger})) > most_tokens:
-            yield part
-            larger = [*unit]
-        part = larger
-    yield part
+        of_unit = {example: examples[example] for example in unit}
+        larger = PrefixTree.of({**part, **of_unit})
+        if part and len(larger) > most_tokens:
+            yield tree
+            part = {}
+            larger = PrefixTree.of(of_unit)
+        part.update(of_unit)
+        tree = larger
+    yield tree
 
 
 def _most_shared(example: Row) -> int:

@@ -75,8 +75,8 @@ def run(settings: RubricSettings, inputs: Mapping[str, Path], out: StageRun) -> 
         f"rubric: {len(evidence.prompts):,} judged comparisons, {labelled:,} with a label; "
         f"{len(evidence.names)} different criteria"
     )
-    wordings = len(evidence.names) + sum(map(len, evidence.wordings))
     if embed is not None:
+        wordings = len(evidence.names) + sum(map(len, evidence.wordings))
         out.log(f"rubric: {wordings:,} wordings of these criteria, put together by {settings.rubric.encoder}")
     if evidence.seldom:
         seldom = amount(evidence.seldom, "criterion")
