@@ -74,14 +74,34 @@ class Head:
             ids: padded token ids [rows, width].
             mask: 1 on tokens, 0 on padding [rows, width].
         """
-        options: dict[str, Any] = {"use_cache": False}
-        if self._takes_positions:
-            options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
-        output = self.decoder(input_ids=ids, attention_mask=mask, **options)
+        output = self.decoder(input_ids=ids, attention_mask=mask, **self._options(mask))
         # logits() hands states to the model's code in an object of this type.
         self._output = type(output)
         # A model whose layers lie on several GPUs leaves its states on the last one.
         states: torch.Tensor = output[0].to(self.device)
+        return states
+
+    def _options(self, mask: torch.Tensor) -> dict[str, Any]:
+        """Return how the decoder reads whole rows: without a cache, padding not counted in positions."""
+        options: dict[str, Any] = {"use_cache": False}
+        if self._takes_positions:
+            options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+        return options
+
+    def layers(self, ids: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the hidden states before the first layer and behind each layer, [rows, width, size] each.
+
+        Args:
+            ids: padded token ids [rows, width].
+            mask: 1 on tokens, 0 on padding [rows, width].
+
+        Raises:
+            EngineError: the model does not give them.
+        """
+        output = self.decoder(input_ids=ids, attention_mask=mask, output_hidden_states=True, **self._options(mask))
+        states: Sequence[torch.Tensor] | None = getattr(output, "hidden_states", None)
+        if not states:
+            raise EngineError(f"{type(self._model).__name__} does not give the hidden states of its layers")
         return states
 
     @cached_property

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from judgetrain.engines.base import Completion, Engine, Request
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of a batch; a CPU gains nothing from more, and loses to padding (512 take an eighth longer)."""
@@ -152,28 +153,34 @@ class TokenScorer:
         if attention:
             collect = AttentionEntropies()
             with eager_attention(self.model, collect):
-                results |= self._batched(tokens, collect)
+                results |= self.batched(tokens, lambda batch: self._run(batch, collect), with_maps=True)
         else:
             # A map of attention covers prompt and response: entropies need the prompt in every pass.
             results |= self._shared(tokens)
             remaining = {place: item for place, item in tokens.items() if place not in results}
-            results |= self._batched(remaining, None)
+            results |= self.batched(remaining, lambda batch: self._run(batch, None))
         return [results[place] for place in range(len(encoded))]
 
-    def _batched(self, tokens: Mapping[int, Tokens], collect: AttentionEntropies | None) -> dict[int, Result]:
-        """Return the results of samples, by their places; batches become smaller where memory is short.
+    def batched(
+        self, tokens: Mapping[int, Tokens], run: Callable[[Sequence[Tokens]], Sequence[T]], with_maps: bool = False
+    ) -> dict[int, T]:
+        """Return what a forward pass makes of samples, by their places; batches become smaller where memory is short.
 
         Args:
             tokens: the samples by place.
-            collect: collects attention entropies, if set.
+            run: returns one result for each sample of a batch.
+            with_maps: the pass holds attention maps.
+
+        Raises:
+            EngineError: one sample alone does not fit into memory.
         """
-        results: dict[int, Result] = {}
+        results: dict[int, T] = {}
         size = self._batch_size
         while len(results) < len(tokens):
             remaining = {place: item for place, item in tokens.items() if place not in results}
             try:
-                for batch in self._batches(remaining, size, with_maps=collect is not None):
-                    batch_results = self._run([tokens[place] for place in batch], collect)
+                for batch in self._batches(remaining, size, with_maps):
+                    batch_results = run([tokens[place] for place in batch])
                     results.update(zip(batch, batch_results, strict=True))
             except torch.OutOfMemoryError as error:
                 if size == 1:
@@ -186,7 +193,7 @@ class TokenScorer:
     def _shared(self, tokens: Mapping[int, Tokens]) -> dict[int, Result]:
         """Return the results of responses to prompts that several have, by their places; each prompt is read once.
 
-        Where memory is short, the remaining responses are left to :meth:`_batched`.
+        Where memory is short, the remaining responses are left to :meth:`batched`.
         """
         results: dict[int, Result] = {}
         if not self.head.shares:
@@ -261,7 +268,7 @@ class TokenScorer:
         if cache is not None:
             rows = [Tokens(tokens.prompt[-1:], tokens.response) for tokens in batch]
         self.usage += Usage(prompt_tokens=sum(map(len, rows)), calls=len(rows))
-        ids, mask, spans = self._padded(rows)
+        ids, mask, spans = self.padded(rows)
         if collect is not None:
             collect.spans = spans
         if cache is None:
@@ -285,7 +292,7 @@ class TokenScorer:
         # Cut apart again: the states of all samples were one table for the product with the head's weights.
         return [_result(*parts) for parts in zip(batch, tables, attention, strict=True)]
 
-    def _padded(self, rows: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor, list[Span]]:
+    def padded(self, rows: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor, list[Span]]:
         """Return token ids and mask [rows, width], padded on the right, and the columns of each row's response."""
         width = max(map(len, rows))
         # The mask hides padding, so that any token will do.

@@ -1,4 +1,4 @@
-"""The kinds that need no training: ``prompted:``, ``rubric:``, ``fewshot:`` and ``scorer:``."""
+"""The kinds that need no training: ``prompted:``, ``rubric:``, ``fewshot:``, ``probe:`` and ``scorer:``."""
 
 from judgetrain.judges.kinds.kind import Forms, Kind, Setup, Target, later
 
@@ -34,6 +34,15 @@ FEWSHOT = Kind(
     asked_as="pairwise:{}",
 )
 """The pairwise judge, asked after the labelled pairs that are most like the comparison."""
+
+PROBE = Kind(
+    name="probe",
+    forms=Forms(evaluate="probe:N, probe:N:MODEL"),
+    target=Target(model=True, learns=True),
+    check=later(f"{_ROOM}.probe:check"),
+    run=later(f"{_ROOM}.probe:run"),
+)
+"""Regressions on the hidden states of a model, fitted to labelled pairs."""
 
 SCORER = Kind(
     name="scorer",

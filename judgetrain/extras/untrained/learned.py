@@ -42,8 +42,8 @@ from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
 
 Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
-FEWEST = {"rubric": 6, "fewshot": 1}
-"""Pairs that a method needs; of those for a rubric a third is held out."""
+FEWEST = {"rubric": 6, "fewshot": 1, "probe": 20}
+"""Pairs that a method needs; of those for a rubric a third is held out, of those for a probe a tenth at a time."""
 CRITERIA = 4
 """Criteria of a rubric at most: each costs a judgment of every response."""
 ROUNDS = 4

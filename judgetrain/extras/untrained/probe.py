@@ -1,0 +1,271 @@
+"""What labels are worth without training a judge: regressions on an untrained model's hidden states.
+
+The methods are ``probe:N`` and ``probe:N:MODEL``. The model reads each response once, behind its conversation, and
+writes nothing. There is one logistic regression for each layer and place of
+:func:`~judgetrain.scorers.states.response_states`, on what the states of A have more than those of B; the mean of their
+log-odds decides.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from judgetrain.artifacts.shards import read_rows, seconds_of
+from judgetrain.artifacts.stage_run import ShardResult, tokens_of
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, key_of_dialogue
+from judgetrain.engines.config import LocalEngineConfig, ModelConfig
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.rows import Learned
+from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.extras.untrained.learned import check_learned, labelled_pairs
+from judgetrain.extras.untrained.scorers import samples_of
+from judgetrain.judges.kinds.kind import Use
+from judgetrain.judges.method import Method
+from judgetrain.judges.predictions import Cost, Prediction, verdict_of
+from judgetrain.judges.settings import EXTERNAL
+from judgetrain.schema import Comparison
+from judgetrain.scorers.config import load_scorer
+from judgetrain.scorers.encode import Unscored
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from judgetrain.scorers.statistics import TokenScorer
+
+    Floats = NDArray[np.float32]
+
+STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+"""Inverse strengths of the L2 penalty among which folds choose, on differences of unit mean square."""
+FOLDS = 10
+"""The number of parts that prompts are put into, to choose a strength."""
+
+
+def check(settings: EvaluateSettings, method: Method, use: Use) -> None:
+    """Refuse a model whose states cannot be read, and too few pairs."""
+    check_learned(method, settings)
+    if method.target in EXTERNAL:
+        raise ConfigError(
+            f"evaluate.methods: {method.text!r}: reads a model's hidden states, which {EXTERNAL[method.target]} does "
+            "not show; name base or a model's directory (./NAME)"
+        )
+
+
+def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield the method's results; the first probe of a model reads what all probes of it need.
+
+    What A's states have more than B's is kept as ``states-BENCHMARK-MODEL`` shards, and that of the labelled pairs as
+    ``states-learned-MODEL``.
+    """
+    probes = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
+    pairs = labelled_pairs(method, evaluation)
+    if method == probes[0]:
+        # The pairs of a smaller probe are the first of a larger one's.
+        largest = max(probes, key=lambda probe: probe.labels)
+        all_pairs = pairs
+        if largest != method:
+            all_pairs = labelled_pairs(largest, evaluation)
+        _read(method, evaluation, all_pairs)
+
+    directory = evaluation.out.directory
+    reader = _reader(method)
+    all_rows = list(read_rows(directory, f"states-learned-{reader.file_name}"))
+    seconds = seconds_of(directory, f"states-learned-{reader.file_name}")
+    rows = all_rows[: len(pairs)]
+    learned_from = [pair for pair, row in zip(pairs, rows, strict=True) if row["states"] is not None]
+    evaluation.learned[method.name] = Learned(
+        labels=len(learned_from),
+        calls=2 * len(pairs),
+        prompt_tokens=sum(row["tokens"] for row in rows),
+        seconds=round(seconds * len(rows) / len(all_rows), 3),
+    )
+    probe = Probe.fitted(
+        states_in(rows),
+        [1.0 if pair.label == "A" else -1.0 for pair in learned_from],
+        conversation_starts([key_of_dialogue(pair.dialogue) for pair in learned_from]),
+        f"evaluate.methods: {method.text!r}",
+    )
+    for benchmark in evaluation.benchmarks:
+        shards = shards_of("states", benchmark, reader.name)
+        rows = list(read_rows(directory, shards))
+        predictions = probe.predictions(benchmark.comparisons, rows, method.name)
+        yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(rows), 6))]
+
+
+def _reader(method: Method) -> Method:
+    """Return a method whose name, in files and for seeds, all probes of a model share."""
+    return replace(method, labels=0, text=f"{method.kind}:{method.target}")
+
+
+def _read(method: Method, evaluation: Evaluation, pairs: Sequence[Comparison]) -> None:
+    """Fill the shards of labelled pairs, and of all benchmarks.
+
+    Args:
+        method: whose model is read.
+        evaluation: that goes on.
+        pairs: labelled.
+    """
+    model = _model(method, evaluation)
+    with loaded_once(lambda: load_scorer(model)) as scorer:
+        maker = RowMaker(
+            kind="states",
+            name=_reader(method).name,
+            load=scorer,
+            process=states_shard,
+            depends={"model": evaluation.models.identity(method, evaluation.hashes), "dtype": model.dtype},
+            gpus=model.gpus,
+        )
+        evaluation.fill(f"states-learned-{_reader(method).file_name}", pairs, maker)
+        # Shards are filled while the iterator runs; what they hold is read method by method.
+        for _ in evaluation.kept(maker):
+            pass
+
+
+def _model(method: Method, evaluation: Evaluation) -> ModelConfig:
+    """Return the model that a method names, as it is loaded."""
+    directory = evaluation.models.directory(method)
+    gpus = evaluation.models.gpus(method)
+    if directory is None:
+        assert evaluation.settings.base is not None
+        return replace(evaluation.settings.base, gpus=gpus)
+    engine = evaluation.settings.engine
+    if isinstance(engine, LocalEngineConfig):
+        return engine.model.at(directory)
+    return ModelConfig(path=str(directory), gpus=gpus)
+
+
+def states_shard(scorer: TokenScorer, comparisons: Sequence[Comparison], seed: int) -> ShardResult:
+    """Return what the states of A have more than those of B as a finished shard; nothing is drawn by the seed.
+
+    A row has the comparison's ``id``, ``tokens`` that were read, ``failures`` by reason, and ``states``: float32
+    numbers [layers x places, width] in base64, with ``columns``, the number of layers x places. Of a response that
+    cannot be read there are none.
+    """
+    from judgetrain.scorers.states import response_states
+
+    usage_before = scorer.usage
+    read = response_states(scorer, samples_of(comparisons))
+    usage = scorer.usage - usage_before
+    rows = []
+    missing = Counter[str]()
+    for place, comparison in enumerate(comparisons):
+        of_both = read[2 * place : 2 * place + 2]
+        failures = Counter(states.reason for states in of_both if isinstance(states, Unscored))
+        missing.update(failures)
+        row: dict[str, Any] = {"id": comparison.id, "failures": dict(failures), "states": None, "columns": 0}
+        # Responses are read in batches, of which no single comparison's part is known.
+        row["tokens"] = usage.prompt_tokens / len(comparisons)
+        if not failures:
+            states_a, states_b = of_both
+            difference = (states_a - states_b).astype("<f4")  # type: ignore[operator]
+            row["columns"] = difference.shape[0] * difference.shape[1]
+            row["states"] = base64.b64encode(difference.tobytes()).decode("ascii")
+        rows.append(row)
+    return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts={"calls": usage.calls})
+
+
+def states_in(rows: Sequence[Mapping[str, Any]]) -> Floats:
+    """Return what A's states have more than B's in the kept rows that have any, float32 [rows, columns, width]."""
+    of_rows = []
+    for row in rows:
+        if row["states"] is not None:
+            numbers = np.frombuffer(base64.b64decode(row["states"]), dtype="<f4")
+            of_rows.append(numbers.reshape(row["columns"], -1))
+    if not of_rows:
+        return np.zeros((0, 0, 0), dtype=np.float32)
+    return np.stack(of_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Regressions, one for each column of states.
+
+    Args:
+        weights: of differences of states [columns, width]; the mean over columns of their products is the log-odds of A
+            being better, nats.
+    """
+
+    weights: Floats
+
+    @classmethod
+    def fitted(cls, states: Floats, signs: Sequence[float], prompts: Sequence[PromptKey], where: str) -> Self:
+        """Return a probe of labelled pairs, its strengths chosen by ten folds of prompts.
+
+        Args:
+            states: what A's states have more than B's [pairs, columns, width].
+            signs: 1 where A is better, -1 where B is [pairs].
+            prompts: of the pairs, no one of which is in two folds.
+            where: begins a message.
+
+        Raises:
+            ConfigError: the pairs have one prompt, which no folds can be made of.
+        """
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import GridSearchCV, GroupKFold
+
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+        if len(numbers) < 2:
+            raise ConfigError(f"{where}: the labelled pairs that can be read have one prompt; give pairs on several")
+        groups = [numbers[prompt] for prompt in prompts]
+        folds = GroupKFold(min(FOLDS, len(numbers)))
+        # Without an intercept a pair and its mirror image have one loss, so that each stands once, either way by turns:
+        # scikit-learn wants both classes.
+        targets = np.where(np.arange(len(signs)) % 2, 1.0, -1.0)
+        turned = targets * np.array(signs)
+        weights = []
+        for column in range(states.shape[1]):
+            differences = states[:, column].astype(np.float64)
+            scale = np.sqrt((differences**2).mean(axis=0)) + 1e-6
+            features = turned[:, None] * differences / scale
+            search = GridSearchCV(
+                LogisticRegression(fit_intercept=False, max_iter=1000),
+                # Each pair stands for two.
+                {"C": [2 * strength for strength in STRENGTHS]},
+                cv=list(folds.split(features, groups=groups)),
+                scoring=_likelihood,
+            )
+            search.fit(features, targets)
+            weights.append(search.best_estimator_.coef_[0] / scale)
+        return cls(weights=np.stack(weights))
+
+    def margins(self, states: Floats) -> Floats:
+        """Return the log-odds of A being better, nats [pairs]; ``states``: of pairs [pairs, columns, width]."""
+        if not len(states):
+            return np.zeros(0, dtype=np.float32)
+        by_column = np.einsum("pcw,cw->pc", states, self.weights)
+        margins: Floats = by_column.mean(axis=1)
+        return margins
+
+    def predictions(
+        self, comparisons: Sequence[Comparison], rows: Sequence[Mapping[str, Any]], name: str
+    ) -> list[Prediction]:
+        """Return the verdicts on comparisons, of which ``rows`` keeps the states, under the method's name."""
+        margins = iter(self.margins(states_in(rows)).tolist())
+        predictions = []
+        for comparison, row in zip(comparisons, rows, strict=True):
+            margin = None
+            if row["states"] is not None:
+                margin = next(margins)
+            # No order is shown, so that both have the same verdict.
+            verdict = verdict_of(margin)
+            cost = Cost(prompt_tokens=row["tokens"], calls=2)
+            predictions.append(
+                Prediction.of(
+                    comparison, name, verdict, verdict, margin=margin, cost=cost, judgments=2, failures=row["failures"]
+                )
+            )
+        return predictions
+
+
+def _likelihood(fitted: Any, features: Any, targets: Any) -> float:
+    """Return the mean log-likelihood of targets, nats, also where a fold has one of both classes alone."""
+    log_odds = targets * fitted.decision_function(features)
+    return float(-np.logaddexp(0.0, -log_odds).mean())
