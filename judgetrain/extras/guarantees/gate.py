@@ -144,7 +144,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         # COMMONEST stands in no list of methods: whether there are labels for it, check_gate_here reads.
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{where} evaluate.methods has no baseline ({', '.join(BASELINES)})")
-        if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
+        if rule.than == UNTRAINED and not any(untrained(method, brought=False) for method in methods.values()):
             raise ConfigError(f"{where} evaluate.methods has nothing that needs no training, such as rubric:70")
         # The judge always names a method; what it is compared with may be a word for several.
         named = [(rule.judge, rule.branches)]
@@ -245,10 +245,31 @@ def _opponents(
     return [key]
 
 
-def untrained(method: Method) -> bool:
+def by_criteria_brought(method: Method, brought: bool) -> bool:
+    """Return True if a method goes by criteria that come with the comparisons: nothing that its user would have.
+
+    Args:
+        method: the method.
+        brought: comparisons bring criteria; else those given are of the command's own file (``criteria``).
+    """
+    if method.criteria == "given":
+        return brought
+    return method.criteria != "own"
+
+
+def brings_criteria(benchmark: Benchmark) -> bool:
+    """Return True if comparisons of a benchmark bring criteria."""
+    return any(comparison.rubric is not None for comparison in benchmark.comparisons)
+
+
+def untrained(method: Method, brought: bool) -> bool:
     """Return True if one could use a method without training.
 
-    It asks no trained judge, has no criteria that come with the comparisons, and is nobody's published verdicts.
+    It asks no trained judge, goes by no criteria that come with the comparisons, and is nobody's published verdicts.
+
+    Args:
+        method: the method.
+        brought: comparisons bring criteria (:func:`brings_criteria`).
     """
     # A judge of this run's stages.
     if method.target in JUDGE_STAGES:
@@ -256,7 +277,7 @@ def untrained(method: Method) -> bool:
     # A judge that somebody trained before.
     if method.is_directory and _holds_judge(method):
         return False
-    return method.criteria == "own" and not kind_of(method).published
+    return not by_criteria_brought(method, brought) and not kind_of(method).published
 
 
 def _holds_judge(method: Method) -> bool:
@@ -288,7 +309,8 @@ def _holds_judge(method: Method) -> bool:
 
 def best_untrained(methods: Sequence[Method], verdicts: Verdicts, benchmark: Benchmark) -> list[MethodKey]:
     """Return all methods that need no training, the one that agrees most with the labels first."""
-    names = {method.name for method in methods if untrained(method)}
+    brought = brings_criteria(benchmark)
+    names = {method.name for method in methods if untrained(method, brought)}
     labels = {comparison.id: comparison.label for comparison in benchmark.comparisons if comparison.label is not None}
 
     def agreeing(key: MethodKey) -> int:
@@ -463,7 +485,8 @@ def _checks_by(rated: Rated, name: str) -> list[Check] | None:
     if name != OVERALL:
         of_what = f"{rated.benchmark.name}: {name}"
     test = AgreementTest(of_what, prompts, config.margin, settings.resampling)
-    free = {method.name for method in settings.evaluated if untrained(method)}
+    brought = brings_criteria(rated.benchmark.asked)
+    free = {method.name for method in settings.evaluated if untrained(method, brought)}
     checks = []
     for rule in map(GateRule.parse, config.required):
         judge = key_of(agreed, rule.judge, rule.branches)

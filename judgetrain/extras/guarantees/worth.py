@@ -70,7 +70,8 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
     settings = predicted.settings
     by_method = {MethodKey(predictions[0].method, predictions[0].branches): predictions for predictions in results}
     names = {key.method for key in by_method}
-    trained = _last_trained([method for method in settings.evaluated if method.name in names])
+    brought = gate.brings_criteria(benchmark)
+    trained = _last_trained([method for method in settings.evaluated if method.name in names], brought)
     if trained is None:
         return None
     judge = gate.key_of(by_method, trained.name, _named_branches(predicted, trained.name))
@@ -106,12 +107,19 @@ def worth(predicted: Predicted, results: Sequence[Sequence[Prediction]]) -> Trai
     )
 
 
-def _last_trained(methods: Sequence[Method]) -> Method | None:
-    """Return the last judge that was trained, in its plain form, else in the first one listed; None without one."""
+def _last_trained(methods: Sequence[Method], brought: bool) -> Method | None:
+    """Return the last judge that was trained, in its plain form, else in the first one listed; None without one.
+
+    Args:
+        methods: that were evaluated.
+        brought: comparisons bring criteria.
+    """
     trained = []
     for method in methods:
         # Criteria that come with the comparisons are nothing that training gave the judge.
-        if method.goes_by_criteria and method.target in JUDGE_STAGES and method.criteria == "own":
+        if gate.by_criteria_brought(method, brought):
+            continue
+        if method.goes_by_criteria and method.target in JUDGE_STAGES:
             trained.append(method)
 
     # The latest stage first, and of one stage the method without options; min takes the first of equal ones.

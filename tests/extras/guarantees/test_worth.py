@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Predicted
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -18,9 +19,13 @@ from judgetrain.extras.guarantees.worth import PARTS, TrainingGain, worth
 from judgetrain.judges.method import Method
 from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.pipeline.config import Config
+from judgetrain.rubrics import Criterion, Rubric
 from tests.builders.evaluate import UNATTACKED, answers, benchmark, judge, manifest, pairs, refused, run, write_rows
 
 WHOLE = benchmark(60)
+RUBRIC = Rubric((Criterion(text="right"),))
+BRINGING = replace(WHOLE, comparisons=[replace(comparison, rubric=RUBRIC) for comparison in WHOLE.comparisons])
+"""The same comparisons, each with criteria of its own."""
 
 
 def paid(name: str, k: int, right: int, tokens: int = 0) -> list[Prediction]:
@@ -32,6 +37,7 @@ def found(
     required: tuple[str, ...] = (),
     objective: str | None = None,
     methods: tuple[str, ...] = (),
+    test: Benchmark = WHOLE,
     **fields: Any,
 ) -> TrainingGain | None:
     """``methods``: as the configuration writes them, where that is not as their results are called."""
@@ -42,7 +48,7 @@ def found(
         evaluate=EvaluateConfig(methods=list(written), bootstrap=2000),
     )
     settings = EvaluateSettings.of(config)
-    return worth(Predicted(settings=settings, test=WHOLE, results=results, **fields), results)
+    return worth(Predicted(settings=settings, test=test, results=results, **fields), results)
 
 
 def lineage(root: Path) -> Path:
@@ -97,14 +103,24 @@ def test_where_it_does_not_pay_what_to_use_is_said(right: int, words: str) -> No
 
 
 def test_the_best_is_what_one_could_do_without_training() -> None:
-    """Judges of the run in any form, given criteria and published verdicts are not."""
-    others = ("initial+sampled", "pairwise:sft", "base+given", "external+shuffled", "stored:gpt")
+    """Judges of the run in any form, criteria of other queries and published verdicts are not."""
+    others = ("initial+sampled", "pairwise:sft", "external+shuffled", "stored:gpt")
     results = [paid("sft", 3, 20), paid("dpo", 3, 40), *(paid(name, 0, 55) for name in others)]
     assert found(*results) is None
+    assert found(*results, paid("base+given", 3, 55), test=BRINGING) is None
     for name in ("base", "prompted:external", "fewshot:70", "scorer:sentprob", "pairwise:teacher", "surface"):
         gain = found(*results, paid("random", 0, 5), paid(name, 0, 30))
         assert gain is not None and (gain.judge, gain.than) == ("dpo@3", name)
     assert found(paid("longer", 0, 3)) is None
+
+
+def test_the_command_s_own_criteria_are_the_user_s_and_those_of_rows_are_not() -> None:
+    """By criteria=FILE the judge and the untrained base count; by criteria of the rows neither does."""
+    results = [paid("dpo+given", 3, 50), paid("base+given", 3, 30), paid("longer", 0, 20), paid("initial", 3, 35)]
+    of_command = found(*results)
+    assert of_command is not None and (of_command.judge, of_command.than) == ("dpo+given@3", "base+given@3")
+    of_rows = found(*results, test=BRINGING)
+    assert of_rows is not None and (of_rows.judge, of_rows.than) == ("initial@3", "longer")
 
 
 @pytest.mark.parametrize("form", ["{}", "pairwise:{}", "rubric:70:{}"])
@@ -127,7 +143,7 @@ def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_
     [
         (("initial", "dpo+sampled", "dpo+vote"), "dpo+sampled"),
         (("dpo+sampled", "dpo", "sft"), "dpo"),
-        (("initial+vote", "pairwise:dpo", "dpo+given"), "initial+vote"),
+        (("initial+vote", "pairwise:dpo", "dpo+shuffled"), "initial+vote"),
         (("sft", "initial"), "sft"),
     ],
 )
