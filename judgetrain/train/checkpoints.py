@@ -42,6 +42,12 @@ FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-ou
 """Figures that must be numbers for training to go on: the trainer's name and the name in messages."""
 
 
+LOG = "train_log.jsonl"
+"""The file of an artifact that holds the trainer's logs, a row each."""
+TOKENS = "num_tokens"
+"""The column of the tokens that a training has read."""
+
+
 def forget_logs_after(path: Path, step: int) -> None:
     """Drop the log rows of steps that will be taken again after a resume at ``step``."""
     if not path.exists():
@@ -54,6 +60,15 @@ def forget_logs_after(path: Path, step: int) -> None:
     write_text_atomic(path, "".join(kept))
 
 
+def tokens_read(path: Path) -> float:
+    """Return the tokens that a log's steps have read; TRL counts those of a resumed run from 0 again."""
+    tokens = 0.0
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            tokens = json.loads(line).get(TOKENS, tokens)
+    return tokens
+
+
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl`` and the tracker, and its steps to the console's progress."""
 
@@ -61,6 +76,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self._out = out
         self._bar = ExitStack()
         self._advance: Callable[[int], None] = lambda steps: None
+        self._tokens_before = 0.0
         # Where training fails, on_train_end is not called, and the terminal would be left without its cursor.
         atexit.register(self._bar.close)
 
@@ -69,15 +85,18 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         numbers = _numbers(event)
+        if TOKENS in numbers:
+            numbers[TOKENS] += self._tokens_before
         # A row at a time, so that the log of a run that is killed ends at its last step.
-        with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
+        with self._out.path(LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         tracked = {f"{self._out.stage}/{name}": value for name, value in numbers.items()}
         self._out.track.log(tracked, step=state.global_step)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock by which the time left is estimated."""
+        """Start the clock by which the time left is estimated, and count on from the tokens of the steps before."""
         if state.is_world_process_zero:
+            self._tokens_before = tokens_read(self._out.path(LOG))
             title = f"{self._out.stage}: training"
             progress = self._out.console.progress(title, state.max_steps, "steps", state.global_step)
             self._advance = self._bar.enter_context(progress)

@@ -20,6 +20,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train import arguments
 from judgetrain.train.checkpoints import (
     FOUR_BIT,
+    LOG,
     PROBES,
     AtReference,
     CheckpointMarks,
@@ -302,7 +303,7 @@ def _train_to_the_end(trainer: Trainer, job: Job, checkpoints: Path, out: StageR
         # The run that was stopped has evaluated the start.
         trainer.args.eval_on_start = False
     if group.leads:
-        forget_logs_after(out.path("train_log.jsonl"), step)
+        forget_logs_after(out.path(LOG), step)
     stop = StopAfterStep()
     trainer.add_callback(stop)
     with stop.hearing():

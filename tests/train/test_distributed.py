@@ -39,9 +39,9 @@ def steps(directory: Path) -> list[dict[str, Any]]:
 
 
 def tokens(rows: list[dict[str, Any]]) -> list[float]:
-    """Tokens of every step; the trainer counts from 0 again after a resume."""
+    """Tokens of every step."""
     counts = [0.0, *(row["num_tokens"] for row in rows)]
-    return [now - before if now > before else now for before, now in itertools.pairwise(counts)]
+    return [now - before for before, now in itertools.pairwise(counts)]
 
 
 def assert_same_weights(one: Path, two: Path, steps: int, learning_rate: float) -> None:

@@ -99,6 +99,7 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
     for name in ("unmarked", "cut", "stopped", "terminated"):
         resumed = run_initial(tmp_path, settings, sft_rows(30), name)
         assert [row["step"] for row in logged(whole)] == [row["step"] for row in logged(resumed)]
+        assert [row.get("num_tokens") for row in logged(whole)] == [row.get("num_tokens") for row in logged(resumed)]
         assert same(weights(whole.directory), weights(resumed.directory))
     assert not same(weights(whole.directory), load_model(ModelConfig(path="world")).state_dict())
 

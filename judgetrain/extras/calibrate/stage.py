@@ -10,7 +10,7 @@ from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.labelled import OVERALL
-from judgetrain.data.prompt_keys import conversation_starts, prompt_digest
+from judgetrain.data.prompt_keys import PromptKey, conversation_starts, normalised, prompt_digest
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.extras.calibrate.deciding import choose_thresholds, labelled_responses, no_labels, thresholds_card
@@ -79,8 +79,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     # Read back from the shards, some of which an earlier run may have left.
     rows = list(read_rows(out.directory, MARGINS))
 
-    # Turns of one conversation are one prompt: in two folds, each would tell of the other.
-    prompts = conversation_starts([tuple(row["asked"]) for row in rows])
+    prompts = _prompts_of(rows)
     margins = [row["margins"] for row in rows]
     labels = [row["label"] for row in rows]
     verdicts = [row["verdict"] for row in rows]
@@ -89,6 +88,15 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
         length_ratios = [row["length_ratio"] for row in rows]
     fitted = fit(margins, labels, prompts, verdicts, length_ratios)
     _keep(fitted, rows, settings.method.name, out)
+
+
+def _prompts_of(rows: Sequence[Mapping[str, Any]]) -> list[PromptKey]:
+    """Return the prompt that each row counts under [row].
+
+    Turns of one conversation are one prompt, and so are spellings of one text: in two folds, each would tell of the
+    other.
+    """
+    return conversation_starts([tuple(map(normalised, row["asked"])) for row in rows])
 
 
 def _keep(fitted: Fitted, rows: Sequence[Mapping[str, Any]], judge: str, out: StageRun) -> None:
@@ -160,7 +168,7 @@ def _run_on_responses(
         [row["shares"] for row in rows],
         [row["label"] for row in rows],
         labelled[0].scales[OVERALL],
-        conversation_starts([tuple(row["asked"]) for row in rows]),
+        _prompts_of(rows),
         [row["score"] for row in rows],
     )
     _keep(fitted, rows, settings.method.name, out)

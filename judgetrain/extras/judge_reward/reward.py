@@ -149,7 +149,7 @@ class JudgeReward:
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             # In mode anchor, a row without a reference has nothing to be compared with.
             if self._reference is None or reference is not None:
-                query, response = _conversation(prompt, completion)
+                query, response = _conversation(prompt, completion, row)
                 rows_of[query, reference].append((row, response))
         groups = []
         for (query, reference), rows in rows_of.items():
@@ -192,7 +192,7 @@ class JudgeReward:
         # A completion without text is worth nothing, and nobody has to be asked.
         rewards: list[float | None] = [0.0] * len(completions)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
-            query, response = _conversation(prompt, completion)
+            query, response = _conversation(prompt, completion, row)
             if not response.strip():
                 continue
             # The row's own criteria come before those of all rows.
@@ -299,12 +299,19 @@ def _reference(value: Any, row: int, column: str | None) -> str | None:
         raise DataError(f"row {row}, column {column}: {error}") from error
 
 
-def _conversation(prompt: Text, completion: Text) -> tuple[tuple[Message, ...], str]:
+def _conversation(prompt: Text, completion: Text, row: int) -> tuple[tuple[Message, ...], str]:
     """Return the messages up to the user's query, and what a reader is shown of the completion.
 
     A prompt may begin the completion: with what came after the query, as an answer's first words or calls of tools, or
     with the tag that opens its reasoning.
+
+    Raises:
+        DataError: one of them is neither a text nor messages; names the row.
     """
+    # TRL gives texts or messages; a trainer's own loop may give what a model that wrote nothing left.
+    for name, value in (("prompt", prompt), ("completion", completion)):
+        if not isinstance(value, (str, Sequence)):
+            raise DataError(f"row {row}: expected a {name}, a text or messages; found {value!r:.80}")
     begun: list[Mapping[str, Any]]
     if isinstance(prompt, str):
         # A rendered prompt may end with a template's opening tag, without which the reasoning could not be told from

@@ -181,6 +181,20 @@ def test_rows_that_label_a_pair_differently_are_votes_as_in_stage_judge(
     assert calibrated["before"]["agreement"] == pytest.approx(summary["agreed"] / 23, abs=1e-6)
 
 
+def test_spellings_of_one_prompt_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one would stand in the fold that the weights are fitted to, and the other in the one they are tried on."""
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
+    spelled = ("Which one?", "which  one?", "WHICH ONE?")
+    rows = [
+        {"query": spelled[i % 3], "response_a": "a " * (1 + i % 7), "response_b": "b" * (1 + i), "label": "AB"[i % 2]}
+        for i in range(40)
+    ]
+    source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}"
+    words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base@2", source]
+    with pytest.raises(DataError, match="nor all of one prompt"):
+        Pipeline(configured(*words), Console()).run("calibrate")
+
+
 def unsure(request: Request, occurrence: int) -> str:
     """Judgments that vary, an eighth of them unreadable: of query "half" all in one order; of "mute" none is given."""
     query = request.slots.get("query")

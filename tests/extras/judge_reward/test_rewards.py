@@ -141,6 +141,15 @@ def test_conversations_and_strings_are_rewarded_alike() -> None:
         JudgeReward(judge)([[]], ["a"])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("mode", ["round_robin", "score"])
+def test_what_is_no_text_is_refused_by_its_row(mode: str) -> None:
+    reward = JudgeReward(Table(longer), mode)
+    with pytest.raises(DataError, match="row 1: expected a completion, a text or messages; found None"):
+        reward(["q", "q"], ["a", None])  # type: ignore[list-item]
+    with pytest.raises(DataError, match="row 0: expected a prompt, a text or messages; found 3"):
+        reward([3], ["a"])  # type: ignore[list-item]
+
+
 def test_references_stand_in_a_column() -> None:
     judge = Table(longer)
     reward = JudgeReward(judge, "anchor", reference="chosen")
