@@ -92,6 +92,7 @@ ARMS: dict[str, tuple[str, ...]] = {
         'evaluate.methods=[longer,surface,"scorer:sentprob_mean","prompted:base","rubric:70","fewshot:70"]',
     ),
     "base": ("evaluate.methods=[base+given]",),
+    "probe": ('evaluate.methods=["probe:70","probe:200","probe:600","probe:2000"]',),
 }
 """What an arm sets beside the recipe. ``half``, the Initial judge of 600 pairs, is what others are compared with."""
 

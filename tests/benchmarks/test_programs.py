@@ -10,13 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
-from tests.benchmarks import figures, probe_peer
+from tests.benchmarks import figures
 from tests.benchmarks.quickstart_table import Results, Run, difference
 from tests.benchmarks.taught_lists import Lists, lists_of
 from tests.benchmarks.world_floors import of_rule
@@ -47,20 +46,6 @@ def test_figures_of_all_comparisons_make_a_page(tmp_path: Path, monkeypatch: pyt
     assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
     for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
         assert abs(float(ours) - float(peers)) < 0.3 * float(peers)
-
-
-def test_a_probe_finds_the_direction_that_labels_follow_and_prefers_no_order() -> None:
-    rng = np.random.default_rng(0)
-    direction = rng.normal(size=20)
-    train, held_out = (rng.normal(size=(rows, 2, 20)).astype(np.float32) for rows in (300, 200))
-    signs = np.sign(train[:, 0] @ direction + rng.normal(size=300))
-    groups = [(str(row // 2),) for row in range(300)]
-    ahead = probe_peer.margins(train, signs, groups, held_out)
-    assert np.mean(np.sign(ahead) == np.sign(held_out[:, 0] @ direction)) > 0.8
-    exchanged = probe_peer.margins(train, signs, groups, -held_out)
-    assert exchanged == pytest.approx(-ahead, abs=1e-5)
-    by_chance = probe_peer.margins(train, rng.choice([-1.0, 1.0], 300), groups, held_out)
-    assert np.mean(np.sign(by_chance) == np.sign(held_out[:, 0] @ direction)) < 0.65
 
 
 def test_figures_keep_what_is_written_by_hand() -> None:
