@@ -440,6 +440,7 @@ MEANINGS = {
     "ambiguous": "two scores, or more than a score, on a score's line",
     "cut_off": "cut at its limit of tokens",
     "repeated": "a criterion named twice",
+    "too_long": "longer than the model's context",
 }
 """The meanings of reasons of unreadable judgments (docs/prompts.md has more)."""
 
@@ -489,7 +490,7 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
 def _not_judged_lines(prediction: Prediction) -> Iterator[str]:
     """Yield a line for each criterion that was named and not judged by."""
     for criterion in prediction.not_judged:
-        yield f"- {criterion} (not judged: the verdict is settled, judge.early_stop)"
+        yield f"- {criterion} (not judged: no score by it could change the verdict)"
 
 
 def _scores_shown(reason: Reason, sides: str) -> str:
