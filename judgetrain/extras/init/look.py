@@ -215,6 +215,8 @@ class FileContents:
 
 _WRITABLE = re.compile(r"[A-Za-z0-9_./%+ -]+")
 """Texts that an override on the command line can have as a key."""
+_NO_TEXTS = ("true", "false", "null")
+"""Keys that an override takes for values of another kind, in lower case, so that they are no labels of a file."""
 
 
 def _scores_to_correct(values: Iterable[str]) -> dict[str, str]:
@@ -235,7 +237,7 @@ def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: boo
         columns: that have to be named, by field.
         single: whether they are labels of one response.
     """
-    if not all(map(_WRITABLE.fullmatch, meanings)):
+    if not all(_WRITABLE.fullmatch(label) and label.casefold() not in _NO_TEXTS for label in meanings):
         usual = "A, B and tie"
         if single:
             usual = "pass and fail, or 1 to 5"

@@ -337,6 +337,14 @@ def test_a_column_that_may_hold_labels_is_named_with_the_words_to_say(tmp_path: 
     assert "labels A 10, B 10" in done.stdout, done.stderr
 
 
+def test_truth_values_of_pairs_are_to_be_written_otherwise(tmp_path: Path) -> None:
+    """As a key of an override they are no text, so that one with them would name no label of the file."""
+    rows = [row | {"a_is_better": ("True", "False")[i % 2]} for i, row in enumerate(pairs(20))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    [line] = [line for line in findings.lines() if "may hold labels" in line]
+    assert "write A, B and tie in their place" in line and "labels: {" not in line
+
+
 def test_labels_that_a_command_line_cannot_hold_are_to_be_written_otherwise(tmp_path: Path) -> None:
     rows = [SINGLE | {"query": f"Number {i}?", "stars": "★" * (1 + i % 5)} for i in range(20)]
     done = here("init", str(written(tmp_path / "d", mine=rows)), "train.base.path=world")
