@@ -16,7 +16,8 @@ PROBE = "\ue000"
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     """Return the text's token ids, without the tokens that the tokenizer puts around every text."""
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    # A text that is too long is none for the model, which the caller says in its own words.
+    return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def answer_after(prompt: str, conversation: str, content: str) -> str | None:

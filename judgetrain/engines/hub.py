@@ -1,9 +1,11 @@
 """Find models on the Hugging Face Hub: ids, the commit that an id stands for, and the files of a repository."""
 
+import glob
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from judgetrain.amounts import amount
 from judgetrain.errors import EngineError
 
 SECONDS = 10.0
@@ -13,8 +15,11 @@ MARKS = ("config.json", "modules.json")
 
 
 def looks_local(path: str) -> bool:
-    """Return whether a model's path can only be a local one: ids on the Hub are NAME or OWNER/NAME."""
-    return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
+    """Return whether a model's path can only be a local one: ids on the Hub are NAME or OWNER/NAME.
+
+    ``outputs/judge`` is where runs leave their judges, and no owner's.
+    """
+    return path.startswith((".", "/", "~", "outputs/")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
 
 
 def hub_id(path: str) -> tuple[str, str | None]:
@@ -120,6 +125,10 @@ def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     directory = Path(path).expanduser()
     if directory.is_dir():
         return directory
+    matches = glob.glob(str(directory)) if glob.has_magic(path) else []
+    if len(matches) > 1:
+        first, second, *_ = sorted(matches)
+        raise EngineError(f"{path}: it matches {amount(len(matches), 'path')}, as {first} and {second}: name one")
     if looks_local(path):
         raise EngineError(f"{path}: there is no such directory; give a model's, or its id on the Hub (OWNER/NAME)")
     name, tag = hub_id(path)

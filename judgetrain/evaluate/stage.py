@@ -10,6 +10,7 @@ from judgetrain import rooms
 from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -215,10 +216,11 @@ def _write(
     """
     out = evaluation.out
     tables = _Tables()
-    for benchmark in evaluation.benchmarks:
-        _measure(evaluation, benchmark, outcomes, tables)
-    for responses in evaluation.settings.responses:
-        _measure_responses(evaluation, responses, outcomes.scored.get(responses.name, ()), tables)
+    with doing("evaluate: computing metrics and their intervals"):
+        for benchmark in evaluation.benchmarks:
+            _measure(evaluation, benchmark, outcomes, tables)
+        for responses in evaluation.settings.responses:
+            _measure_responses(evaluation, responses, outcomes.scored.get(responses.name, ()), tables)
     left_out = {benchmark.name: benchmark.left_out for benchmark in evaluation.benchmarks}
     left_out |= {benchmark.name: benchmark.left_out for benchmark in evaluation.settings.responses}
     report = Report(
@@ -247,8 +249,9 @@ def _write(
     # Single responses have no verdicts.
     if tables.predictions:
         write_bytes_atomic(out.path("predictions.parquet"), parquet(tables.predictions))
-    write_text_atomic(out.path("report.md"), markdown(report))
-    write_text_atomic(out.path("report.html"), html_page(report, links))
+    with doing("evaluate: writing the report"):
+        write_text_atomic(out.path("report.md"), markdown(report))
+        write_text_atomic(out.path("report.html"), html_page(report, links))
     # After the files: a tracker that fails costs none of them.
     track_report(report, out.track)
     out.tell(console_tables(report))

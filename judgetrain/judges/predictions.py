@@ -261,6 +261,7 @@ class Prediction:
         steps: the members' answers, of a cascade or a jury.
         not_judged: criteria that the judge named and did not judge by, since no score by them could change the verdict
             (``judge.early_stop``).
+        forfeit: a response has no text and loses, whatever was judged; two without a text tie.
     """
 
     comparison_id: str
@@ -284,6 +285,7 @@ class Prediction:
     decision: Decision | None = None
     steps: tuple[Step, ...] = field(default=(), compare=False)
     not_judged: tuple[str, ...] = field(default=(), compare=False)
+    forfeit: bool = field(default=False, compare=False)
 
     @classmethod
     def of(
@@ -305,7 +307,7 @@ class Prediction:
         if winner:
             ab = winner
             ba = winner
-            fields.update(failures={}, margin=None, summed=None, decision=None)
+            fields.update(failures={}, margin=None, summed=None, decision=None, forfeit=True)
         # Where the orders contradict each other its side decides: one of rounding alone would be a coin's.
         if fields.get("margin") is not None:
             fields["margin"] = without_rounding(fields["margin"])
@@ -315,6 +317,10 @@ class Prediction:
         head: str = self.verdict
         if self.verdict == "inconsistent":
             head += f": {self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
+        elif self.forfeit and self.verdict == "tie":
+            head += ": neither response has a text"
+        elif self.forfeit:
+            head += ": the other response has no text"
         # Other verdicts may hold failures, too, which did not decide.
         elif self.failures and self.verdict == "unreadable":
             head += f": {listed(self.failures)}"
@@ -440,6 +446,7 @@ MEANINGS = {
     "ambiguous": "two scores, or more than a score, on a score's line",
     "cut_off": "cut at its limit of tokens",
     "repeated": "a criterion named twice",
+    "too_long": "longer than the model's context",
 }
 """The meanings of reasons of unreadable judgments (docs/prompts.md has more)."""
 
@@ -489,7 +496,7 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
 def _not_judged_lines(prediction: Prediction) -> Iterator[str]:
     """Yield a line for each criterion that was named and not judged by."""
     for criterion in prediction.not_judged:
-        yield f"- {criterion} (not judged: the verdict is settled, judge.early_stop)"
+        yield f"- {criterion} (not judged: no score by it could change the verdict)"
 
 
 def _scores_shown(reason: Reason, sides: str) -> str:

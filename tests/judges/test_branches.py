@@ -203,7 +203,7 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
     judged = {reason.criterion for reason in prediction.reasons}
     assert len(judged) == 5 and len(set(prediction.not_judged)) == 4 and not judged & set(prediction.not_judged)
     lines = [line for line in str(prediction).splitlines() if "not judged" in line]
-    assert len(lines) == 4 and "judge.early_stop" in lines[0]
+    assert len(lines) == 4 and lines[0].endswith("(not judged: no score by it could change the verdict)")
     assert Prediction.from_row(prediction_row(prediction)).not_judged == prediction.not_judged
 
 
@@ -262,3 +262,18 @@ def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
         replace(options, fitted=None)
     with pytest.raises(ConfigError, match=r"judge.fitted=none.json: expected the fitted.json"):
         JudgeOptions.of(replace(settings, fitted="none.json"), 3)
+
+
+@pytest.mark.parametrize(
+    ("response_a", "response_b", "head"),
+    [
+        ("", "a text", "B: the other response has no text"),
+        ("a text", " ", "A: the other response has no text"),
+        ("", "", "tie: neither response has a text"),
+    ],
+)
+def test_a_printed_verdict_says_that_a_response_is_empty(response_a: str, response_b: str, head: str) -> None:
+    one = replace(SOME[0], response_a=response_a, response_b=response_b)
+    prediction = asked(ScriptedEngine(by_length), False).compare(one)
+    assert str(prediction).splitlines()[0] == head
+    assert str(Prediction.from_row(prediction_row(prediction))).splitlines()[0] == head

@@ -18,7 +18,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.config import WORLD_BASE, EngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
-from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.extras.untrained.scorers import ScorerJudge
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
@@ -107,6 +107,8 @@ def test_an_endpoint_is_asked_once_or_for_branches() -> None:
         ("nowhere", {}, "'nowhere' is no judge; there are a judge's directory, .*longer"),
         ("./nowhere", {}, r"\./nowhere: there is no such directory"),
         ("me/judge", {}, "me/judge: there is no such directory, and of the Hub: HF_HUB_OFFLINE is set"),
+        # Where runs leave their judges nobody's name on the Hub is looked for.
+        ("outputs/judge", {}, "outputs/judge: there is no such directory; give"),
         ("dpo", {}, "'dpo' is a model of a run: give its directory, as outputs/artifacts/dpo/FINGERPRINT"),
         ("pairwise:base", {}, "'pairwise:base' is a model of a run"),
         ("pairwise:", {}, "'pairwise:' is no judge"),
@@ -123,6 +125,14 @@ def test_an_endpoint_is_asked_once_or_for_branches() -> None:
 def test_what_names_no_judge_is_refused(name: str, how: dict[str, Any], message: str) -> None:
     with pytest.raises(JudgetrainError, match=message):
         load_judge(name, **how)
+
+
+def test_a_pattern_that_matches_several_directories_is_refused_with_two_of_them(tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        (tmp_path / name / "model").mkdir(parents=True)
+    message = f"it matches 3 paths, as {tmp_path}/first/model and {tmp_path}/second/model: name one"
+    with pytest.raises(EngineError, match=message):
+        load_judge(f"{tmp_path}/*/model")
 
 
 def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:

@@ -245,8 +245,8 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
         if file.unknown and not file.has_slips:
             # Half of the labels of a file would teach and measure what its author did not mean.
             raise ConfigError(
-                f"init: {file.path.name} has labels without a meaning: say what they mean, as in init DIR "
-                f"{file.override()}; where the column holds no labels, fields: {{label: ''}} leaves it out"
+                f"init: {file.path.name} has labels without a meaning: {file.remedy}; where the column holds no "
+                "labels, fields: {label: ''} leaves it out"
             )
     with_labels = [file for file in files if file.can_measure]
     # A file that its name calls a test comes first, whatever the others hold.
@@ -278,10 +278,10 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
         return DataFiles("model", train, test, held)
     if any(file.references for file in train):
         return DataFiles("dialogues", train, test, held)
-    raise ConfigError(
-        f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
-        f"{SEE_ROWS}"
-    )
+    lacking = "neither two responses nor a good answer (column reference)"
+    if train[0].has_single_responses:
+        lacking = "one response and no label that is understood"
+    raise ConfigError(f"init: rows of {train[0].path.name} have {lacking}; {SEE_ROWS}")
 
 
 def text_of(parts: DataFiles, directory: Path, base: str, encoder: str = "") -> str:

@@ -1,7 +1,8 @@
 """Look at what stands in a data file, as the project's own readers read it."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from judgetrain.extras.init.meanings import (
     labels_of_single_responses,
     responses_by_system,
     slips,
+    unread_labels,
 )
 from judgetrain.schema import Dialogue
 
@@ -55,6 +57,7 @@ class FileContents:
         labels_by_criterion: how many responses have a label by a criterion, by its name.
         unknown: numbers of the rows whose label has no meaning, by that label.
         unused: columns that nothing is read from.
+        unread_labels: a column that is named as labels are and was not understood, with its values' numbers of rows.
         dialogues: of the rows.
         references: number of rows with a good answer.
         tokens: an estimate for each row.
@@ -71,6 +74,7 @@ class FileContents:
     labels_by_criterion: Counter[str] = field(default_factory=Counter)
     unknown: dict[str, list[int]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
+    unread_labels: tuple[str, Mapping[str, int]] | None = None
     dialogues: list[Dialogue] = field(default_factory=list)
     references: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -113,6 +117,11 @@ class FileContents:
         return bool(self.kinds[PAIRS] and self.verdicts.keys() & {"A", "B"})
 
     @property
+    def has_single_responses(self) -> bool:
+        """Return whether rows hold one response each, with or without a label."""
+        return "response" in self.roles and not self.kinds[PAIRS]
+
+    @property
     def is_test(self) -> bool:
         """Return whether the file's name says that it is to measure on."""
         return any(word in self.path.name.casefold() for word in ("test", "eval", "dev", "bench", "heldout"))
@@ -141,6 +150,8 @@ class FileContents:
             facts.append(f"{self.duplicates:,} duplicates")
         if self.unused:
             facts.append(f"nothing is read from column {', '.join(self.unused)}")
+        if self.unread_labels:
+            facts.append(self._unread_labels())
         if self.rejects:
             facts.append(f"{amount(len(self.rejects), 'row')} cannot be read: {self.rejects[0]}")
         yield "  " + "; ".join(facts)
@@ -173,31 +184,79 @@ class FileContents:
 
     def _unknown_labels(self) -> str:
         """Return which labels have no meaning, where they are many."""
-        counts = Counter(self.unknown_counts).most_common(SLIPS_SHOWN)
-        values = ", ".join(f"{label} ({count:,})" for label, count in counts)
-        if len(self.unknown) > SLIPS_SHOWN:
-            values += f" and {len(self.unknown) - SLIPS_SHOWN} more"
-        return f"labels without a meaning: {values}"
+        return f"labels without a meaning: {_commonest(self.unknown_counts)}"
 
-    def override(self) -> str:
-        """Return the override behind ``init DIR`` that says what the labels mean, with meanings to be put right."""
-        meanings: dict[str, str] = {}
-        numbers = [number for number in map(number_in, self.unknown) if number is not None]
-        if self.kinds[RATED] and len(numbers) == len(self.unknown) > 1:
-            # The ends of the scale: numbers between them count by their place.
-            meanings = {f"{min(numbers):g}": "0", f"{max(numbers):g}": "1"}
-        elif self.kinds[RATED]:
-            meanings = dict.fromkeys(self.unknown, "0.5")
+    def _unread_labels(self) -> str:
+        """Return which column may hold labels, and what to do if it does."""
+        assert self.unread_labels is not None
+        column, counts = self.unread_labels
+        single = not self.kinds[PAIRS]
+        meanings: dict[str, str]
+        if single:
+            meanings = _scores_to_correct(counts)
+        else:
+            meanings = dict(zip(counts, ("A", "B", "tie"), strict=False))
+        remedy = _to_say(meanings, {"label": column}, single)
+        return f"column {column} may hold labels, as {_commonest(counts)}: if so, {remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """Return the words that tell a user how to say what labels without a meaning mean."""
+        single = bool(self.kinds[RATED])
+        meanings: dict[str, str]
+        if single:
+            meanings = _scores_to_correct(self.unknown)
         elif self.verdicts:
             meanings = {label: label for label in sorted(self.verdicts)} | dict.fromkeys(self.unknown, NO_LABEL)
         else:
             meanings = dict(zip(self.unknown, ("A", "B", "tie"), strict=False))
-        labels = ", ".join(f"{label}: {meaning}" for label, meaning in meanings.items())
-        fields = ""
-        if self.fields:
-            columns = ", ".join(f"{name}: '{column}'" for name, column in self.fields.items())
-            fields = f"fields: {{{columns}}}, "
-        return f'"dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
+        return _to_say(meanings, self.fields, single)
+
+
+_WRITABLE = re.compile(r"[A-Za-z0-9_./%+ -]+")
+"""Texts that an override on the command line can have as a key."""
+_NO_TEXTS = ("true", "false", "null")
+"""Keys that an override takes for values of another kind, in lower case, so that they are no labels of a file."""
+
+
+def _scores_to_correct(values: Iterable[str]) -> dict[str, str]:
+    """Return a scale for labels of single responses, for the user to put right."""
+    labels = [*values]
+    numbers = [number for number in map(number_in, labels) if number is not None]
+    if len(numbers) == len(labels) > 1:
+        # The ends of the scale: numbers between them count by their place.
+        return {f"{min(numbers):g}": "0", f"{max(numbers):g}": "1"}
+    return dict.fromkeys(labels, "0.5")
+
+
+def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: bool) -> str:
+    """Return the words that tell a user how to say what labels mean.
+
+    Args:
+        meanings: of labels, for the user to put right.
+        columns: that have to be named, by field.
+        single: whether they are labels of one response.
+    """
+    if not all(_WRITABLE.fullmatch(label) and label.casefold() not in _NO_TEXTS for label in meanings):
+        usual = "A, B and tie"
+        if single:
+            usual = "pass and fail, or 1 to 5"
+        return f"write {usual} in their place: a command line cannot hold them"
+    labels = ", ".join(f"{label}: {meaning}" for label, meaning in meanings.items())
+    fields = ""
+    if columns:
+        named = ", ".join(f"{name}: '{column}'" for name, column in columns.items())
+        fields = f"fields: {{{named}}}, "
+    return f'say what they mean, as in init DIR "dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
+
+
+def _commonest(counts: Mapping[str, int]) -> str:
+    """Return the commonest values with their numbers of rows, as text."""
+    shown = Counter(counts).most_common(SLIPS_SHOWN)
+    values = ", ".join(f"{label} ({count:,})" for label, count in shown)
+    if len(counts) > SLIPS_SHOWN:
+        values += f" and {len(counts) - SLIPS_SHOWN} more"
+    return values
 
 
 def counts_in_order(counts: Mapping[str, int]) -> str:
@@ -235,6 +294,8 @@ def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None
         return _with_slips(contents)
     found = _labels_in(contents, rows)
     if found is None:
+        if not contents.roles.get("label"):
+            contents.unread_labels = unread_labels(rows, contents.roles.values())
         return _with_slips(contents)
     if found.column not in DEFAULT_FIELDS["label"]:
         named |= {"label": found.column}

@@ -1,5 +1,6 @@
 """Find the column of labels in a user's file, and what its values mean, where neither is written as readers expect."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,19 +9,35 @@ from typing import Any
 from judgetrain.data.cells import EMPTY, NO_LABEL, WORDS, label_text, number_in
 from judgetrain.data.rows.columns import DEFAULT_FIELDS
 
-TIES = ("tie", "equal", "both", "draw", "same", "tie (bothbad)")
+TIES = (
+    *("tie", "equal", "both", "draw", "same", "tie (bothbad)", "both good", "both bad", "bothbad"),
+    *("no preference", "equally good"),
+)
 """Words for two responses that are equally good, in lower case."""
-SIDES = {
-    **dict.fromkeys(("a", "model_a", "response_a", "first", "left"), "A"),
-    **dict.fromkeys(("b", "model_b", "response_b", "second", "right"), "B"),
-    **dict.fromkeys(TIES, "tie"),
-}
-"""Labels of two responses as people write them, in lower case."""
+SIDES = {**dict.fromkeys(("a", "first", "left"), "A"), **dict.fromkeys(("b", "second", "right"), "B")}
+"""Words for one of two responses as people write them, in lower case; :data:`_SIDE` has more."""
+_SIDE = re.compile(
+    r"(?:(?P<noun>answer|assistant|candidate|completion|model|option|output|response|system)[ _-]?)?"
+    r"(?P<side>[ab12])(?P<verb> wins| won| (?:is )?(?:much |slightly )?better)?"
+)
+"""A response by its letter or its number, as in ``Response 1``, ``model_a`` and ``B is better``."""
+_ORDER = re.compile(r"(?P<one>[ab]) ?(?P<sign>>+|<+|=+) ?(?P<other>[ab])")
+"""An order of the two responses, as in ``A>>B`` and ``B=A``."""
 NUMBERS = {"0": "tie", "1": "A", "2": "B"}
 """Numbers as labels of two responses, where 2 is among them."""
+SCORES = {
+    **WORDS,
+    **dict.fromkeys(("accept", "accepted", "helpful", "positive", "right", "thumbs up", "up", "👍"), 1.0),
+    **dict.fromkeys(("bad", "negative", "not helpful", "reject", "rejected", "thumbs down", "unhelpful"), 0.0),
+    **dict.fromkeys(("down", "wrong", "👎"), 0.0),
+}
+"""The scores of words that label one response, in lower case."""
+MISSING = ("n/a", "na", "nan", "null", "-", "?", "unsure", "skip", "skipped")
+"""Words that labelling tools write where there is no label, in lower case."""
 LABEL_NAMES = (
     *("label", "winner", "better", "best", "prefer", "choice", "chosen", "vote", "verdict", "judgment", "judgement"),
-    *("rating", "score", "grade", "human", "annotat", "pass", "correct", "quality", "accept"),
+    *("rating", "score", "grade", "human", "annotat", "pass", "correct", "quality", "accept", "result", "outcome"),
+    *("feedback", "helpful", "useful", "stars", "thumb"),
 )
 """Parts of the names of columns that hold labels. Only in such columns are numbers labels: others may be a turn's."""
 LEAST_KNOWN = 0.9
@@ -57,7 +74,7 @@ def labels_of_pairs(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> L
             return Labels(column, meanings)
         if _names_systems(rows, column, counts):
             # The reader knows the names of a row's systems; only words for a tie are said.
-            ties = {value: "tie" for value in counts if value.strip().casefold() in TIES}
+            ties = {value: "tie" for value in counts if _plain(value) in TIES}
             return Labels(column, ties)
     return None
 
@@ -72,12 +89,33 @@ def labels_of_single_responses(rows: Sequence[Mapping[str, Any]], used: Iterable
     for column, counts in _candidates(rows, used):
         if not _is_named_as_labels(column):
             continue
-        words = sum(count for value, count in counts.items() if value.strip().casefold() in WORDS)
-        numbers = [number for number in map(number_in, counts.elements()) if number is not None]
-        are_words = words >= LEAST_KNOWN * counts.total()
-        are_numbers = len(numbers) >= LEAST_KNOWN * counts.total() and 0 <= min(numbers) < max(numbers) <= 5
+        # Cells without a label are no sign that the others are none.
+        missing = [value for value in counts if _plain(value) in MISSING]
+        labels = Counter({value: count for value, count in counts.items() if value not in missing})
+        scores = {value: SCORES[_plain(value)] for value in labels if _plain(value) in SCORES}
+        words = sum(labels[value] for value in scores)
+        numbers = [number for number in map(number_in, labels.elements()) if number is not None]
+        are_words = words >= LEAST_KNOWN * labels.total() > 0
+        are_numbers = len(numbers) >= LEAST_KNOWN * labels.total() > 0 and 0 <= min(numbers) < max(numbers) <= 5
+        meanings = dict.fromkeys(missing, NO_LABEL)
+        if are_words and any(_plain(value) not in WORDS for value in scores):
+            # Readers do not know all of these words, and take a scale that is given as the whole of it.
+            meanings |= {value: f"{score:g}" for value, score in scores.items()}
         if are_words or are_numbers:
-            return Labels(column)
+            return Labels(column, meanings)
+    return None
+
+
+def unread_labels(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> tuple[str, Mapping[str, int]] | None:
+    """Return the first column that is named as labels are, with its values' numbers of rows, or None.
+
+    Args:
+        rows: as they are written.
+        used: columns that something is read from.
+    """
+    for column, counts in _candidates(rows, used):
+        if _is_named_as_labels(column):
+            return column, counts
     return None
 
 
@@ -94,7 +132,7 @@ def responses_by_system(rows: Sequence[Mapping[str, Any]]) -> Labels | None:
         return None
     for column, counts in _candidates(rows, ()):
         systems = [name for name in columns if name in counts and name != column]
-        ties = {value: "tie" for value in counts if value.strip().casefold() in TIES}
+        ties = {value: "tie" for value in counts if _plain(value) in TIES}
         known = sum(counts[value] for value in (*systems, *ties))
         if len(systems) == 2 and known >= LEAST_KNOWN * counts.total():
             first, second = systems
@@ -138,17 +176,49 @@ def _is_named_as_labels(column: str) -> bool:
     return any(part in column.casefold() for part in LABEL_NAMES)
 
 
+def _plain(value: str) -> str:
+    """Return a label in lower case, with single blanks, and without the point of a data frame's whole number."""
+    text = " ".join(value.casefold().split())
+    if number_in(text) is not None:
+        text = text.removesuffix(".0")
+    return text
+
+
+def _side(text: str) -> str | None:
+    """Return what a label in lower case means as people write it: A, B or tie; None: nothing that is known."""
+    if text in TIES:
+        return "tie"
+    if text in SIDES:
+        return SIDES[text]
+    order = _ORDER.fullmatch(text)
+    if order and order["one"] != order["other"]:
+        if order["sign"].startswith("="):
+            return "tie"
+        better = order["one"]
+        if order["sign"].startswith("<"):
+            better = order["other"]
+        return better.upper()
+    named = _SIDE.fullmatch(text)
+    # A number alone may be anything.
+    if named and (named["noun"] or named["verb"]):
+        return {"a": "A", "1": "A", "b": "B", "2": "B"}[named["side"]]
+    return None
+
+
 def _sides(column: str, counts: Counter[str]) -> dict[str, str] | None:
     """Return what a column's values mean as labels of two responses, or None where they are no such labels.
 
     Values without a meaning are left out. 0 and 1 alone may mean either side, so that a user has to say it.
     """
-    known = SIDES
-    if _is_named_as_labels(column) and "2" in counts:
-        known = SIDES | NUMBERS
+    are_numbers = _is_named_as_labels(column) and "2" in map(_plain, counts)
     meanings = {}
     for value in counts:
-        meaning = known.get(value.strip().casefold())
+        text = _plain(value)
+        meaning = _side(text)
+        if meaning is None and are_numbers:
+            meaning = NUMBERS.get(text)
+        if meaning is None and text in MISSING:
+            meaning = NO_LABEL
         if meaning is not None:
             meanings[value] = meaning
     # A column of ties alone, or of one side, may hold anything.
@@ -175,5 +245,5 @@ def _names_systems(rows: Sequence[Mapping[str, Any]], column: str, counts: Count
                 if row.get(name) not in EMPTY and label_text(row[name]) == label_text(label).strip():
                     named += 1
                     sides.add(side)
-    ties = sum(count for value, count in counts.items() if value.strip().casefold() in TIES)
+    ties = sum(count for value, count in counts.items() if _plain(value) in TIES)
     return len(sides) == 2 and named + ties >= LEAST_KNOWN * counts.total()

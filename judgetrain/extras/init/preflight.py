@@ -26,6 +26,7 @@ from rich.table import Table
 
 from judgetrain.amounts import amount
 from judgetrain.artifacts.console import Console, duration
+from judgetrain.artifacts.heartbeat import doing
 from judgetrain.artifacts.shards import Rows, count_rows
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.tracker import Run
@@ -291,7 +292,8 @@ class Play:
 
         # Without checkpoints and compiled blocks, which would take most of the time of so few steps.
         short = replace(settings.train, max_steps=STEPS, save_steps=10**6, regional_compilation=False)
-        with suppress(EnoughError):
+        # What the training began and did not end, as its steps, ends with this: lines would go on to tell of it.
+        with doing("preflight: a few steps of training"), suppress(EnoughError):
             self._play("initial", train=short)
         model = self._place("initial") / "model"
         if not model.is_dir():

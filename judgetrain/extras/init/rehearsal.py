@@ -2,9 +2,10 @@
 
 import math
 import re
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,15 +29,66 @@ ENOUGH = 2.0
 does not tell what a step and what a token takes."""
 FEW = 16
 """Requests asked together; where a batch takes no time, as many as a run asks together."""
+COMPUTES = 0.25
+"""The least share of the calling thread's work that a thread which computes for it does."""
 SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
 
 
-def lost() -> float:
-    """Return the seconds that this thread waited for a core which others used, as Linux counts them; elsewhere 0."""
+class Lost:
+    """Adds up the seconds for which this process computed nothing since others used the cores, as Linux counts them.
+
+    Besides the calling thread's own waiting it is its sleep while threads that compute for it, as those of a matrix
+    product, waited for a core. What the caller slept for another reason, as a GPU or a disk, is not lost.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._second = time.monotonic()
+        self._threads = _threads()
+
+    def __call__(self) -> float:
+        """Return the seconds that were lost so far; always 0 on other systems than Linux."""
+        second = time.monotonic()
+        threads = _threads()
+        caller = str(threading.get_native_id())
+        ran, waited = _since(self._threads, threads, caller)
+        slept = max(0.0, second - self._second - ran - waited)
+        longest = 0.0
+        for thread in threads:
+            ran_there, waited_there = _since(self._threads, threads, thread)
+            # Threads that hardly compute, as the one that prints lines, hold nobody up.
+            if thread != caller and ran_there >= COMPUTES * ran:
+                longest = max(longest, waited_there)
+        self._seconds += waited + min(slept, longest)
+        self._second = second
+        self._threads = threads
+        return self._seconds
+
+
+def _threads() -> dict[str, tuple[float, float]]:
+    """Return the seconds that each thread of this process ran, and waited for a core, by its number."""
+    seconds = {}
+    # Threads may end meanwhile; other systems have no such files.
     with suppress(OSError):
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    return 0.0
+        for place in Path("/proc/self/task").iterdir():
+            with suppress(OSError):
+                ran, waited, _ = (place / "schedstat").read_text().split()
+                seconds[place.name] = (int(ran) / 1e9, int(waited) / 1e9)
+    return seconds
+
+
+def _since(
+    before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]], thread: str
+) -> tuple[float, float]:
+    """Return the seconds that a thread ran and waited between two looks."""
+    ran, waited = after.get(thread, (0.0, 0.0))
+    ran_before, waited_before = before.get(thread, (0.0, 0.0))
+    return ran - ran_before, waited - waited_before
+
+
+lost = Lost()
+"""Returns the seconds that this process lost to others since it began."""
 
 
 def now() -> float:
@@ -80,6 +132,10 @@ def _pretended_worth(request: Request, slot: str, draw: int, steady: bool) -> in
     return derive_seed(text) + derive_seed(request.slots.get("criterion", ""), text)
 
 
+RequestKind = tuple[str, bool, bool]
+"""A step, whether the model is untrained, and whether a score alone is asked for: such requests take about as long."""
+
+
 @dataclass
 class Ledger:
     """The measurements of a rehearsal.
@@ -93,7 +149,7 @@ class Ledger:
         load: seconds that the model took to load.
         cut: texts that are cut or left out, by the reason.
         seen: batches that were asked: their :meth:`sizes`, and the seconds that they took.
-        answers: by step, and whether the model is untrained, what it answered.
+        answers: what was answered, by step, whether the model is untrained, and whether a score alone was asked for.
         spent: likewise the seconds that it took.
         engine: the model.
         steady: how the pretended judge judges (:func:`reply`).
@@ -108,8 +164,8 @@ class Ledger:
     load: float = 0.0
     cut: Counter[str] = field(default_factory=Counter)
     seen: list[tuple[list[float], float]] = field(default_factory=list)
-    answers: dict[tuple[str, bool], list[Completion]] = field(default_factory=lambda: defaultdict(list))
-    spent: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    answers: dict[RequestKind, list[Completion]] = field(default_factory=lambda: defaultdict(list))
+    spent: Counter[RequestKind] = field(default_factory=Counter)
     engine: Any = None
     steady: bool = False
     until: float = math.inf
@@ -202,7 +258,9 @@ class Rehearsed:
 
         # What is asked next does not depend on a guideline, so a pretended one does.
         speaks = self._untrained and step != "guideline"
-        kind = (step, speaks)
+        # A score alone takes one pass of the model, so that judgments in words are no measure of it.
+        alone = bool(requests[0].begins)
+        kind = (step, speaks, alone)
         spent_before = ledger.spent[kind]
         count = self._ask([(requests[number], prompt) for number, prompt in prompts.items()], seed, kind)
         answers = ledger.answers[kind]
@@ -236,6 +294,9 @@ class Rehearsed:
         most = request.sampling.max_new_tokens
         # Lengths are known by the teacher's levels, which have no name for a judgment of one response.
         level = request.step
+        if request.begins:
+            # A score alone, whose length is no text's: the engine stops behind it, and nothing is cut.
+            return most
         if level == "score":
             level = "judgment"
         lengths = self._ledger.lengths.get(level)
@@ -250,13 +311,13 @@ class Rehearsed:
             self._ledger.cut[reason] += 1
         return min(tokens, most)
 
-    def _ask(self, requests: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> int:
+    def _ask(self, requests: Sequence[tuple[Request, Ids]], seed: int, kind: RequestKind) -> int:
         """Ask the model the first requests, one alone at first, and return how many it was asked.
 
         Args:
             requests: with their prompts.
             seed: of the call.
-            kind: their step, and whether the model is untrained.
+            kind: of all of them.
         """
         ledger = self._ledger
         answers = ledger.answers[kind]
@@ -273,10 +334,10 @@ class Rehearsed:
             self._ask_batch(batch, seed, kind)
         return count
 
-    def _next_size(self, kind: tuple[str, bool]) -> int:
+    def _next_size(self, kind: RequestKind) -> int:
         """Return how many requests to ask together next."""
         ledger = self._ledger
-        _, speaks = kind
+        _, speaks, _ = kind
         # Requests of this kind take hardly any time: a whole batch is a better measure than its parts.
         if 0 < ledger.spent[kind] < ENOUGH / 10:
             return int(ledger.batch)
@@ -285,10 +346,10 @@ class Rehearsed:
             return 1
         return int(min(FEW, ledger.batch))
 
-    def _ask_batch(self, batch: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> None:
+    def _ask_batch(self, batch: Sequence[tuple[Request, Ids]], seed: int, kind: RequestKind) -> None:
         """Ask the model, and note what it took."""
         ledger = self._ledger
-        _, speaks = kind
+        _, speaks, _ = kind
         began = now()
         asked_requests = []
         for request, _ in batch:

@@ -121,8 +121,14 @@ def place_of(directory: Path) -> Path:
         raise ConfigError(f"view.of={str(directory)!r}: there is no such directory; give a run's output_dir")
     if (directory / PREDICTIONS).is_file() or (directory / f"{VERDICTS}.jsonl").is_file():
         return directory
-    evaluations = [path.parent for path in directory.glob(f"artifacts/evaluate/*/{MANIFEST}")]
-    evaluations = [path for path in evaluations if (path / PREDICTIONS).is_file()]
+    finished = [path.parent for path in directory.glob(f"artifacts/evaluate/*/{MANIFEST}")]
+    evaluations = [path for path in finished if (path / PREDICTIONS).is_file()]
+    if finished and not evaluations:
+        report = max(finished, key=lambda path: (path / MANIFEST).stat().st_mtime) / "report.html"
+        raise ConfigError(
+            f"view.of={str(directory)!r}: its evaluations are of single responses, and two judges are shown side by "
+            f"side on comparisons; {report} has the figures, and stage=judge writes each response's scores"
+        )
     if not evaluations:
         raise ConfigError(
             f"view.of={str(directory)!r}: it holds no finished evaluation of comparisons (artifacts/evaluate/*/"

@@ -95,7 +95,7 @@ class BranchingJudge(Judge):
         options = self.options
         criteria = f"{options.branches} of its criteria"
         if options.rubric is not None:
-            criteria = f"{len(options.rubric.criteria)} given criteria"
+            criteria = f"given {amount(len(options.rubric.criteria), 'criterion')}"
         answers = "writes reasons" if options.reasons else "gives scores alone"
         return f"<{type(self).__name__} {self.name}: {criteria}, reads {options.reads} at a time, {answers}>"
 

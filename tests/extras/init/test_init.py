@@ -10,6 +10,8 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.responses import load_responses
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.sources import row_reader
 from judgetrain.extras.init.command import WEIGHTS
 from judgetrain.extras.init.look import look
 from judgetrain.pipeline.compose import composed_of
@@ -269,6 +271,87 @@ def test_labels_of_which_some_are_written_as_here_are_read_alike(tmp_path: Path)
     findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
     assert findings.verdicts == {"A": 3, "B": 3, "tie": 3} and not findings.unknown
     assert any("(a is A, b is B, tie is tie)" in line for line in findings.lines())
+
+
+@pytest.mark.parametrize(
+    ("column", "labels"),
+    [
+        # A data frame writes whole numbers with a point where a cell of the column is empty.
+        ("winner", ("1.0", "2.0", "0.0")),
+        ("preference", ("A>B", "B>>A", "A=B")),
+        ("winner", ("Response 1", "response_2", "Both good")),
+        ("outcome", ("A wins", "B is better", "no preference")),
+        ("label", (" a", "B ", "TIE")),
+    ],
+)
+def test_labels_of_pairs_are_read_as_people_write_them(column: str, labels: Sequence[str], tmp_path: Path) -> None:
+    rows = [row | {column: labels[i % 3]} for i, row in enumerate(pairs(9))]
+    place = written(tmp_path / "d", mine=rows)
+    findings = look(place / "mine.jsonl", {})
+    assert findings.labels_of_rows == ["A", "B", "tie"] * 3
+    assert findings.labels == dict(zip(labels, ("A", "B", "tie"), strict=True))
+    # What the recipe says of them is what a run reads.
+    source = SourceConfig(name="mine", path=str(place / "mine.jsonl"), fields=findings.fields, labels=findings.labels)
+    reader = row_reader(source, "data")
+    assert [reader.labels.verdict(row) for row in rows] == ["A", "B", "tie"] * 3
+
+
+@pytest.mark.parametrize("label", ["-1", "A>A", "Bob", "1", "a or b", "response"])
+def test_a_label_that_may_mean_either_is_not_guessed(label: str, tmp_path: Path) -> None:
+    rows = [row | {"preference": ("left", "right", label)[i % 3]} for i, row in enumerate(pairs(9))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert not findings.labelled
+
+
+@pytest.mark.parametrize(
+    ("column", "labels", "scores"),
+    [
+        ("quality", ("good", "Bad"), (1.0, 0.0)),
+        ("feedback", ("👍", "👎"), (1.0, 0.0)),
+        ("helpful", ("yes", "no", "N/A"), (1.0, 0.0, None)),
+    ],
+)
+def test_words_of_single_responses_are_read_as_people_write_them(
+    column: str, labels: Sequence[str], scores: Sequence[float | None], tmp_path: Path
+) -> None:
+    rows = [SINGLE | {"query": f"Number {i}?", column: labels[i % len(labels)]} for i in range(12)]
+    place = written(tmp_path / "d", mine=rows)
+    findings = look(place / "mine.jsonl", {})
+    source = SourceConfig(name="mine", path=str(place / "mine.jsonl"), fields=findings.fields, labels=findings.labels)
+    reader = row_reader(source, "data")
+    for row, score in zip(rows, scores, strict=False):
+        votes = reader.labels.votes(row)
+        assert [*votes.get("", ())] == ([] if score is None else [score])
+
+
+def test_a_column_that_may_hold_labels_is_named_with_the_words_to_say(tmp_path: Path) -> None:
+    rows = [row | {"preference": (-1, 1)[i % 2]} for i, row in enumerate(pairs(20))]
+    place = written(tmp_path / "d", mine=rows)
+    done = here("init", str(place), "train.base.path=world")
+    assert done.returncode == 0 and "column preference may hold labels, as -1 (10), 1 (10)" in done.stdout
+    # The override as it is printed is taken as it is.
+    line = next(line for line in done.stdout.splitlines() if "may hold labels" in line)
+    override = line[line.index('"') + 1 : line.rindex('"')]
+    (place / "judgetrain.yaml").unlink()
+    done = here("init", str(place), "train.base.path=world", override)
+    assert "labels A 10, B 10" in done.stdout, done.stderr
+
+
+def test_truth_values_of_pairs_are_to_be_written_otherwise(tmp_path: Path) -> None:
+    """As a key of an override they are no text, so that one with them would name no label of the file."""
+    rows = [row | {"a_is_better": ("True", "False")[i % 2]} for i, row in enumerate(pairs(20))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    [line] = [line for line in findings.lines() if "may hold labels" in line]
+    assert "write A, B and tie in their place" in line and "labels: {" not in line
+
+
+def test_labels_that_a_command_line_cannot_hold_are_to_be_written_otherwise(tmp_path: Path) -> None:
+    rows = [SINGLE | {"query": f"Number {i}?", "stars": "★" * (1 + i % 5)} for i in range(20)]
+    done = here("init", str(written(tmp_path / "d", mine=rows)), "train.base.path=world")
+    assert done.returncode == 2 and "one response and no label that is understood" in done.stderr
+    assert (
+        "column stars may hold labels" in done.stdout and "write pass and fail, or 1 to 5 in their place" in done.stdout
+    )
 
 
 def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:

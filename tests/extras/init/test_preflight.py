@@ -1,9 +1,16 @@
 """``stage=preflight``: everything that is missing at once, and estimates that add up."""
 
+import hashlib
 import json
 import math
+import os
 import re
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -50,6 +57,50 @@ def test_one_pretended_judge_judges_by_chance_and_one_is_sure() -> None:
     assert 120 < sum(reply(asked(0, "one"), draw, False).count("A is") for draw in range(300)) < 180
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say how long a thread waited for a core")
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_clock_stands_still_while_others_use_the_core(in_thread: bool) -> None:
+    """A caller that sleeps until a thread of its own has computed loses what that thread lost."""
+    took: list[float] = []
+    computed = threading.Event()
+    looked = threading.Event()
+    if not in_thread:
+        looked.set()
+
+    def compute() -> None:
+        began = time.thread_time()
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1_000_000)
+        took.append(time.thread_time() - began)
+        computed.set()
+        # Threads of a matrix product go on, too: what an ended one waited is not to be read any more.
+        looked.wait()
+
+    cores = os.sched_getaffinity(0)
+    lost = rehearsal.Lost()
+    # The other process has the same core, and so takes half of it or more.
+    os.sched_setaffinity(0, {min(cores)})
+    other = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        began = time.monotonic()
+        lost_before = lost()
+        if in_thread:
+            threading.Thread(target=compute).start()
+            computed.wait()
+        else:
+            compute()
+        passed = time.monotonic() - began
+        lost_here = lost() - lost_before
+    finally:
+        looked.set()
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, cores)
+    assert passed > 1.3 * took[0]
+    assert passed - lost_here == pytest.approx(took[0], rel=0.2)
+
+
 def cost(tokens: Sequence[tuple[int, int]]) -> float:
     """Return what the engine below takes for a batch of eight at most: by steps, prompt tokens and new tokens."""
     new = [n for _, n in tokens]
@@ -71,7 +122,7 @@ class Timed:
                 text="?",
                 finish_reason="stop",
                 prompt_tokens=len(request.slots["criterion"]),
-                generated_tokens=request.sampling.max_new_tokens // 2,
+                generated_tokens=max(1, request.sampling.max_new_tokens // 2),
             )
             for request in requests
         ]
@@ -93,7 +144,7 @@ def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest
     monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
     requests = [asked(i, text) for i, text in enumerate(texts)]
     completions = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(requests, 0)
-    measured = len(ledger.answers["judgment", False])
+    measured = len(ledger.answers["judgment", False, False])
     assert measured <= min(number, 24)
     sizes = [(len(text), min(5 + i % 2 * 2, 6 + i % 5 * 4)) for i, text in enumerate(texts)]
     few = number == 3  # two batches do not say what step, prompt token and new token take
@@ -103,6 +154,33 @@ def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest
         first, second = re.findall(r"Score: (\d)", completion.text)
         assert {first, second} == {"2", "4"}
         assert [choice.probabilities.index(1.0) + 1 for choice in completion.choices] == [int(first), int(second)]
+
+
+def test_scores_alone_are_measured_by_themselves_and_nothing_of_them_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of the same step were asked before, for as long as is enough: they take longer than one pass."""
+    engine = Timed()
+    ledger = Ledger("base", batch=8, lengths={"judgment": [5, 7]})
+    ledger.engine = engine
+    monkeypatch.setattr(rehearsal, "now", lambda: engine.now)
+    texts = [(i % 7 + i * 9) * "x" for i in range(100)]
+    fits = {i: (i,) * len(text) for i, text in enumerate(texts)}
+    monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
+    rehearsed = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger))
+    judgments = [
+        replace(asked(i, text), step="score", slots={"response": "x", "criterion": text})
+        for i, text in enumerate(texts)
+    ]
+    rehearsed.generate(judgments, 0)
+    cut_before = ledger.cut.copy()
+    seconds_before = ledger.pending + engine.now
+    alone = Sampling(max_new_tokens=1, candidates=("1", "2", "3", "4", "5"))
+    scores = [replace(request, sampling=alone, begins="Score:") for request in judgments]
+    completions = rehearsed.generate(scores, 0)
+    assert {completion.generated_tokens for completion in completions} == {1}
+    assert ledger.cut == cut_before
+    assert ledger.answers["score", False, True], "the model was asked for some of them"
+    expected = cost([(len(text), 1) for text in texts])
+    assert ledger.pending + engine.now - seconds_before == pytest.approx(expected, rel=0.05)
 
 
 PAID = "{type: openai, model: m, base_url: 'http://127.0.0.1:1/v1'}"

@@ -142,6 +142,14 @@ def test_a_directory_without_an_evaluation_is_refused(tmp_path: Path) -> None:
         place_of(tmp_path / "nowhere")
 
 
+def test_an_evaluation_of_single_responses_is_told_from_none(tmp_path: Path) -> None:
+    place = tmp_path / "artifacts" / "evaluate" / "f00d"
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"are of single responses.*{place / 'report.html'} has the figures"):
+        place_of(tmp_path)
+
+
 def test_the_command_writes_a_page_beside_the_artifacts(evaluation: Path, tmp_path: Path) -> None:
     done = here("view", str(tmp_path))
     assert done.returncode == 0, done.stderr
