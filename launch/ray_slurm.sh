@@ -58,7 +58,7 @@ else:
 PYTHON
 srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" python -m judgetrain executor=ray "$@" &
 run=$!
-# Word for word as in slurm.sh: sbatch copies one script to the node, so that the two can share no file.
+# As in slurm.sh, but for torchrun's signal: sbatch copies one script to the node, so that the two can share no file.
 time_is_up=
 trap 'time_is_up=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
 status=0

@@ -25,20 +25,28 @@ mode=train.distributed=zero3
 for argument in "$@"; do
   if [[ $argument == train.distributed=* ]]; then mode=; fi
 done
-# One process that fails ends the job on every node, in place of a hang. torchrun hands on the signal that comes before
-# the time limit, and the last step may take what is left; SLURM ends it at the limit.
+# torchrun hands on the signal that comes before the time limit, and the last step may take what is left; SLURM ends it at
+# the limit. An older torchrun, as torch 2.11 has, knows neither option: it hands on SIGTERM, and the last step may take half a
+# minute.
+ending=(--signals-to-handle "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1" --shutdown-timeout 3600)
+signal=USR1
+options=$(torchrun --help 2>&1)
+if [[ $options != *--signals-to-handle* ]]; then
+  ending=()
+  signal=TERM
+fi
+# One process that fails ends the job on every node, in place of a hang.
 srun --kill-on-bad-exit=1 torchrun \
   --nnodes "$SLURM_JOB_NUM_NODES" \
   --nproc_per_node "${SLURM_GPUS_ON_NODE:-8}" \
   --rdzv_id "$SLURM_JOB_ID" \
   --rdzv_backend c10d \
   --rdzv_endpoint "${nodes[0]}:$port" \
-  --signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 \
-  --shutdown-timeout 3600 \
+  ${ending[@]+"${ending[@]}"} \
   -m judgetrain ${mode:+"$mode"} "$@" &
 run=$!
 time_is_up=
-trap 'time_is_up=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
+trap 'time_is_up=yes; kill "-$signal" "$run" 2>/dev/null || true' USR1
 status=0
 wait "$run" || status=$?
 if [[ -n $time_is_up ]]; then

@@ -1,4 +1,4 @@
-"""The engine type ``auto``: the fastest one that this machine has."""
+"""The engine type ``auto``: the type that measurements name for a machine of this kind."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ class ChosenVllmConfig(VllmEngineConfig):
 @engine_type("auto")
 @dataclass
 class AutoEngineConfig(LocalEngineConfig):
-    """A model run by the fastest engine that this machine has (:func:`fastest_here`).
+    """A model run by the engine that measurements name for a machine of this kind (:func:`type_here`).
 
     A run puts another object in its place before anything is planned (:meth:`as_type`). The keys are those of the types
     that may be chosen; the chosen one leaves out those of the others.
@@ -46,7 +46,7 @@ class AutoEngineConfig(LocalEngineConfig):
         {}, "further arguments of vllm.LLM, as in {gpu_memory_utilization: 0.85}", active_if=lambda c: bool(c.vllm)
     )
 
-    makes = "judgetrain.engines.auto:make_fastest"
+    makes = "judgetrain.engines.auto:make_type_here"
     continues = True
 
     def as_type(self, name: str) -> LocalEngineConfig:
@@ -81,11 +81,13 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def fastest_here() -> str:
-    """Return the type of the fastest engine that this machine has, a key of :data:`TYPES`.
+def type_here() -> str:
+    """Return the type that ``auto`` stands for on this machine, a key of :data:`TYPES`.
 
-    On a GPU that is vLLM where it is installed, else ``generate`` with a static cache, which needs a compiler. On a CPU
-    it is the project's own decoder, type ``transformers`` (docs/results/speed.md, docs/results/hardware.md).
+    Without a GPU it is the project's own decoder, type ``transformers``, which writes more tokens a second there than
+    ``generate`` (docs/results/speed.md). On a GPU it is vLLM where that is installed, by its makers' measurements: ours
+    have none. Else it is ``generate`` with a static cache, which needs a compiler: on the one GPU that was measured the
+    own decoder has 0.36 of its tokens a second at 0.5B (docs/results/hardware.md). At 7B it was not measured.
     """
     if not has_gpu():
         return "transformers"
@@ -96,8 +98,8 @@ def fastest_here() -> str:
     return "transformers"
 
 
-def make_fastest(config: AutoEngineConfig) -> Engine:
+def make_type_here(config: AutoEngineConfig) -> Engine:
     """Return the engine of a configuration that no run has resolved, as a caller in Python makes one."""
     from judgetrain.engines.lazy_model import make_engine
 
-    return make_engine(config.as_type(fastest_here()))
+    return make_engine(config.as_type(type_here()))

@@ -1,6 +1,7 @@
 """Generate text with vLLM on this machine's GPUs, or on its CPU where there are none."""
 
 import gc
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from judgetrain.errors import EngineError, EngineLostError
 
 CPU_TOKENS = 4096
 """The least number of prompt tokens that a CPU may read at once."""
+START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+"""The environment variable that says how vLLM starts its processes; what a user sets stays."""
 
 
 class VllmEngine:
@@ -53,6 +56,9 @@ class VllmEngine:
         if gguf_file:
             weights = str(Path(path) / gguf_file)
         arguments = _arguments(config, path, gguf_file) | config.vllm
+        # vLLM forks by default, unless CUDA is initialised. A mere torch.cuda.is_available(), by which type auto and
+        # others look for a GPU, initialises nothing, yet forbids a forked child to use CUDA (PyTorch's "poison fork").
+        os.environ.setdefault(START_METHOD, "spawn")
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **arguments)
         except (OSError, ValueError, RuntimeError, TypeError) as error:

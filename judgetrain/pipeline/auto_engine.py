@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 
 from judgetrain.artifacts.files import read_json, write_json_atomic
-from judgetrain.engines.auto import TYPES, fastest_here
+from judgetrain.engines.auto import TYPES, type_here
 from judgetrain.errors import ConfigError
 
 FILE = "engines.json"
@@ -12,10 +12,14 @@ FILE = "engines.json"
 
 
 class AutoEngine:
-    """The type of engine that a run takes for ``auto``.
+    """The type of engine that a run takes for ``auto``, resolved once, before anything is planned.
 
-    It is the one that the recipe's runs in this ``output_dir`` were begun with, else the fastest one here. So a run
-    that goes on on another machine makes the same artifacts.
+    Runs of a recipe keep the type that the first of them in this ``output_dir`` took. So a run that goes on on another
+    machine makes the same artifacts. Without earlier runs it is the type for a machine of this kind
+    (:func:`~judgetrain.engines.auto.type_here`).
+
+    An object of this class is called for the type. It looks at files and at the machine when it is first called, so
+    that a run whose recipe names its engines does neither.
 
     Args:
         output_dir: the run's.
@@ -38,7 +42,7 @@ class AutoEngine:
 
     @cached_property
     def _type(self) -> str:
-        return self._kept or fastest_here()
+        return self._kept or type_here()
 
     @cached_property
     def _kept(self) -> str | None:
@@ -67,14 +71,17 @@ class AutoEngine:
 
     @property
     def told(self) -> str | None:
-        """Return what a user is to know about the choice, in one sentence; None where it is as ever."""
+        """Return what a user is to know about the choice, in one sentence.
+
+        It is None where no engine is ``auto``, and where the own decoder was chosen, as on every machine without a GPU.
+        """
         if not self._is_read:
             return None
-        if self._kept and self._kept != fastest_here():
+        if self._kept and self._kept != type_here():
             return (
                 f"engine.type=auto is {self._kept}, with which runs of recipe {self._recipe} were begun "
-                f"({self._path}); engine.type={fastest_here()} begins anew"
+                f"({self._path}); engine.type={type_here()} begins anew"
             )
         if self._type == "transformers":
             return None
-        return f"engine.type=auto is {self._type}, the fastest here"
+        return f"engine.type=auto is {self._type} on this machine; engine=NAME takes another"

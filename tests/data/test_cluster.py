@@ -1,6 +1,7 @@
 """Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
 
 import importlib.util
+import inspect
 import json
 import re
 import shutil
@@ -319,12 +320,29 @@ def test_a_gpu_without_room_is_told(cuml: SimpleNamespace) -> None:
         kmeans(ROWS, CUML, 7)
 
 
-def test_the_released_signature_is_that_of_the_installed_package() -> None:
-    """Without a GPU cuML cannot be imported; its source comes with it."""
+def cuml_source() -> str:
+    """Return the source of the installed package's KMeans, which comes with it; importing cuML needs a GPU's libraries.
+
+    Its wheel alone will do: ``pip download --no-deps cuml-cu13``, unpacked, on PYTHONPATH.
+    """
     package = importlib.util.find_spec("cuml")
     if package is None or package.origin is None:
         pytest.skip("cuML is not installed")
-    source = (Path(package.origin).parent / "cluster" / "kmeans.pyx").read_text()
-    (parameters,) = re.findall(r"def __init__\(\s*self,\s*\*,(.*?)\):", source, re.DOTALL)
-    names = re.findall(r"(\w+)=", parameters)
-    assert [*RELEASED["keyword_only"]] == names
+    return (Path(package.origin).parent / "cluster" / "kmeans.pyx").read_text()
+
+
+def test_the_released_signature_is_that_of_the_installed_package() -> None:
+    (parameters,) = re.findall(r"def __init__\(\s*self,\s*\*,(.*?)\):", cuml_source(), re.DOTALL)
+    made: dict[str, Any] = {}
+    exec(f"def signature(*, {parameters}): pass", made)
+    defaults = {name: parameter.default for name, parameter in inspect.signature(made["signature"]).parameters.items()}
+    assert defaults == RELEASED["keyword_only"]
+
+
+def test_the_installed_package_streams_rows_of_this_machines_memory_by_blocks() -> None:
+    """The branch that ``_cuml`` counts on where rows do not fit into the GPU's memory, as its source has it."""
+    source = " ".join(cuml_source().split())
+    assert "use_host_path = (not data_on_device) and device_buffer_samples > 0" in source
+    assert "mem_type=None" in source, "rows stay where they lie"
+    assert "labels, inertia = _kmeans_predict_host_chunked(" in source, "labels by blocks as well"
+    assert "init_size = int(kmeans.init_size)" in source

@@ -1,9 +1,12 @@
-"""What cannot be seen without a GPU: a row a test, at most eight minutes on one of 40 GB, nothing from a hub.
+"""What cannot be seen without a GPU: a row a test, eight minutes on one of 40 GB, nothing from a hub.
 
     python -m pytest -m gpu -n 0 tests/gpu
     JUDGETRAIN_GPU_KIT=tiny python -m pytest -m gpu -n 0 tests/gpu    # the same code on a CPU: no figures
 
-Models are the shipped base, or have random weights in the usual shapes: neither time nor memory depends on weights.
+What other choices wait for comes first: the decoders, then cuML. What the eight minutes leave no time for is skipped;
+JUDGETRAIN_GPU_SECONDS gives more, and rows of several commands fill one table. tests/gpu/lent.sh is for a GPU that is
+lent for a short while. Models are the shipped base, or have random weights in the usual shapes: neither time nor memory
+depends on weights.
 """
 
 import importlib.util
@@ -29,6 +32,7 @@ from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.local.generate_engine import GenerateEngine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.vllm_engine import VllmEngine
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers.encode import Tokens
 from judgetrain.scorers.statistics import TokenScorer
@@ -66,6 +70,68 @@ def by_stage(output: Path) -> str:
     """Seconds of every stage that was run, the longest first."""
     seconds_of = {m.parts[-3]: json.loads(m.read_text())["seconds"] for m in output.glob("artifacts/*/*/manifest.json")}
     return ", ".join(f"{stage} {seconds_of[stage]:.0f}" for stage in sorted(seconds_of, key=lambda s: -seconds_of[s]))
+
+
+@pytest.mark.gpu(limit=240)
+@pytest.mark.parametrize("size", ["0.5B", "7B"])
+def test_own_decoder_beside_generate(
+    size: str, base: Path, record_property: Record, request: pytest.FixtureRequest
+) -> None:
+    """Tokens a second over the same judgments, sampled at temperature 1, in bfloat16; and vLLM's where it is.
+
+    It decides what engine.type=auto is on a GPU. By itself: python -m pytest -m gpu -n 0 tests/gpu -k decoder
+    """
+    small = size == "0.5B"
+    model = random_model(size)
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    model.generation_config.eos_token_id = model.config.eos_token_id = None  # random weights end nowhere
+    requests = judgments(2 if TINY else 16, 4 if TINY else 16, 1)
+    settings = {"model": ModelConfig(path="x"), "batch_size": 256}
+    engine = TransformersEngine(TransformersEngineConfig(**settings), model, tokenizer)
+    generating = GenerateEngine(GenerateEngineConfig(**settings), model, tokenizer)
+    caches = {"dynamic": None, "static": "static"}  # the static one is compiled, for a minute
+
+    def sampled(by: Any) -> int:
+        return sum(completion.generated_tokens for completion in by.generate(requests, seed=1))
+
+    arms: dict[str, Callable[[], int]] = {"own": lambda: sampled(engine), "type generate": lambda: sampled(generating)}
+    for name, cache in caches.items():
+        peer = Generate(engine, requests, cache, batch=256)
+        arms[f"generate, {name} cache"] = lambda peer=peer: (peer(), peer.made)[1]
+    if importlib.util.find_spec("vllm") and small:
+        vllm = make_engine(VllmEngineConfig(model=ModelConfig(path=str(base)), vllm={"gpu_memory_utilization": 0.5}))
+        assert isinstance(vllm, VllmEngine)
+        request.addfinalizer(vllm.close)  # later tests need the memory
+        # No other arm knows the prompts of the turn before.
+        arms["vLLM"] = lambda: (vllm._llm.reset_prefix_cache(), sampled(vllm))[1]
+    for name, arm in arms.items():
+        speeds = []
+        for _ in range(2):  # at first kernels are loaded or compiled, and plans made for every length
+            synchronize()
+            began = time.perf_counter()
+            speeds.append(f"{arm() / (time.perf_counter() - began):,.0f}")
+        record_property(name, f"{speeds[1]} tokens/s ({speeds[0]} at first)")
+
+
+@pytest.mark.gpu(limit=120)
+@pytest.mark.skipif(importlib.util.find_spec("cuml") is None, reason="cuML is not installed")
+def test_cuml_finds_clusters_as_good_as_scikit_learn(record_property: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200,000 points around 100 centres: inertia within 1%."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(100, 64))
+    points = (centres[rng.integers(100, size=200_000)] + 0.5 * rng.normal(size=(200_000, 64))).astype(np.float16)
+    inertias = {}
+    for name, backend, resident in (
+        ("cuml", "cuml", 0.5),
+        ("cuml, streamed", "cuml", 0.0),
+        ("sklearn", "sklearn", 0.5),
+    ):
+        monkeypatch.setattr(clustering, "RESIDENT", resident)
+        began = time.perf_counter()
+        _, inertias[name], _ = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1)
+        record_property(name, f"inertia {inertias[name]:.4g}, {time.perf_counter() - began:.1f} s")
+    assert inertias["cuml"] == pytest.approx(inertias["sklearn"], rel=0.01)
+    assert inertias["cuml, streamed"] == pytest.approx(inertias["sklearn"], rel=0.01)
 
 
 @pytest.mark.gpu(limit=200)
@@ -124,42 +190,6 @@ def test_attention_backends_give_the_same_log_probabilities(base: Path, record_p
         record_property(f"{kind} in {dtype}", f"{apart.mean():.1e} nats a token (most {apart.max():.1e})")
         assert apart.mean() < (0.03 if dtype == "bfloat16" else 5e-4), kind
         assert apart.max() < (0.3 if dtype == "bfloat16" else 5e-3), kind
-
-
-@pytest.mark.gpu(limit=240)
-@pytest.mark.parametrize("size", ["0.5B", "7B"])
-def test_own_decoder_beside_generate(size: str, base: Path, record_property: Record) -> None:
-    """Tokens a second over the same judgments, sampled at temperature 1, in bfloat16; and vLLM's where it is.
-
-    It decides what engine.type=auto is on a GPU. By itself: python -m pytest -m gpu -n 0 tests/gpu -k decoder
-    """
-    small = size == "0.5B"
-    model = random_model(size)
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    model.generation_config.eos_token_id = model.config.eos_token_id = None  # random weights end nowhere
-    requests = judgments(2 if TINY else 16, 4 if TINY else 16, 1)
-    settings = {"model": ModelConfig(path="x"), "batch_size": 256}
-    engine = TransformersEngine(TransformersEngineConfig(**settings), model, tokenizer)
-    generating = GenerateEngine(GenerateEngineConfig(**settings), model, tokenizer)
-    caches = {"dynamic": None, "static": "static"}  # the static one is compiled, for a minute
-
-    def sampled(by: Any) -> int:
-        return sum(completion.generated_tokens for completion in by.generate(requests, seed=1))
-
-    arms: dict[str, Callable[[], int]] = {"own": lambda: sampled(engine), "type generate": lambda: sampled(generating)}
-    for name, cache in caches.items():
-        peer = Generate(engine, requests, cache, batch=256)
-        arms[f"generate, {name} cache"] = lambda peer=peer: (peer(), peer.made)[1]
-    if importlib.util.find_spec("vllm") and small:
-        vllm = make_engine(VllmEngineConfig(model=ModelConfig(path=str(base)), vllm={"gpu_memory_utilization": 0.5}))
-        arms["vLLM"] = lambda: sampled(vllm)
-    for name, arm in arms.items():
-        speeds = []
-        for _ in range(2):  # at first kernels are loaded or compiled, and plans made for every length
-            synchronize()
-            began = time.perf_counter()
-            speeds.append(f"{arm() / (time.perf_counter() - began):,.0f}")
-        record_property(name, f"{speeds[1]} tokens/s ({speeds[0]} at first)")
 
 
 @pytest.mark.gpu(limit=90)
@@ -227,27 +257,6 @@ def test_deepspeed(mode: str, tmp_path: Path, record_property: Record) -> None:
         outcome = trained(f"{mode} of {count}", f"train.distributed={mode}", f"train.processes={count}")
         record_property("losses apart", f"{max(abs(a - b) for a, b in zip(outcome, losses, strict=True)):.3f}")
         assert outcome == pytest.approx(losses, abs=0.1)
-
-
-@pytest.mark.gpu(limit=120)
-@pytest.mark.skipif(importlib.util.find_spec("cuml") is None, reason="cuML is not installed")
-def test_cuml_finds_clusters_as_good_as_scikit_learn(record_property: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200,000 points around 100 centres: inertia within 1%."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(100, 64))
-    points = (centres[rng.integers(100, size=200_000)] + 0.5 * rng.normal(size=(200_000, 64))).astype(np.float16)
-    inertias = {}
-    for name, backend, resident in (
-        ("cuml", "cuml", 0.5),
-        ("cuml, streamed", "cuml", 0.0),
-        ("sklearn", "sklearn", 0.5),
-    ):
-        monkeypatch.setattr(clustering, "RESIDENT", resident)
-        began = time.perf_counter()
-        _, inertias[name], _ = kmeans(points, ClusterConfig(n_clusters=200, backend=backend), 1)
-        record_property(name, f"inertia {inertias[name]:.4g}, {time.perf_counter() - began:.1f} s")
-    assert inertias["cuml"] == pytest.approx(inertias["sklearn"], rel=0.01)
-    assert inertias["cuml, streamed"] == pytest.approx(inertias["sklearn"], rel=0.01)
 
 
 @pytest.mark.gpu(limit=150)

@@ -7,7 +7,7 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import plain
 from judgetrain.engines import auto
-from judgetrain.engines.auto import AutoEngineConfig, fastest_here
+from judgetrain.engines.auto import AutoEngineConfig, type_here
 from judgetrain.engines.config import (
     WORLD_BASE,
     GenerateEngineConfig,
@@ -51,16 +51,16 @@ def this_is(monkeypatch: pytest.MonkeyPatch, gpu: bool, vllm: bool, compiler: bo
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_it_is_what_is_fastest_here(machine: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_what_measurements_name(machine: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     this_is(monkeypatch, *machine)
-    assert fastest_here() == MACHINES[machine]
+    assert type_here() == MACHINES[machine]
     assert configured("recipe=pairs").engine.type == MACHINES[machine]
 
 
 def test_a_driver_without_a_gpu_that_pytorch_can_use_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     this_is(monkeypatch, gpu=True, vllm=True, compiler=True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert fastest_here() == "transformers"
+    assert type_here() == "transformers"
 
 
 def test_where_there_is_no_driver_pytorch_is_not_imported_to_look() -> None:

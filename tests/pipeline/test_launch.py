@@ -19,7 +19,9 @@ from tests.builders.pipeline import configured
 LAUNCH = shipped("launch")
 CI = Path(__file__).parents[2] / ".ci"
 """The scripts of a run, in a clone alone."""
-SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), *sorted(path for path in CI.rglob("*") if path.is_file())]
+LENT = Path(__file__).parents[1] / "gpu" / "lent.sh"
+"""For a GPU that is lent for a short while."""
+SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), LENT, *sorted(path for path in CI.rglob("*") if path.is_file())]
 ZERO = {"zero2": 2, "zero3": 3, "zero3_offload": 3}
 
 

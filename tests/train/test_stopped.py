@@ -122,6 +122,50 @@ def test_a_job_of_slurm_keeps_its_step_before_its_time_limit_and_queues_itself_a
     assert (programs / "cores").read_text() == "6\n" * 2, "without it srun gives all processes of a node one core"
 
 
+FORMER = {
+    "srun": """\
+while [[ $1 == -* ]]; do shift; done
+"$@" &
+run=$!
+trap 'kill -TERM "$run"' TERM
+trap 'kill -USR1 "$run"' USR1
+while kill -0 "$run" 2>/dev/null; do status=0; wait "$run" || status=$?; done
+exit "$status"
+""",
+    "scontrol": STAND_INS["scontrol"],
+    # Of torch 2.11: it does not know the options, hands SIGTERM on, and ends at once by SIGUSR1.
+    "torchrun": """\
+[[ $1 == --help ]] && echo "usage: torchrun [--nnodes NNODES]" && exit
+[[ $* == *--signals-to-handle* || $* == *--shutdown-timeout* ]] && exit 2
+trap 'touch "$(dirname "$0")/told"; exit 143' TERM
+touch "$(dirname "$0")/runs"
+for _ in {1..600}; do sleep 0.1; done
+""",
+}
+"""SLURM's programs, and a torchrun of the time before it had options for the end."""
+
+
+def test_a_job_of_slurm_keeps_its_step_with_a_former_torchrun_too(tmp_path: Path) -> None:
+    for name, body in FORMER.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41235", "SLURM_JOB_NUM_NODES": "1"}
+    environment = os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen([shipped("launch") / "slurm.sh", "stage=sft"], stdout=log, stderr=log, env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "runs").exists():
+            assert job.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        job.send_signal(signal.SIGUSR1)
+        assert job.wait(60) == 143, (tmp_path / "log").read_text()
+    finally:
+        job.kill()
+    assert (tmp_path / "told").exists()
+    assert (tmp_path / "scontrol.log").read_text() == "requeue 41235\n"
+
+
 @pytest.mark.parametrize("name", ["slurm.sh", "ray_slurm.sh"])
 def test_sbatch_is_asked_for_a_signal_in_time_and_to_queue_again(name: str) -> None:
     lines = (shipped("launch") / name).read_text().splitlines()
