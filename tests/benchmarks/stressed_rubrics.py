@@ -1,38 +1,50 @@
 """What stage stress finds on the generated world, where the truth is known.
 
     python -m tests.benchmarks.stressed_rubrics --rules 1 2 3 4 5
+    python -m judgetrain -m stage=initial tree.reads=one judge.reads=one seed=1,2,3 output_dir=OUT
+    python -m tests.benchmarks.stressed_rubrics --judges OUT/artifacts/initial/* --prompts 480
 
 Each kind of query has a rubric of the two criteria that count and of a third that does not, with the weight of the
 first. Of every held-out query sixteen responses of the world's writers are scored by its annotator, who errs in 15% of
-its judgments, and valued by the hidden rule or by a referee, who errs as often. Marks and weights come from half of the
-queries. A row a rule and value says how many of the twelve worthless criteria are marked, and how many of the
-twenty-four that count; what their weights are multiplied by in the mean; and, on the other half of the queries, what
+its judgments, or by a judge that was trained on that rule, which reads one response and gives scores alone. They are
+valued by the hidden rule or by a referee, who errs as often. Marks and weights come from half of the queries.
+
+A row a rule and value says how many of the twelve worthless criteria are marked, and how many of the twenty-four that
+count; what their weights are multiplied by in the mean; what an edit gains by a criterion, beyond its truth, that adds
+its words or says everything twice, and how many criteria are marked for it; and, on the other half of the queries, what
 the best of sixteen gains in truth, in standard deviations, when it is chosen by the rubric, by the rubric with the
 lowered weights, by weights fitted to the same values of the same responses (least squares within prompts, the peer that
-needs no stress), and by the true criteria alone.
+needs no stress), by the true criteria alone, and by length alone. Below stand the differences with their 95% intervals
+over rules (Student's t).
 """
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
 
+from judgetrain.artifacts.integrity import checked
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.rubric_kinds import RubricByKind, RubricKind
 from judgetrain.data.world import SKILL, eval_comparisons, queries, true_rubric
 from judgetrain.data.world.engine import Annotator, WorldEngine
-from judgetrain.data.world.rule import World, load_world
+from judgetrain.data.world.rule import BEST_QUALITY, World, load_world
 from judgetrain.engines.base import Sampling
 from judgetrain.extras.rubric.measure import NOTHING
-from judgetrain.extras.rubric.stress_gains import LOWERED, Stressed, best_of, figures_of, lowered, stressed_of
+from judgetrain.extras.rubric.stress_gains import LOWERED, Figures, Stressed, best_of, figures_of, lowered, stressed_of
 from judgetrain.extras.rubric.stress_pools import Pool, key_of
 from judgetrain.extras.rubric.stress_stage import Stressor, rubrics_of
+from judgetrain.judges import load_judge
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.options import JudgeOptions
@@ -42,25 +54,37 @@ from tests.benchmarks.common import parser_of
 from tests.builders.rubrics import ERRORS
 
 PROMPTS = 1200
-"""Held-out queries of a rule; half of them give the marks."""
+"""Held-out queries of a rule, of which half give the marks."""
 SAMPLES = 16
 """Responses to each."""
 TYPICAL = 40
 """Typical queries of a kind."""
+SHARD = 60
+"""Prompts that are scored together."""
+CHOOSERS = ("rubric", "lowered", "fitted weights", "true criteria", "length")
+
+
+Row = dict[str, Any]
+"""A prompt's row of stage stress."""
 
 
 @dataclass
 class Counts:
-    """What is counted over the kinds of a rule."""
+    """What is counted over the kinds of a rule.
 
-    worthless: list[bool]
-    counting: list[bool]
-    worthless_factors: list[float]
-    counting_factors: list[float]
-    by_rubric: list[float]
-    by_lowered: list[float]
-    by_fitted: list[float]
-    by_truth: list[float]
+    Args:
+        worthless: the figures of criteria that count for nothing.
+        counting: those of criteria that count.
+        gains: in truth, by who chose the best of all responses.
+    """
+
+    worthless: list[Figures] = field(default_factory=list)
+    counting: list[Figures] = field(default_factory=list)
+    gains: dict[str, list[float]] = field(default_factory=dict)
+
+    def gain(self, chooser: str) -> float:
+        """Return the mean gain by one chooser over kinds."""
+        return fmean(self.gains[chooser])
 
 
 def rubric_of(world: World, rule: int) -> RubricByKind:
@@ -82,9 +106,16 @@ def rubric_of(world: World, rule: int) -> RubricByKind:
     return RubricByKind(kinds[0].rubric.criteria, tuple(kinds))
 
 
-def rows_of(world: World, rule: int, rubric: Rubric, by_referee: bool) -> Iterator[dict[str, object]]:
-    """Yield the rows that stage stress would write."""
-    comparisons = eval_comparisons(WorldConfig(eval_comparisons=PROMPTS, rule=rule), rule)
+def annotator_of(world: World) -> BranchingJudge:
+    """Return the world's annotator, who reads one response."""
+    engine = WorldEngine(WorldEngineConfig(error_rate=ERRORS), world)
+    options = JudgeOptions.of_directory(None, {"reads": "one", "score": "parsed", "aggregation": "mean"})
+    return BranchingJudge(engine, load_prompt_set("compact"), options)
+
+
+def rows_of(world: World, rule: int, judge: Any, prompts: int) -> list[Row]:
+    """Return the rows that stage stress would write, valued by a referee."""
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=prompts, rule=rule), rule)
     pools = []
     for comparison in comparisons:
         rng = random.Random(f"stress {rule} {comparison.id}")
@@ -92,19 +123,27 @@ def rows_of(world: World, rule: int, rubric: Rubric, by_referee: bool) -> Iterat
         responses = tuple(world.respond(query, SKILL, rng) for _ in range(SAMPLES))
         pools.append(Pool(comparison.id, comparison.dialogue, responses))
     engine = WorldEngine(WorldEngineConfig(error_rate=ERRORS), world)
-    options = JudgeOptions.of_directory(None, {"reads": "one", "score": "parsed", "aggregation": "mean"})
-    judge = BranchingJudge(engine, load_prompt_set("compact"), options)
-    referee = PointwiseJudge(engine, load_prompt_set("pointwise", "pointwise")) if by_referee else None
     stressor = Stressor(
-        rubric=rubric,
+        rubric=rubric_of(world, rule),
         judge=judge,
         seed=rule,
-        valuer=referee,
-        rates=by_referee,
-        world=None if by_referee else world,
+        valuer=PointwiseJudge(engine, load_prompt_set("pointwise", "pointwise")),
+        rates=True,
         sampling=Sampling(),
     )
-    yield from stressor.shard(pools, rule).rows
+    rows = []
+    for first in range(0, len(pools), SHARD):
+        rows.extend(stressor.shard(pools[first : first + SHARD], rule).rows)
+    return rows
+
+
+def valued_by_rule(world: World, rows: Sequence[Row]) -> list[Row]:
+    """Return rows in which responses and edits are worth what the rule says."""
+    valued = copy.deepcopy(list(rows))
+    for row in valued:
+        for text in (*row["responses"], *row["edits"]):
+            text["truth"] = world.quality(row["query"], text["text"]) / BEST_QUALITY
+    return valued
 
 
 def truth_by(weights: Mapping[str, float], prompts: Sequence[Stressed]) -> float:
@@ -135,66 +174,150 @@ def weights_of(criteria: Sequence[Criterion]) -> dict[str, float]:
     return {key_of(criterion): criterion.weight for criterion in criteria}
 
 
-def counted(world: World, rule: int, by_referee: bool) -> Counts:
-    """Return what is counted of a rule."""
-    rubric = rubric_of(world, rule)
+def gained_by_length(rows: Sequence[Row]) -> float:
+    """Return what the longest of all responses gains in truth, in standard deviations."""
+    gains = []
+    variances = []
+    for row in rows:
+        lengths = np.array([float(len(response["text"].split())) for response in row["responses"]])
+        truth = np.array([response["truth"] for response in row["responses"]])
+        gains.append(best_of(len(lengths), lengths, truth) - float(truth.mean()))
+        variances.append(float(np.var(truth)))
+    return fmean(gains) / fmean(variances) ** 0.5
+
+
+def counted(rule: int, rubric: RubricByKind, rows: Sequence[Row], rows_by_rule: Sequence[Row]) -> Counts:
+    """Return what is counted of a rule.
+
+    Args:
+        rule: of the world.
+        rubric: that is stressed.
+        rows: of all prompts, by whose values criteria are marked.
+        rows_by_rule: the same with the truth, which says what is gained, whoever the marks are by.
+    """
     rubrics = rubrics_of(rubric)
-    rows = list(rows_of(world, rule, rubric, by_referee))
     # Kinds of query take turns, so that every other turn is half of each kind.
-    turn = len(world.deciding)
-    first_half = [row for place, row in enumerate(rows) if place // turn % 2 == 0]
-    second_half = [row for place, row in enumerate(rows) if place // turn % 2]
-    marking = stressed_of(first_half, rubrics)
-    # The truth itself says what is gained, whoever the marks are by.
-    for row in second_half:
-        for response in row["responses"]:  # type: ignore[attr-defined]
-            response["truth"] = float(world.quality(str(row["query"]), response["text"]))
+    turn = len(rubric.kinds)
+    marking = stressed_of([row for place, row in enumerate(rows) if place // turn % 2 == 0], rubrics)
+    second_half = [row for place, row in enumerate(rows_by_rule) if place // turn % 2]
     measuring = stressed_of(second_half, rubrics)
-    counts = Counts([], [], [], [], [], [], [], [])
+    counts = Counts(gains={chooser: [] for chooser in CHOOSERS})
     for kind, prompts in marking.items():
         if not kind:
             continue
         figures = figures_of(kind, prompts, rubrics[kind], rule)
         *counting, worthless = figures.criteria
-        counts.worthless.append(worthless.mark in LOWERED)
-        counts.counting.extend(one.mark in LOWERED for one in counting)
-        counts.worthless_factors.append(worthless.factor)
-        counts.counting_factors.extend(one.factor for one in counting)
+        counts.worthless.append(worthless)
+        counts.counting.extend(counting)
         kept, _ = lowered(rubrics[kind], figures.criteria, NOTHING)
         criteria = rubrics[kind].criteria
-        counts.by_rubric.append(truth_by(weights_of(criteria), measuring[kind]))
-        counts.by_lowered.append(truth_by(weights_of(kept.criteria), measuring[kind]))
         keys = [key_of(criterion) for criterion in criteria]
-        counts.by_fitted.append(truth_by(fitted_weights(prompts, keys), measuring[kind]))
-        counts.by_truth.append(truth_by(weights_of(criteria[:-1]), measuring[kind]))
+        weights = {
+            "rubric": weights_of(criteria),
+            "lowered": weights_of(kept.criteria),
+            "fitted weights": fitted_weights(prompts, keys),
+            "true criteria": weights_of(criteria[:-1]),
+        }
+        for chooser, of_chooser in weights.items():
+            counts.gains[chooser].append(truth_by(of_chooser, measuring[kind]))
+        of_kind = [row for row in second_half if row["kind"] == kind]
+        counts.gains["length"].append(gained_by_length(of_kind))
     return counts
+
+
+def cells_of(counts: Counts) -> list[str]:
+    """Return the cells of a rule's row: marks, weights, edits and gains."""
+    groups = (counts.worthless, counts.counting)
+    cells = []
+    for figures in groups:
+        cells.append(f"{sum(one.mark in LOWERED for one in figures)} of {len(figures)}")
+    cells.append("; ".join(f"{fmean(one.factor for one in figures):.2f}" for figures in groups))
+    everything = [*counts.worthless, *counts.counting]
+    for edit, mark in (("words", "by its words"), ("longer", "by length")):
+        marked = sum(one.mark == mark for one in everything)
+        cells.append(f"{mean_edit(everything, edit):.2f}; {marked} of {len(everything)}")
+    cells.extend(f"{counts.gain(chooser):.2f}" for chooser in CHOOSERS)
+    return cells
+
+
+def mean_edit(figures: Sequence[Figures], edit: str) -> float:
+    """Return what an edit, ``words`` or ``longer``, gains in the mean by the criteria that have it."""
+    gains = []
+    for one in figures:
+        edited = getattr(one, edit)
+        if edited is not None:
+            gains.append(edited.gain)
+    return fmean(gains)
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """Return a mean over rules with its 95% interval."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return f"{mean:.2f}"
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return f"{mean:.2f} ({mean - half:.2f} to {mean + half:.2f})"
+
+
+def print_claims(valued_by: str, counts: Sequence[Counts]) -> None:
+    """Print differences over rules."""
+    parts = []
+    for chooser in ("rubric", "fitted weights", "true criteria", "length"):
+        differences = [of_rule.gain("lowered") - of_rule.gain(chooser) for of_rule in counts]
+        parts.append(f"less {chooser} {with_interval(differences)}")
+    for edit in ("words", "longer"):
+        gains = [mean_edit([*of_rule.worthless, *of_rule.counting], edit) for of_rule in counts]
+        parts.append(f"edit {edit} {with_interval(gains)}")
+    print(f"- {valued_by}: lowered {', '.join(parts)}")
+
+
+def judges_of(rules: Sequence[int], directories: Sequence[Path]) -> Iterator[tuple[int, Callable[[World], Any]]]:
+    """Yield rules, each with a function that returns who scores its responses.
+
+    Args:
+        rules: by the annotator.
+        directories: of finished stages initial, sft or dpo, whose seed is their rule.
+    """
+    for rule in rules:
+        yield rule, annotator_of
+    for directory in directories:
+        manifest = checked(directory)
+        assert manifest is not None, f"{directory} is not finished"
+
+        def trained(world: World, model: Path = directory / "model") -> Any:
+            # The score stands before its reasons, so that it is the same without them.
+            return load_judge(model, reads="one", aggregation="mean", reasons=False)
+
+        yield manifest["seed"], trained
 
 
 def main() -> None:
     """Print a row for each rule and each way to value responses."""
     parser = parser_of(__doc__)
-    parser.add_argument("--rules", type=int, nargs="+", required=True)
+    parser.add_argument("--rules", type=int, nargs="*", default=[])
+    parser.add_argument("--judges", type=Path, nargs="*", default=[], help="directories of finished stages")
+    parser.add_argument("--prompts", type=int, default=PROMPTS)
     arguments = parser.parse_args()
-    columns = ("rule", "valued by", "worthless marked", "counting marked", "weights times", "by the rubric", "lowered")
-    print(f"| {' | '.join((*columns, 'by fitted weights', 'by the true criteria'))} |")
-    print(f"| {' | '.join(['---'] * (len(columns) + 2))} |")
-    for rule in arguments.rules:
+    columns = ("rule", "valued by", "worthless marked", "counting marked", "weights times", "by words", "by length")
+    choosers = [f"by {chooser}" for chooser in CHOOSERS]
+    print(f"| {' | '.join((*columns, *choosers))} |")
+    print(f"| {' | '.join(['---'] * (len(columns) + len(choosers)))} |")
+    all_counts: dict[str, list[Counts]] = {"the rule": [], "a referee": []}
+    for rule, judge_of in judges_of(arguments.rules, arguments.judges):
         world = load_world(rule)
-        for by_referee in (False, True):
+        judge = judge_of(world)
+        rows = rows_of(world, rule, judge, arguments.prompts)
+        judge.close()
+        rows_by_rule = valued_by_rule(world, rows)
+        rubric = rubric_of(world, rule)
+        for valued_by, valued in (("the rule", rows_by_rule), ("a referee", rows)):
             with threadpool_limits(1):
-                counts = counted(world, rule, by_referee)
-            cells = (
-                str(rule),
-                "a referee" if by_referee else "the rule",
-                f"{sum(counts.worthless)} of {len(counts.worthless)}",
-                f"{sum(counts.counting)} of {len(counts.counting)}",
-                f"{fmean(counts.worthless_factors):.2f}; {fmean(counts.counting_factors):.2f}",
-                f"{fmean(counts.by_rubric):.2f}",
-                f"{fmean(counts.by_lowered):.2f}",
-                f"{fmean(counts.by_fitted):.2f}",
-                f"{fmean(counts.by_truth):.2f}",
-            )
-            print(f"| {' | '.join(cells)} |", flush=True)
+                counts = counted(rule, rubric, valued, rows_by_rule)
+            all_counts[valued_by].append(counts)
+            print(f"| {' | '.join((str(rule), valued_by, *cells_of(counts)))} |", flush=True)
+    print()
+    for valued_by, of_rules in all_counts.items():
+        print_claims(valued_by, of_rules)
 
 
 if __name__ == "__main__":

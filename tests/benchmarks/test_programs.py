@@ -17,6 +17,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
 from tests.benchmarks import figures
 from tests.benchmarks.quickstart_table import Results, Run, difference
+from tests.benchmarks.stressed_rubrics import gained_by_length
 from tests.benchmarks.taught_lists import Lists, lists_of
 from tests.benchmarks.world_floors import of_rule
 
@@ -110,3 +111,10 @@ def test_taught_lists_are_counted_by_what_stands_first(tmp_path: Path) -> None:
 def test_floors_of_a_rule_are_below_its_ceilings() -> None:
     agreement = of_rule(3, 240)
     assert max(agreement["no label"].values()) < 0.8 < agreement["the rule"]["both_alike"]
+
+
+def test_what_the_longest_response_gains_is_in_standard_deviations_of_the_truth() -> None:
+    longest_is_best = {"responses": [{"text": "a b c", "truth": 1.0}, {"text": "a", "truth": 0.0}]}
+    both_are_equally_long = {"responses": [{"text": "a b", "truth": 1.0}, {"text": "c d", "truth": 0.0}]}
+    # A gain of 0.5, and one of 0; the deviation is 0.5 at either prompt.
+    assert gained_by_length([longest_is_best, both_are_equally_long]) == pytest.approx(0.5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ from judgetrain.extras.rubric.evidence import Evidence
 from judgetrain.extras.rubric.kinds import Kinds
 from judgetrain.extras.rubric.measure import KindFigures
 from judgetrain.judges.predictions import in_own_order
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.schema import RESPONSES, Verdict
 
 if TYPE_CHECKING:
@@ -117,14 +118,34 @@ def _example(tree: EvaluationTree, types: Mapping[str, int], key: tuple[int, int
     answer: Verdict = "B"
     if (margin > 0) != (sort == "loses"):
         answer = "A"
-    judgment = ""
-    judged = ""
+    judgments = []
     for criterion in tree.criteria:
         # What is named too seldom has no type.
-        if types.get(criterion.id) == type_ and criterion.judgments:
-            first = criterion.judgments[0]
-            judgment = in_own_order(first.text, first.order)
-            if first.order in RESPONSES:
-                judged = first.order
-            break
+        if types.get(criterion.id) == type_:
+            judgments.extend(criterion.judgments)
+    judgment = ""
+    judged = ""
+    if judgments:
+        shown = _clearest(judgments, margin)
+        judgment = in_own_order(shown.text, shown.order)
+        if shown.order in RESPONSES:
+            judged = shown.order
     return Example(query, comparison.response_a, comparison.response_b, query_b, answer, judgment, judged)
+
+
+def _clearest(judgments: Sequence[JudgmentNode], margin: float) -> JudgmentNode:
+    """Return the judgment that says most clearly what all of them say in the mean.
+
+    With both orders shown one may say the opposite, and would contradict what stands above the example.
+
+    Args:
+        judgments: of one comparison by one criterion.
+        margin: how far A is ahead in the mean.
+    """
+
+    def lead(judgment: JudgmentNode) -> float:
+        if judgment.margin is None:
+            return -math.inf
+        return judgment.margin if margin > 0 else -judgment.margin
+
+    return max(judgments, key=lead)
