@@ -10,12 +10,14 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
 from tests.benchmarks import figures
+from tests.benchmarks.probe_apart import fitted_to_others
 from tests.benchmarks.quickstart_table import Results, Run, difference
 from tests.benchmarks.stressed_rubrics import gained_by_length
 from tests.benchmarks.taught_lists import Lists, lists_of
@@ -47,6 +49,20 @@ def test_figures_of_all_comparisons_make_a_page(tmp_path: Path, monkeypatch: pyt
     assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
     for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
         assert abs(float(ours) - float(peers)) < 0.3 * float(peers)
+
+
+def test_what_is_fitted_to_other_prompts_knows_no_label_of_its_own() -> None:
+    """Of features that say nothing, what is fitted is right by chance; of one that says all, always."""
+    rng = np.random.default_rng(3)
+    labels = rng.choice(["A", "B", "tie"], 300).tolist()
+    prompts = [str(row // 3) for row in range(300)]
+    signs = np.array([{"A": 1.0, "B": -1.0, "tie": 0.0}[label] for label in labels])
+    noise = rng.normal(size=(300, 2))
+    decided = signs != 0
+    by_chance = np.sign(fitted_to_others(noise, labels, prompts)) == signs
+    assert 0.38 < by_chance[decided].mean() < 0.62
+    told = np.column_stack([noise[:, 0], 2 * signs + 0.1 * noise[:, 1]])
+    assert (np.sign(fitted_to_others(told, labels, prompts)) == signs)[decided].all()
 
 
 def test_figures_keep_what_is_written_by_hand() -> None:
