@@ -123,16 +123,19 @@ def test_a_job_of_slurm_keeps_its_step_before_its_time_limit_and_queues_itself_a
 
 
 FORMER = {
+    # As SLURM's own, which kills its tasks when it gets SIGTERM (_srun_signal_mgr); scancel sends signals to them.
     "srun": """\
 while [[ $1 == -* ]]; do shift; done
 "$@" &
 run=$!
-trap 'kill -TERM "$run"' TERM
+echo "$run" >"$(dirname "$0")/task"
+trap 'kill -KILL "$run"' TERM
 trap 'kill -USR1 "$run"' USR1
 while kill -0 "$run" 2>/dev/null; do status=0; wait "$run" || status=$?; done
 exit "$status"
 """,
     "scontrol": STAND_INS["scontrol"],
+    "scancel": '[[ $* == "--signal=TERM $SLURM_JOB_ID" ]] && kill -TERM "$(cat "$(dirname "$0")/task")"\n',
     # Of torch 2.11: it does not know the options, hands SIGTERM on, and ends at once by SIGUSR1.
     "torchrun": """\
 [[ $1 == --help ]] && echo "usage: torchrun [--nnodes NNODES]" && exit
@@ -164,6 +167,16 @@ def test_a_job_of_slurm_keeps_its_step_with_a_former_torchrun_too(tmp_path: Path
         job.kill()
     assert (tmp_path / "told").exists()
     assert (tmp_path / "scontrol.log").read_text() == "requeue 41235\n"
+
+
+def test_a_job_of_slurm_says_why_torchrun_cannot_be_started(tmp_path: Path) -> None:
+    for name, body in {"scontrol": STAND_INS["scontrol"], "torchrun": "echo no torch here >&2; exit 1"}.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41236", "SLURM_JOB_NUM_NODES": "1"}
+    environment = os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    job = subprocess.run([shipped("launch") / "slurm.sh"], capture_output=True, text=True, env=environment)
+    assert (job.returncode, job.stderr) == (1, "slurm.sh: torchrun cannot be started: no torch here\n")
 
 
 @pytest.mark.parametrize("name", ["slurm.sh", "ray_slurm.sh"])
