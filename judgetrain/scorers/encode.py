@@ -76,6 +76,11 @@ COLUMNS = ("logprob", "entropy")
 ``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats.
 """
 
+DEPTHS = (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
+"""How deep in a model hidden states are read, as shares of its layers."""
+PLACES = ("mean", "last")
+"""The two states of a layer that are read: the mean over the response's tokens, and its last token's."""
+
 
 @dataclass(frozen=True, eq=False)
 class TokenStatistics:

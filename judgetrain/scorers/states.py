@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from judgetrain.scorers.encode import Sample, Tokens, Unscored, Usage
+from judgetrain.scorers.encode import DEPTHS, Sample, Tokens, Unscored, Usage
 from judgetrain.scorers.statistics import TokenScorer
 
 if TYPE_CHECKING:
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
     States = NDArray[np.float32] | Unscored
     """Float32 [layers, 2, width], or the reason why there are none."""
 
-DEPTHS = (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
-"""How deep in a model states are read, as shares of its layers."""
-PLACES = ("mean", "last")
-"""The two states of a layer: the mean over the response's tokens, and its last token's."""
-
 
 @torch.inference_mode()
 def response_states(scorer: TokenScorer, samples: Sequence[Sample]) -> list[States]:
-    """Return the states of every response at :data:`DEPTHS`, float32 [layers, places, width], or why there are none.
+    """Return the states of every response, float32 [layers, places, width], or why there are none.
 
+    Layers are those of :data:`~judgetrain.scorers.encode.DEPTHS`, places :data:`~judgetrain.scorers.encode.PLACES`.
     A model with few layers has fewer than there are depths: none is taken twice.
 
     Args:

@@ -85,8 +85,9 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         numbers = _numbers(event)
-        if TOKENS in numbers:
-            numbers[TOKENS] += self._tokens_before
+        for name in (TOKENS, f"eval_{TOKENS}"):
+            if name in numbers:
+                numbers[name] += self._tokens_before
         # A row at a time, so that the log of a run that is killed ends at its last step.
         with self._out.path(LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")

@@ -21,9 +21,9 @@ import numpy as np
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.prompt_keys import conversation_starts, key_of_dialogue
-from judgetrain.extras.untrained.probe import FOLDS, Probe, states_in
+from judgetrain.extras.untrained.probe import FOLDS, Probe, read_states
 from judgetrain.schema import Comparison
-from judgetrain.scorers.states import DEPTHS, PLACES
+from judgetrain.scorers.encode import DEPTHS, PLACES
 from tests.benchmarks.common import parser_of, with_overrides
 from tests.benchmarks.people_pairs_arms import Floats, Measured, right_by
 
@@ -54,11 +54,10 @@ def fitted_to_others(features: Floats, labels: Sequence[str], prompts: Sequence[
     margins = np.zeros(len(features))
     for others, fold in GroupKFold(FOLDS).split(features, groups=groups):
         decided = others[signs[others] != 0]
-        # Either way by turns, since scikit-learn wants both classes.
-        targets = np.where(np.arange(len(decided)) % 2, 1.0, -1.0)
-        turned = (targets * signs[decided])[:, None] * features[decided]
-        # Two features at most, so that nothing has to be held back.
-        model = LogisticRegression(C=100.0, fit_intercept=False).fit(turned, targets)
+        # Both ways round, so that no order is preferred; two features at most, so that nothing has to be held back.
+        both = np.concatenate([features[decided], -features[decided]])
+        targets = np.concatenate([signs[decided], -signs[decided]])
+        model = LogisticRegression(C=100.0, fit_intercept=False).fit(both, targets)
         margins[fold] = features[fold] @ model.coef_[0]
     return margins
 
@@ -69,22 +68,22 @@ def main() -> None:
     parser.add_argument("evaluation", type=Path)
     options, overrides = with_overrides(parser)
     by_id = compared_in(options.evaluation)
-    learned = [row for row in read_rows(options.evaluation, "states-learned-probe.base") if row["states"] is not None]
-    pairs = [by_id[row["id"]] for row in learned]
+    kept_of_pairs = read_states(options.evaluation, "states-learned-probe.base")
+    pairs = [by_id[row["id"]] for row in kept_of_pairs.rows if row["is_read"]]
     signs = [1.0 if pair.label == "A" else -1.0 for pair in pairs]
     prompts = conversation_starts([key_of_dialogue(pair.dialogue) for pair in pairs])
-    train = states_in(learned)
+    train = kept_of_pairs.states
 
     measured = Measured(overrides)
     ids = []
-    rows = []
-    for name, of_benchmark in measured.ids.items():
-        kept = {f"{name}/{row['id']}": row for row in read_rows(options.evaluation, f"states-{name}-probe.base")}
-        for row_id in of_benchmark:
-            if kept[row_id]["states"] is not None:
-                ids.append(row_id)
-                rows.append(kept[row_id])
-    held_out = states_in(rows)
+    of_benchmarks = []
+    for name in measured.ids:
+        kept = read_states(options.evaluation, f"states-{name}-probe.base")
+        read = [f"{name}/{row['id']}" for row in kept.rows if row["is_read"]]
+        is_labelled = [row_id in measured.by_id for row_id in read]
+        ids += [row_id for row_id, labelled in zip(read, is_labelled, strict=True) if labelled]
+        of_benchmarks.append(kept.states[is_labelled])
+    held_out = np.concatenate(of_benchmarks)
     rated = measured.take(ids)
 
     print(f"{len(pairs)} labelled pairs")

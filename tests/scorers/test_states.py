@@ -44,7 +44,7 @@ def test_states_are_those_of_the_model_however_they_are_batched(batch_size: int)
     samples = [sample(asked=asked, answered=answered) for asked, answered in ((1, 1), (5, 2), (2, 7), (3, 3))]
     read = response_states(scorer, samples)
     for states, item in zip(read, samples, strict=True):
-        np.testing.assert_allclose(states, plainly(scorer, item), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(states, plainly(scorer, item), rtol=1e-4, atol=2e-4)
     lengths = [len(tokens) for tokens in scorer.encode(samples) if not isinstance(tokens, Unscored)]
     assert (scorer.usage.prompt_tokens, scorer.usage.calls) == (sum(lengths), 4)
 

@@ -12,6 +12,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -34,7 +35,7 @@ from judgetrain.judges.predictions import Cost, Prediction, verdict_of
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import load_scorer
-from judgetrain.scorers.encode import Unscored
+from judgetrain.scorers.encode import DEPTHS, PLACES, Unscored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,33 +77,41 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         _read(method, evaluation, all_pairs)
 
     directory = evaluation.out.directory
-    reader = _reader(method)
-    all_rows = list(read_rows(directory, f"states-learned-{reader.file_name}"))
-    seconds = seconds_of(directory, f"states-learned-{reader.file_name}")
-    rows = all_rows[: len(pairs)]
-    learned_from = [pair for pair, row in zip(pairs, rows, strict=True) if row["states"] is not None]
+    shards = _shards_of_pairs(method)
+    kept = read_states(directory, shards)
+    rows = kept.rows[: len(pairs)]
+    learned_from = []
+    for pair, row in zip(pairs, rows, strict=True):
+        # A label beside another pair's states would go unnoticed in every figure.
+        assert row["id"] == pair.id
+        if row["is_read"]:
+            learned_from.append(pair)
     evaluation.learned[method.name] = Learned(
         labels=len(learned_from),
         calls=2 * len(pairs),
-        prompt_tokens=sum(row["tokens"] for row in rows),
-        seconds=round(seconds * len(rows) / len(all_rows), 3),
+        prompt_tokens=round(sum(row["tokens"] for row in rows)),
+        seconds=round(seconds_of(directory, shards) * len(rows) / len(kept.rows), 3),
     )
     probe = Probe.fitted(
-        states_in(rows),
+        kept.states[: len(learned_from)],
         [1.0 if pair.label == "A" else -1.0 for pair in learned_from],
         conversation_starts([key_of_dialogue(pair.dialogue) for pair in learned_from]),
         f"evaluate.methods: {method.text!r}",
     )
     for benchmark in evaluation.benchmarks:
-        shards = shards_of("states", benchmark, reader.name)
-        rows = list(read_rows(directory, shards))
-        predictions = probe.predictions(benchmark.comparisons, rows, method.name)
-        yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(rows), 6))]
+        shards = shards_of("states", benchmark, _reader(method))
+        predictions = probe.predictions(benchmark.comparisons, read_states(directory, shards), method.name)
+        yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(predictions), 6))]
 
 
-def _reader(method: Method) -> Method:
-    """Return a method whose name, in files and for seeds, all probes of a model share."""
-    return replace(method, labels=0, text=f"{method.kind}:{method.target}")
+def _reader(method: Method) -> str:
+    """Return the name, for files and for seeds, of what all probes of a model read: its path whole, as it is given."""
+    return f"{method.kind}:{method.target}"
+
+
+def _shards_of_pairs(method: Method) -> str:
+    """Return the name of the shards with the states of labelled pairs."""
+    return f"states-learned-{_reader(method).replace(':', '.').replace('/', '_')}"
 
 
 def _read(method: Method, evaluation: Evaluation, pairs: Sequence[Comparison]) -> None:
@@ -117,13 +126,18 @@ def _read(method: Method, evaluation: Evaluation, pairs: Sequence[Comparison]) -
     with loaded_once(lambda: load_scorer(model)) as scorer:
         maker = RowMaker(
             kind="states",
-            name=_reader(method).name,
+            name=_reader(method),
             load=scorer,
             process=states_shard,
-            depends={"model": evaluation.models.identity(method, evaluation.hashes), "dtype": model.dtype},
+            depends={
+                "model": evaluation.models.identity(method, evaluation.hashes),
+                "dtype": model.dtype,
+                "depths": DEPTHS,
+                "places": PLACES,
+            },
             gpus=model.gpus,
         )
-        evaluation.fill(f"states-learned-{_reader(method).file_name}", pairs, maker)
+        evaluation.fill(_shards_of_pairs(method), pairs, maker)
         # Shards are filled while the iterator runs; what they hold is read method by method.
         for _ in evaluation.kept(maker):
             pass
@@ -172,16 +186,32 @@ def states_shard(scorer: TokenScorer, comparisons: Sequence[Comparison], seed: i
     return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts={"calls": usage.calls})
 
 
-def states_in(rows: Sequence[Mapping[str, Any]]) -> Floats:
-    """Return what A's states have more than B's in the kept rows that have any, float32 [rows, columns, width]."""
-    of_rows = []
-    for row in rows:
-        if row["states"] is not None:
-            numbers = np.frombuffer(base64.b64decode(row["states"]), dtype="<f4")
-            of_rows.append(numbers.reshape(row["columns"], -1))
-    if not of_rows:
-        return np.zeros((0, 0, 0), dtype=np.float32)
-    return np.stack(of_rows)
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What was kept of comparisons.
+
+    Args:
+        rows: of all comparisons, with ``is_read`` in place of the states.
+        states: what A's have more than B's, of those that could be read, float32 [comparisons, columns, width].
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    states: Floats
+
+
+def read_states(directory: Path, shards: str) -> Kept:
+    """Return what :func:`states_shard` kept under a name, each row decoded as it is read: text takes more memory."""
+    rows = []
+    states = []
+    for row in read_rows(directory, shards):
+        encoded = row.pop("states")
+        rows.append({**row, "is_read": encoded is not None})
+        if encoded is not None:
+            numbers = np.frombuffer(base64.b64decode(encoded), dtype="<f4")
+            states.append(numbers.reshape(row["columns"], -1))
+    if not states:
+        return Kept(rows=rows, states=np.zeros((0, 0, 0), dtype=np.float32))
+    return Kept(rows=rows, states=np.stack(states))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,24 +245,22 @@ class Probe:
         if len(numbers) < 2:
             raise ConfigError(f"{where}: the labelled pairs that can be read have one prompt; give pairs on several")
         groups = [numbers[prompt] for prompt in prompts]
-        folds = GroupKFold(min(FOLDS, len(numbers)))
-        # Without an intercept a pair and its mirror image have one loss, so that each stands once, either way by turns:
-        # scikit-learn wants both classes.
-        targets = np.where(np.arange(len(signs)) % 2, 1.0, -1.0)
-        turned = targets * np.array(signs)
+        # Each pair stands there both ways round, so that no order is preferred and every fold has both classes.
+        targets = np.concatenate([signs, np.negative(signs)])
+        folds = list(GroupKFold(min(FOLDS, len(numbers))).split(targets, groups=[*groups, *groups]))
         weights = []
         for column in range(states.shape[1]):
             differences = states[:, column].astype(np.float64)
             scale = np.sqrt((differences**2).mean(axis=0)) + 1e-6
-            features = turned[:, None] * differences / scale
+            features = differences / scale
             search = GridSearchCV(
                 LogisticRegression(fit_intercept=False, max_iter=1000),
-                # Each pair stands for two.
-                {"C": [2 * strength for strength in STRENGTHS]},
-                cv=list(folds.split(features, groups=groups)),
-                scoring=_likelihood,
+                {"C": STRENGTHS},
+                cv=folds,
+                scoring="neg_log_loss",
+                error_score="raise",
             )
-            search.fit(features, targets)
+            search.fit(np.concatenate([features, -features]), targets)
             weights.append(search.best_estimator_.coef_[0] / scale)
         return cls(weights=np.stack(weights))
 
@@ -244,15 +272,13 @@ class Probe:
         margins: Floats = by_column.mean(axis=1)
         return margins
 
-    def predictions(
-        self, comparisons: Sequence[Comparison], rows: Sequence[Mapping[str, Any]], name: str
-    ) -> list[Prediction]:
-        """Return the verdicts on comparisons, of which ``rows`` keeps the states, under the method's name."""
-        margins = iter(self.margins(states_in(rows)).tolist())
+    def predictions(self, comparisons: Sequence[Comparison], kept: Kept, name: str) -> list[Prediction]:
+        """Return the verdicts on comparisons, of which the states are kept, under the method's name."""
+        margins = iter(self.margins(kept.states).tolist())
         predictions = []
-        for comparison, row in zip(comparisons, rows, strict=True):
+        for comparison, row in zip(comparisons, kept.rows, strict=True):
             margin = None
-            if row["states"] is not None:
+            if row["is_read"]:
                 margin = next(margins)
             # No order is shown, so that both have the same verdict.
             verdict = verdict_of(margin)
@@ -263,9 +289,3 @@ class Probe:
                 )
             )
         return predictions
-
-
-def _likelihood(fitted: Any, features: Any, targets: Any) -> float:
-    """Return the mean log-likelihood of targets, nats, also where a fold has one of both classes alone."""
-    log_odds = targets * fitted.decision_function(features)
-    return float(-np.logaddexp(0.0, -log_odds).mean())

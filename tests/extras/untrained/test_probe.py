@@ -15,7 +15,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.extras.untrained import probe
-from judgetrain.extras.untrained.probe import STRENGTHS, Probe
+from judgetrain.extras.untrained.probe import STRENGTHS, Probe, read_states
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 from judgetrain.scorers.encode import Unscored, Usage
@@ -80,6 +80,13 @@ def test_pairs_on_one_prompt_alone_are_refused() -> None:
     states, signs = labelled(informative=0, columns=1)
     with pytest.raises(ConfigError, match="here: the labelled pairs that can be read have one prompt"):
         Probe.fitted(states, signs, [("a",)] * PAIRS, "here")
+
+
+@pytest.mark.parametrize("prompts", [[0, 1] * 20, [0] * 39 + [1], [0, 0, 1, 1] * 10, list(range(40))])
+def test_few_prompts_in_any_order_are_learned_from(prompts: list[int]) -> None:
+    states, signs = labelled(informative=0, columns=1)
+    found = Probe.fitted(states[:40], signs[:40], [(str(prompt),) for prompt in prompts], "here")
+    assert (np.sign(found.margins(states)) == signs).mean() > 0.7
 
 
 @pytest.fixture
@@ -158,7 +165,7 @@ class Deaf:
         self.usage = Usage()
 
 
-def test_a_response_that_cannot_be_read_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_cannot_be_read_has_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def read(scorer: Any, samples: Any) -> list[Any]:
         scorer.usage += Usage(prompt_tokens=40, calls=len(samples))
         states = [np.full((1, 2, 3), place, dtype=np.float32) for place in range(len(samples))]
@@ -170,9 +177,11 @@ def test_a_response_that_cannot_be_read_has_no_verdict(monkeypatch: pytest.Monke
     assert [row["failures"] for row in shard.rows] == [{"too_long": 1}, {}]
     assert (shard.prompt_tokens, shard.dropped, shard.facts) == (40, {"too_long": 1}, {"calls": 4})
     found = Probe(weights=np.ones((2, 3), dtype=np.float32))
-    first, second = found.predictions(comparisons, shard.rows, "probe:20")
+    write_lines(tmp_path / "states-00000-of-00001.jsonl", shard.rows)
+    first, second = found.predictions(comparisons, read_states(tmp_path, "states"), "probe:20")
     assert (first.verdict_ab, first.margin, first.failures) == (None, None, {"too_long": 1})
-    assert (second.verdict_ab, second.margin, second.cost.prompt_tokens) == ("B", pytest.approx(-3.0), 20)
+    assert (second.verdict_ab, second.cost.prompt_tokens) == ("B", 20)
+    assert second.margin == pytest.approx(-3.0)
 
 
 @pytest.mark.parametrize(
@@ -194,5 +203,7 @@ def test_what_no_probe_can_be_made_of_is_refused(method: str, message: str) -> N
     assert message in refused(config, "evaluate")
 
 
-def test_a_probe_of_a_directory_is_named_by_it() -> None:
-    assert Method.parse("probe:30:./models/mine").name == "probe:30:mine"
+def test_probes_of_like_named_directories_keep_apart_what_they_read() -> None:
+    one, other = (Method.parse(f"probe:30:./{place}/mine") for place in "ab")
+    assert one.name == other.name == "probe:30:mine"
+    assert len({probe._reader(method) for method in (one, other, Method.parse("probe:30:base"))}) == 3
