@@ -23,7 +23,7 @@ def evaluate_judge(
     name: str = "rows",
     seed: int = 0,
     criteria: Given = None,
-    resamples: int = EvaluateConfig.bootstrap,
+    resamples: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Return the figures of a judge on labelled comparisons, as a row of ``metrics.json`` has them.
@@ -36,13 +36,15 @@ def evaluate_judge(
         name: what the rows are called in the row of figures.
         seed: of what is sampled, and of intervals.
         criteria: to judge by, for rows without criteria of their own.
-        resamples: resamples of an interval.
+        resamples: resamples of an interval; None: as many as stage evaluate takes.
         progress: whether a bar shows how far it is, once it has taken a few seconds.
 
     Raises:
         DataError: a row cannot be read, two rows have one id, or none has a label.
         ConfigError: criteria for a judge that goes by none.
     """
+    if resamples is None:
+        resamples = EvaluateConfig.bootstrap
     comparisons = comparisons_in(rows).items
     _check_ids([comparison.id for comparison in comparisons])
     if all(comparison.label is None for comparison in comparisons):

@@ -247,6 +247,40 @@ class Judge(Protocol):
         scores = in_steps(groups, judge, self.name, progress)
         return frame_of_scores(table, scores) if frame else scores
 
+    def evaluate(
+        self,
+        rows: Rows,
+        seed: int = 0,
+        *,
+        name: str = "rows",
+        criteria: Given = None,
+        resamples: int | None = None,
+        progress: bool = True,
+    ) -> dict[str, Any]:
+        """Return how well the judge agrees with the labels of rows, as a row of ``metrics.json`` has it.
+
+        Shares such as ``agreement`` and ``consistency`` are from 0 to 1; ``agreement`` asks for the label in both
+        orders. It is :func:`~judgetrain.evaluate.in_memory.evaluate_judge` of this judge.
+
+        Args:
+            rows: as :meth:`compare_all` reads them, with labels (``A``, ``B``, ``tie``).
+            seed: of what is sampled, and of intervals.
+            name: what the rows are called in the row of figures.
+            criteria: as of a call; rows that bring criteria of their own keep them.
+            resamples: resamples of an interval; None: as many as stage evaluate takes.
+            progress: whether a bar shows how far it is, once it has taken a few seconds.
+
+        Raises:
+            DataError: a row cannot be read, two rows have one id, or none has a label.
+            ConfigError: criteria for a judge that goes by none.
+        """
+        # By the package's front, which imports the floor above when the name is used: judges know no evaluation.
+        from judgetrain import evaluate_judge
+
+        return evaluate_judge(
+            self, rows, name=name, seed=seed, criteria=criteria, resamples=resamples, progress=progress
+        )
+
     def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Return the verdicts on comparisons, judged together; as many as the input, in its order.
 

@@ -248,6 +248,28 @@ def test_figures_in_python_are_those_of_metrics() -> None:
     assert sum(agreement(said, said, [row["label"] for row in rows])) == sum(right)
 
 
+def test_a_judge_evaluates_itself() -> None:
+    """The longer response wins: A, B, A, and on equal ones B; three of these four are what the labels say."""
+    rows = [
+        {"query": "q0", "response_a": "a a", "response_b": "b", "label": "A"},
+        {"query": "q1", "response_a": "a", "response_b": "b b", "label": "B"},
+        {"query": "q2", "response_a": "a a a", "response_b": "b", "label": "B"},
+        {"query": "q3", "response_a": "a", "response_b": "b", "label": "B"},
+        {"query": "q4", "response_a": "a", "response_b": "b", "label": None},
+    ]
+    judge = CountingJudge()
+    figures = judge.evaluate(pd.DataFrame(rows), name="mine", criteria=["given: is right"], resamples=20)
+    assert (figures["n"], figures["agreement"], figures["consistency"]) == (4, 0.75, 1.0)
+    assert (figures["benchmark"], figures["method"]) == ("mine", "counting")
+    assert all("is right" in comparison.rubric.criteria[0].text for comparison in judge.asked)
+    by_function = evaluate_judge(CountingJudge(), rows)
+    by_method = CountingJudge().evaluate(rows)
+    # The clock alone tells two evaluations apart.
+    assert {name for name, value in by_method.items() if value != by_function[name]} <= {"seconds"}
+    with pytest.raises(DataError, match="none of the 3 rows has a label"):
+        CountingJudge().evaluate(PAIRS)
+
+
 def test_figures_need_labels_and_each_row_once() -> None:
     with pytest.raises(DataError, match="none of the 3 rows has a label"):
         evaluate_judge(CountingJudge(), PAIRS)

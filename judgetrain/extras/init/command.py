@@ -260,7 +260,10 @@ def divided(files: Sequence[FileContents]) -> DataFiles:
     held = None
     if test is None:
         # Dialogues among comparisons would be no rows of a benchmark.
-        of_one_kind = [file for file in with_labels if file.labelled >= ENOUGH and len(file.kinds) == 1]
+        of_one_kind = []
+        for file in with_labels:
+            if file.labelled >= ENOUGH and (file.holds_ratings or len(file.kinds) == 1):
+                of_one_kind.append(file)
         if of_one_kind:
             test = of_one_kind[-1]
             # The file is trained on as well, so that most of its rows stay for that; the rows that are measured on are
@@ -346,7 +349,7 @@ def _benchmarks(parts: DataFiles) -> str:
         # Further rows may lie in the part, too.
         keys += f", limit: {HELD}"
     # Rows without a label are an error in a benchmark, unless it is told that there are some.
-    if test.labelled < test.rows and test.kinds.keys() != {RATED}:
+    if test.labelled < test.rows:
         keys += ", unlabelled: true"
     return (
         f"# to measure on; its queries are left out of training{note}\n"

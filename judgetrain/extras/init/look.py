@@ -35,6 +35,7 @@ MOST = 20_000
 """Rows of a file that are looked at."""
 PAIRS = "comparison"
 RATED = "rated response"
+UNRATED = "unlabelled response"
 DIALOGUES = "dialogue"
 """The kinds of rows."""
 SLIPS_SHOWN = 4
@@ -87,6 +88,17 @@ class FileContents:
         return self.kinds.total()
 
     @property
+    def holds_ratings(self) -> bool:
+        """Return whether every row holds one response, and some have a label."""
+        return bool(self.kinds[RATED]) and self.kinds.keys() <= {RATED, UNRATED}
+
+    @property
+    def without_label(self) -> int:
+        """Return the number of comparisons and single responses that nobody labelled."""
+        with_responses = self.kinds[PAIRS] + self.kinds[RATED] + self.kinds[UNRATED]
+        return with_responses - self.labelled - sum(self.unknown_counts.values())
+
+    @property
     def verdicts(self) -> Counter[str]:
         """Return the numbers of rows by label."""
         return Counter(label for label in self.labels_of_rows if label is not None)
@@ -111,7 +123,7 @@ class FileContents:
         """Return whether agreement with the file's labels can be measured: they say more than one thing."""
         if self.unknown and not self.has_slips:
             return False
-        if self.kinds.keys() == {RATED}:
+        if self.holds_ratings:
             return len(self.verdicts) > 1
         # Of ties alone no agreement can be measured.
         return bool(self.kinds[PAIRS] and self.verdicts.keys() & {"A", "B"})
@@ -138,6 +150,9 @@ class FileContents:
         facts = []
         if self.labelled:
             facts.append(self._labels())
+            if self.without_label:
+                count = self.without_label
+                facts.append(f"{amount(count, 'row')} {agree(count, 'have')} no label")
         if self.has_slips:
             facts.append(self._slips())
         elif self.unknown:
@@ -313,9 +328,13 @@ def _labels_in(contents: FileContents, rows: Sequence[Mapping[str, Any]]) -> Lab
     used = [column for name, column in contents.roles.items() if name != "label"]
     if contents.kinds[PAIRS]:
         return labels_of_pairs(rows, used)
-    if any("response" in row for row in rows) and not contents.kinds[RATED]:
-        return labels_of_single_responses(rows, used)
-    return None
+    if not any("response" in row for row in rows):
+        return None
+    if contents.kinds[RATED]:
+        # The reader found their column, and only what its values mean is looked for.
+        own = contents.roles.get("label")
+        used = [column for column in dict.fromkeys(name for row in rows for name in row) if column != own]
+    return labels_of_single_responses(rows, used)
 
 
 def _with_slips(contents: FileContents) -> FileContents:
@@ -415,7 +434,13 @@ def _content(
             contents.unknown.setdefault(label_text(written), []).append(number)
         return PAIRS, comparison.dialogue, (comparison.response_a, comparison.response_b), verdict
     if not reader.columns.is_rated(row):
-        return DIALOGUES, reader.dialogue(row, number), (), None
+        dialogue = reader.dialogue(row, number)
+        response = None
+        if reader.columns.holds_one_response(row):
+            response = reader.columns.value(row, "response")
+        if response in EMPTY:
+            return DIALOGUES, dialogue, (), None
+        return UNRATED, dialogue, (str(response),), None
 
     written = reader.columns.rating(row)
     label: str | None = label_text(written)

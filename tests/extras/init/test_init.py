@@ -167,6 +167,61 @@ def test_labels_of_single_responses_train_and_measure(case: str, tmp_path: Path)
     Pipeline(config).check("evaluate")
 
 
+@pytest.mark.parametrize("column", ["label", "quality"])
+@pytest.mark.parametrize("missing", [None, "", "N/A"])
+def test_single_responses_of_which_some_have_no_label_are_measured_on(
+    missing: str | None, column: str, tmp_path: Path
+) -> None:
+    """Two of three have a label, the first row none; so that 40 of 60 have one, of which a quarter are held out."""
+    rows = []
+    for i in range(60):
+        label = (missing, "pass", "fail")[i % 3]
+        rows.append({"query": f"Question {i} of {i * i}: why?", "response": f"Since {i}.", column: label})
+    place = written(tmp_path / "d", mine=rows)
+    done = here("init", str(place), "train.base.path=world")
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "40 rated responses, 20 unlabelled responses" in printed
+    assert "labels fail 20, pass 20" in printed and "20 rows have no label" in printed
+    assert "measures on 10 rows of mine.jsonl, drawn at random by query (fail 5, pass 5)" in printed
+    assert "stage=evaluate" in printed
+    out = f"output_dir={tmp_path / 'out'}"
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}", out, "track.tracker=none"])
+    assert config.evaluate.benchmarks[0].unlabelled
+    benchmark = load_responses(config.evaluate.benchmarks[0], 0, config.seed)
+    scores = Counter(response.votes.get("", ()) for response in benchmark.responses)
+    assert (scores[(1.0,)], scores[(0.0,)]) == (5, 5)
+    # A run learns from the labelled ones that are not measured on.
+    Pipeline(config).check("evaluate")
+    directory = Pipeline(config).run("responses")
+    learned = [json.loads(line) for line in (directory / "comparisons.jsonl").read_text().splitlines()]
+    assert len(learned) == 30 and all(row["rating_a"] for row in learned)
+
+
+@pytest.mark.parametrize("kind", ["single responses", "pairs"])
+def test_a_test_file_of_which_some_rows_have_no_label_is_measured_on(kind: str, tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = []
+    for i in range(12):
+        if kind == "pairs":
+            rows.append({**pairs(12)[i], "label": ("A", "B", None)[i % 3]})
+        else:
+            label = ("pass", "fail", None)[i % 3]
+            rows.append({"query": f"Number {i * i}?", "response": f"It is {i}.", "label": label})
+    dialogues = [{"query": f"Why {i}?", "reference": f"So {i}."} for i in range(9)]
+    place = written(tmp_path / "d", train=dialogues, test=rows)
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "4 rows have no label" in printed and "measures on 8 rows of test.jsonl" in printed
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    Pipeline(config).check("evaluate")
+    benchmark = config.evaluate.benchmarks[0]
+    if kind == "pairs":
+        labels = [comparison.label for comparison in load_benchmark(benchmark, 0, config.seed, None).comparisons]
+        assert Counter(labels) == {"A": 4, "B": 4, None: 4}
+    else:
+        votes = [response.votes.get("", ()) for response in load_responses(benchmark, 0, config.seed).responses]
+        assert Counter(votes) == {(1.0,): 4, (0.0,): 4, (): 4}
+
+
 @pytest.mark.parametrize(
     ("rows", "override", "verdicts"),
     [

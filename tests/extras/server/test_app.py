@@ -375,6 +375,19 @@ def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> No
         assert one["id"] == "alone" and "value" in one and two["verdict"] == "A"
 
 
+def test_a_response_without_a_text_is_said_to_have_none_as_offline() -> None:
+    rows = [Comparison.of("Why?", *texts) for texts in (("Because.", " "), ("", "Because."), ("", ""), ("No.", "Yes."))]
+    with client_of(LongerJudge()) as client:
+        served = through(client).compare_batch(rows)
+    assert [prediction.forfeit for prediction in served] == [True, True, True, False]
+    assert [str(prediction).partition(" (")[0] for prediction in served[:3]] == [
+        "A: the other response has no text",
+        "B: the other response has no text",
+        "tie: neither response has a text",
+    ]
+    assert [str(prediction) for prediction in served] == [str(one) for one in LongerJudge().compare_batch(rows)]
+
+
 def nemo(text: str) -> dict[str, Any]:
     """Return a response as NeMo Gym's policy gives it, with what it thought."""
     thought = {
