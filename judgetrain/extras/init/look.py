@@ -210,7 +210,7 @@ class FileContents:
         if single:
             meanings = _scores_to_correct(counts)
         else:
-            meanings = dict(zip(counts, ("A", "B", "tie"), strict=False))
+            meanings = _sides_to_correct(counts)
         remedy = _to_say(meanings, {"label": column}, single)
         return f"column {column} may hold labels, as {_commonest(counts)}: if so, {remedy}"
 
@@ -224,14 +224,30 @@ class FileContents:
         elif self.verdicts:
             meanings = {label: label for label in sorted(self.verdicts)} | dict.fromkeys(self.unknown, NO_LABEL)
         else:
-            meanings = dict(zip(self.unknown, ("A", "B", "tie"), strict=False))
+            meanings = _sides_to_correct(self.unknown)
         return _to_say(meanings, self.fields, single)
 
 
+_SIDE = "SIDE"
+"""What stands for A, B or tie where a guess would be worse than none."""
+_GUESSED = ("A", "B", "tie")
+"""The meanings that are guessed of few words, in the order in which they are found."""
 _WRITABLE = re.compile(r"[A-Za-z0-9_./%+ -]+")
 """Texts that an override on the command line can have as a key."""
 _NO_TEXTS = ("true", "false", "null")
 """Keys that an override takes for values of another kind, in lower case, so that they are no labels of a file."""
+
+
+def _sides_to_correct(values: Iterable[str]) -> dict[str, str]:
+    """Return meanings for labels of two responses, for the user to put right.
+
+    Of a scale, and of more values than there are meanings, none is guessed: it would be taken as it is printed.
+    """
+    labels = [*values]
+    is_scale = len(labels) > 2 and any(number_in(label) is not None for label in labels)
+    if is_scale or len(labels) > len(_GUESSED):
+        return dict.fromkeys(labels, _SIDE)
+    return dict(zip(labels, _GUESSED, strict=False))
 
 
 def _scores_to_correct(values: Iterable[str]) -> dict[str, str]:
@@ -262,7 +278,10 @@ def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: boo
     if columns:
         named = ", ".join(f"{name}: '{column}'" for name, column in columns.items())
         fields = f"fields: {{{named}}}, "
-    return f'say what they mean, as in init DIR "dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
+    said = f'say what they mean, as in init DIR "dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
+    if _SIDE in meanings.values():
+        said += f", with A, B or tie for each {_SIDE}"
+    return said
 
 
 def _commonest(counts: Mapping[str, int]) -> str:

@@ -392,6 +392,16 @@ def test_a_column_that_may_hold_labels_is_named_with_the_words_to_say(tmp_path: 
     assert "labels A 10, B 10" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("values", [(1, 2, 3, 4, 5), ("much", "more", "less", "least")])
+def test_no_side_is_guessed_of_a_scale_of_pairs(values: tuple[object, ...], tmp_path: Path) -> None:
+    """The guess would be pasted as it is printed, and teach three sides of five grades."""
+    rows = [row | {"strength_rating": values[i % len(values)]} for i, row in enumerate(pairs(20))]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    [line] = [line for line in findings.lines() if "may hold labels" in line]
+    assert ", ".join(f"{value}: SIDE" for value in values) in line
+    assert line.endswith("with A, B or tie for each SIDE")
+
+
 def test_truth_values_of_pairs_are_to_be_written_otherwise(tmp_path: Path) -> None:
     """As a key of an override they are no text, so that one with them would name no label of the file."""
     rows = [row | {"a_is_better": ("True", "False")[i % 2]} for i, row in enumerate(pairs(20))]
