@@ -56,12 +56,17 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 """One judgment of each response by each criterion."""
 
 
-def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
+def labelled_pairs(method: Method, evaluation: Evaluation, refuse: bool = True) -> list[Comparison]:
     """Return as many training comparisons with a label of A or B as a method learns from, drawn at random.
 
     None is one whose better side follows from how it was made, and none has a query of a benchmark, nor nearly one.
     Where there are fewer than the method names, it learns from these, which is logged. A dry run, for which no stage
     upstream is made, takes the benchmarks' own, which cost as much.
+
+    Args:
+        method: says how many.
+        evaluation: that goes on.
+        refuse: too few are refused; else as many are returned as there are.
 
     Raises:
         ConfigError: there are too few.
@@ -86,9 +91,12 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
         if not any(queries.matches(comparison.dialogue)):
             pairs.append(comparison)
     counts = f"{len(labelled)} of {len(rows)} training rows are labelled A or B, {len(pairs)} have no benchmark's query"
-    if len(pairs) < FEWEST[method.kind]:
+    are_too_few = len(pairs) < FEWEST[method.kind]
+    if refuse and are_too_few:
         raise ConfigError(f"evaluate.methods: {method.text!r}: {counts}: give labelled rows in dialogues.sources")
-    if len(pairs) < method.labels:
+    if are_too_few:
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: too few to learn from, no verdicts", keep=True)
+    elif len(pairs) < method.labels:
         evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
     return pairs
 

@@ -27,7 +27,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.learned import check_learned, labelled_pairs
+from judgetrain.extras.untrained.learned import FEWEST, check_learned, labelled_pairs
 from judgetrain.extras.untrained.scorers import samples_of
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
@@ -64,16 +64,20 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     """Yield the method's results; the first probe of a model reads what all probes of it need.
 
     What A's states have more than B's is kept as ``states-BENCHMARK-MODEL`` shards, and that of the labelled pairs as
-    ``states-learned-MODEL``.
+    ``states-learned-MODEL``. Where there are fewer pairs than a probe needs there are no verdicts, as of ``surface``: a
+    recipe may name one, and its user's labels come from a stage before.
     """
     probes = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
-    pairs = labelled_pairs(method, evaluation)
+    pairs = labelled_pairs(method, evaluation, refuse=False)
+    if len(pairs) < FEWEST[method.kind]:
+        yield from _without_verdicts(method, evaluation)
+        return
     if method == probes[0]:
         # The pairs of a smaller probe are the first of a larger one's.
         largest = max(probes, key=lambda probe: probe.labels)
         all_pairs = pairs
         if largest != method:
-            all_pairs = labelled_pairs(largest, evaluation)
+            all_pairs = labelled_pairs(largest, evaluation, refuse=False)
         _read(method, evaluation, all_pairs)
 
     directory = evaluation.out.directory
@@ -102,6 +106,15 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         shards = shards_of("states", benchmark, _reader(method))
         predictions = probe.predictions(benchmark.comparisons, read_states(directory, shards), method.name)
         yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(predictions), 6))]
+
+
+def _without_verdicts(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield every benchmark with no verdict, and the reason."""
+    for benchmark in evaluation.benchmarks:
+        predictions = []
+        for comparison in benchmark.comparisons:
+            predictions.append(Prediction.of(comparison, method.name, failures={"too_few_labels": 1}))
+        yield benchmark, [(predictions, 0.0)]
 
 
 def _reader(method: Method) -> str:

@@ -150,6 +150,19 @@ def test_a_smaller_probe_learns_from_the_first_pairs_of_a_larger_one(
     assert json.loads(again.path("metrics.json").read_text())[1]["agreement"] == metrics[1]["agreement"]
 
 
+def test_too_few_labels_give_no_verdicts_and_end_nothing(
+    responses: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (responses / "comparisons.jsonl").read_text().splitlines()[:19]
+    (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
+    monkeypatch.setattr(probe, "load_scorer", lambda model: pytest.fail("a model is loaded for nothing"))
+    out = evaluated(responses, "e1", "longer", "probe:40")
+    of_probe = json.loads(out.path("metrics.json").read_text())[1]
+    assert (of_probe["agreement"], of_probe["failures"]) == (0, {"too_few_labels": 12})
+    counts = "19 of 19 training rows are labelled A or B, 19 have no benchmark's query"
+    assert f"{counts}: too few to learn from, no verdicts" in capsys.readouterr().out
+
+
 def rows_of_predictions(out: StageRun, method: str) -> list[float]:
     """Return a method's margins in the order of the rows."""
     import pandas as pd
