@@ -29,14 +29,12 @@ done
 # the limit. An older torchrun, as torch 2.11 has, knows neither option: it hands on SIGTERM, and the last step may take half a
 # minute. srun hands on SIGUSR1, but kills its tasks when it gets SIGTERM itself, so that scancel sends that one to them.
 ending=(--signals-to-handle "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1" --shutdown-timeout 3600)
-tell() { kill -USR1 "$run"; }
 if ! options=$(torchrun --help 2>&1); then
   echo "slurm.sh: torchrun cannot be started: $options" >&2
   exit 1
 fi
 if [[ $options != *--signals-to-handle* ]]; then
   ending=()
-  tell() { scancel --signal=TERM "$SLURM_JOB_ID"; }
 fi
 # One process that fails ends the job on every node, in place of a hang.
 srun --kill-on-bad-exit=1 torchrun \
@@ -48,8 +46,12 @@ srun --kill-on-bad-exit=1 torchrun \
   ${ending[@]+"${ending[@]}"} \
   -m judgetrain ${mode:+"$mode"} "$@" &
 run=$!
+tell=(kill -USR1 "$run")
+if ((${#ending[@]} == 0)); then
+  tell=(scancel --signal=TERM "$SLURM_JOB_ID")
+fi
 time_is_up=
-trap 'time_is_up=yes; tell 2>/dev/null || true' USR1
+trap 'time_is_up=yes; "${tell[@]}" 2>/dev/null || true' USR1
 status=0
 wait "$run" || status=$?
 if [[ -n $time_is_up ]]; then
