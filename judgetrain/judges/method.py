@@ -198,8 +198,7 @@ class Method:
     @property
     def file_name(self) -> str:
         """Return the name as part of a file's name."""
-        # Windows has no colons in file names, and no system has the slashes of an address.
-        return self.name.replace(":", ".").replace("/", "_")
+        return in_file_name(self.name)
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
         """Return the configured numbers of branches up to this method's limit, or its limit where all are larger.
@@ -248,6 +247,12 @@ def _is_prefix(name: str) -> bool:
 def _is_path(text: str) -> bool:
     """Return whether a text holds a path separator, of Unix or of this system."""
     return "/" in text or os.sep in text
+
+
+def in_file_name(name: str) -> str:
+    """Return a name as part of a file's name."""
+    # Windows has no colons in file names, and no system has the slashes of an address.
+    return name.replace(":", ".").replace("/", "_")
 
 
 def only_match(target: str) -> str:

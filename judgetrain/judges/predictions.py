@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from judgetrain.judges.deciding import Decision
 from judgetrain.rubrics import Source, criterion_key, label_of_criterion, share, share_on, without_rounding
-from judgetrain.schema import ORDERS, Comparison, Order, Verdict
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Verdict
 
 
 @dataclass(frozen=True)
@@ -312,6 +312,38 @@ class Prediction:
         if fields.get("margin") is not None:
             fields["margin"] = without_rounding(fields["margin"])
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **fields)
+
+    @classmethod
+    def by_margin(
+        cls,
+        comparison: Comparison,
+        method: str,
+        margin: float | None,
+        cost: Cost,
+        failures: Mapping[str, int] | None = None,
+    ) -> Prediction:
+        """Return the prediction of a method that reads each response by itself, and writes nothing.
+
+        No order is shown, so that both have the same verdict.
+
+        Args:
+            comparison: what was judged.
+            method: the method's name.
+            margin: how far A is ahead; None: it is not known.
+            cost: of both responses.
+            failures: how many responses could not be read, by reason.
+        """
+        verdict = verdict_of(margin)
+        return cls.of(
+            comparison,
+            method,
+            verdict,
+            verdict,
+            margin=margin,
+            cost=cost,
+            judgments=len(RESPONSES),
+            failures=dict(failures or {}),
+        )
 
     def __str__(self) -> str:
         head: str = self.verdict

@@ -18,7 +18,7 @@ from judgetrain.engines.lazy_model import Loaded, loaded_once
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.factory import Models
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import Method, in_file_name
 from judgetrain.judges.predictions import Prediction
 from judgetrain.schema import Comparison
 
@@ -66,8 +66,7 @@ class RowMaker:
 
 def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
     """Return the name of the shards that hold what a method made of a benchmark."""
-    # A colon cannot be in a file's name on every system, and a slash, as in an address, on none.
-    return f"{kind}-{benchmark.name}-{name.replace(':', '.').replace('/', '_')}"
+    return f"{kind}-{benchmark.name}-{in_file_name(name)}"
 
 
 @dataclass(frozen=True, kw_only=True)

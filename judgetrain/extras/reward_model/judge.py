@@ -12,7 +12,7 @@ from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
-from judgetrain.judges.predictions import Cost, Prediction, verdict_of
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.schema import Comparison, Dialogue
 
@@ -71,12 +71,9 @@ class RewardJudge(Judge):
         predictions = []
         for place, comparison in enumerate(comparisons):
             margin = rewards[2 * place] - rewards[2 * place + 1]
-            verdict = verdict_of(margin)
             tokens = len(token_ids[2 * place]) + len(token_ids[2 * place + 1])
             cost = Cost(prompt_tokens=tokens, calls=2)
-            predictions.append(
-                Prediction.of(comparison, self.name, verdict, verdict, margin=margin, cost=cost, judgments=2)
-            )
+            predictions.append(Prediction.by_margin(comparison, self.name, margin, cost))
         return predictions
 
     def token_ids(self, conversations: Sequence[Sequence[dict[str, str]]]) -> list[list[int]]:

@@ -56,49 +56,61 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 """One judgment of each response by each criterion."""
 
 
-def labelled_pairs(method: Method, evaluation: Evaluation, refuse: bool = True) -> list[Comparison]:
-    """Return as many training comparisons with a label of A or B as a method learns from, drawn at random.
+def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
+    """Return the training comparisons that a method learns from (:func:`found_pairs`), as many as it names.
 
-    None is one whose better side follows from how it was made, and none has a query of a benchmark, nor nearly one.
-    Where there are fewer than the method names, it learns from these, which is logged. A dry run, for which no stage
-    upstream is made, takes the benchmarks' own, which cost as much.
-
-    Args:
-        method: says how many.
-        evaluation: that goes on.
-        refuse: too few are refused; else as many are returned as there are.
+    Where there are fewer it learns from these, which is logged. A dry run, for which no stage upstream is made, takes
+    the benchmarks' own, which cost as much.
 
     Raises:
         ConfigError: there are too few.
     """
-    benchmark_comparisons = [item for benchmark in evaluation.benchmarks for item in benchmark.comparisons]
-    directory = evaluation.inputs.get("responses")
-    if directory is None:
-        return (benchmark_comparisons * method.labels)[: method.labels]
-    rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
+    if "responses" not in evaluation.inputs:
+        of_benchmarks = [item for benchmark in evaluation.benchmarks for item in benchmark.comparisons]
+        return (of_benchmarks * method.labels)[: method.labels]
+    pairs, counts = found_pairs(method.labels, evaluation)
+    if len(pairs) < FEWEST[method.kind]:
+        raise ConfigError(f"evaluate.methods: {method.text!r}: {counts}: give labelled rows in dialogues.sources")
+    if len(pairs) < method.labels:
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
+    return pairs
+
+
+def found_pairs(number: int, evaluation: Evaluation) -> tuple[list[Comparison], str]:
+    """Return at most so many training comparisons with a label of A or B, drawn at random, and in words how many are.
+
+    None is one whose better side follows from how it was made, and none has a query of a benchmark, nor nearly one. Of
+    a smaller number they are the first of a larger one's.
+    """
+    rows = [Comparison.from_row(row) for row in read_rows(evaluation.inputs["responses"], "comparisons")]
     # Constructed pairs are left out: a rubric drawn from them would describe how they were made.
     labelled = [row for row in rows if row.label in ("A", "B") and not row.alone and not row.made]
 
     # Ordered by a hash of the id: rows that are added or taken out leave the others in their order.
     labelled.sort(key=lambda comparison: derive_seed(evaluation.settings.seed, comparison.id))
-    measured = [("", query) for comparison in benchmark_comparisons for query in question_texts(comparison.dialogue)]
+    measured: list[tuple[str, str]] = []
+    for benchmark in evaluation.benchmarks:
+        for comparison in benchmark.comparisons:
+            measured.extend(("", query) for query in question_texts(comparison.dialogue))
     queries = BenchmarkQueries(measured)
     pairs: list[Comparison] = []
     for comparison in labelled:
-        if len(pairs) == method.labels:
+        if len(pairs) == number:
             break
         # Checked one by one until there are enough: most files hold far more labelled rows than are named.
         if not any(queries.matches(comparison.dialogue)):
             pairs.append(comparison)
     counts = f"{len(labelled)} of {len(rows)} training rows are labelled A or B, {len(pairs)} have no benchmark's query"
-    are_too_few = len(pairs) < FEWEST[method.kind]
-    if refuse and are_too_few:
-        raise ConfigError(f"evaluate.methods: {method.text!r}: {counts}: give labelled rows in dialogues.sources")
-    if are_too_few:
-        evaluation.out.log(f"evaluate: {method.name}: {counts}: too few to learn from, no verdicts", keep=True)
-    elif len(pairs) < method.labels:
-        evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
-    return pairs
+    return pairs, counts
+
+
+def without_verdicts(method: Method, evaluation: Evaluation, reason: str) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield every benchmark without a verdict, so that the method is in the tables with the reason."""
+    for benchmark in evaluation.benchmarks:
+        predictions = []
+        for comparison in benchmark.comparisons:
+            predictions.append(Prediction.of(comparison, method.name, failures={reason: 1}))
+        yield benchmark, [(predictions, 0.0)]
 
 
 def check_learned(method: Method, settings: EvaluateSettings) -> None:
@@ -162,12 +174,8 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
             asking = RubricAsking(rubric=rubric, options=options, shape=ONCE)
             yield from judge_by(asking, method, evaluation, judge)
             return
-    # A model that names no criteria has no verdicts, and is in the tables with that reason.
-    for benchmark in evaluation.benchmarks:
-        predictions = []
-        for comparison in benchmark.comparisons:
-            predictions.append(Prediction.of(comparison, method.name, failures={"rubric:none": 1}))
-        yield benchmark, [(predictions, 0.0)]
+    # A model that names no criteria has no verdicts.
+    yield from without_verdicts(method, evaluation, "rubric:none")
 
 
 def _best(method: Method, by: Method, evaluation: Evaluation, shards: str, labels: int) -> Rubric | None:

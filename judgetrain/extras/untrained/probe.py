@@ -27,11 +27,11 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.learned import FEWEST, check_learned, labelled_pairs
+from judgetrain.extras.untrained.learned import FEWEST, check_learned, found_pairs, without_verdicts
 from judgetrain.extras.untrained.scorers import samples_of
 from judgetrain.judges.kinds.kind import Use
-from judgetrain.judges.method import Method
-from judgetrain.judges.predictions import Cost, Prediction, verdict_of
+from judgetrain.judges.method import Method, in_file_name
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import load_scorer
@@ -68,16 +68,17 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     recipe may name one, and its user's labels come from a stage before.
     """
     probes = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
-    pairs = labelled_pairs(method, evaluation, refuse=False)
+    # The pairs of a smaller probe are the first of a larger one's.
+    largest = max(probe.labels for probe in probes)
+    all_pairs, counts = found_pairs(largest, evaluation)
+    pairs = all_pairs[: method.labels]
     if len(pairs) < FEWEST[method.kind]:
-        yield from _without_verdicts(method, evaluation)
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: too few to learn from, no verdicts", keep=True)
+        yield from without_verdicts(method, evaluation, "too_few_labels")
         return
+    if len(pairs) < method.labels:
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
     if method == probes[0]:
-        # The pairs of a smaller probe are the first of a larger one's.
-        largest = max(probes, key=lambda probe: probe.labels)
-        all_pairs = pairs
-        if largest != method:
-            all_pairs = labelled_pairs(largest, evaluation, refuse=False)
         _read(method, evaluation, all_pairs)
 
     directory = evaluation.out.directory
@@ -108,15 +109,6 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(predictions), 6))]
 
 
-def _without_verdicts(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-    """Yield every benchmark with no verdict, and the reason."""
-    for benchmark in evaluation.benchmarks:
-        predictions = []
-        for comparison in benchmark.comparisons:
-            predictions.append(Prediction.of(comparison, method.name, failures={"too_few_labels": 1}))
-        yield benchmark, [(predictions, 0.0)]
-
-
 def _reader(method: Method) -> str:
     """Return the name, for files and for seeds, of what all probes of a model read: its path whole, as it is given."""
     return f"{method.kind}:{method.target}"
@@ -124,7 +116,7 @@ def _reader(method: Method) -> str:
 
 def _shards_of_pairs(method: Method) -> str:
     """Return the name of the shards with the states of labelled pairs."""
-    return f"states-learned-{_reader(method).replace(':', '.').replace('/', '_')}"
+    return f"states-learned-{in_file_name(_reader(method))}"
 
 
 def _read(method: Method, evaluation: Evaluation, pairs: Sequence[Comparison]) -> None:
@@ -293,12 +285,6 @@ class Probe:
             margin = None
             if row["is_read"]:
                 margin = next(margins)
-            # No order is shown, so that both have the same verdict.
-            verdict = verdict_of(margin)
             cost = Cost(prompt_tokens=row["tokens"], calls=2)
-            predictions.append(
-                Prediction.of(
-                    comparison, name, verdict, verdict, margin=margin, cost=cost, judgments=2, failures=row["failures"]
-                )
-            )
+            predictions.append(Prediction.by_margin(comparison, name, margin, cost, row["failures"]))
         return predictions

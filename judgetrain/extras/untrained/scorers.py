@@ -22,7 +22,7 @@ from judgetrain.judges.base import Judge
 from judgetrain.judges.kinds.kind import Arguments, Parts, Use
 from judgetrain.judges.method import Method
 from judgetrain.judges.options import JudgeOptions
-from judgetrain.judges.predictions import Cost, Prediction, verdict_of
+from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.keys import changed
 from judgetrain.schema import Comparison
@@ -106,17 +106,11 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
         margin = None
         if score_a is not None and score_b is not None:
             margin = score_a - score_b
-        # No order is shown, so that both have the same verdict.
-        verdict = verdict_of(margin)
         failures = Counter[str]()
         for value in scores.values[2 * index : 2 * index + 2]:
             if isinstance(value, Unscored):
                 failures[value.reason] += 1
-        of_comparisons.append(
-            Prediction.of(
-                comparison, name, verdict, verdict, margin=margin, cost=cost, judgments=2, failures=dict(failures)
-            )
-        )
+        of_comparisons.append(Prediction.by_margin(comparison, name, margin, cost, failures))
     return of_comparisons
 
 
