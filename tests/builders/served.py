@@ -21,6 +21,7 @@ import httpx2
 
 from judgetrain.judges import LongerJudge, Prediction
 from judgetrain.schema import Comparison
+from tests.builders.patience import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "judgetrain", "serve"]
 SLOW = [sys.executable, "-m", "tests.builders.served"]
@@ -36,7 +37,7 @@ class Served:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
         self.url = url
 
-    def wait(self, seconds: float = 300) -> Served:
+    def wait(self, seconds: float = PATIENCE_S) -> Served:
         """Until it answers."""
         until = time.monotonic() + seconds
         while not self.url:
