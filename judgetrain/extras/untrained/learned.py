@@ -56,24 +56,36 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 """One judgment of each response by each criterion."""
 
 
-def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
+def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison] | None:
     """Return the training comparisons that a method learns from (:func:`found_pairs`), as many as it names.
 
-    Where there are fewer it learns from these, which is logged. A dry run, for which no stage upstream is made, takes
-    the benchmarks' own, which cost as much.
-
-    Raises:
-        ConfigError: there are too few.
+    Where there are fewer it learns from these, and from none where they are fewer than it needs (:func:`are_enough`). A
+    dry run, for which no stage upstream is made, takes the benchmarks' own, which cost as much.
     """
     if "responses" not in evaluation.inputs:
         of_benchmarks = [item for benchmark in evaluation.benchmarks for item in benchmark.comparisons]
         return (of_benchmarks * method.labels)[: method.labels]
     pairs, counts = found_pairs(method.labels, evaluation)
-    if len(pairs) < FEWEST[method.kind]:
-        raise ConfigError(f"evaluate.methods: {method.text!r}: {counts}: give labelled rows in dialogues.sources")
-    if len(pairs) < method.labels:
+    return pairs if are_enough(len(pairs), method, evaluation, counts) else None
+
+
+def are_enough(number: int, method: Method, evaluation: Evaluation, counts: str) -> bool:
+    """Return whether a method can learn from so many pairs, and log that they are fewer than it names.
+
+    Too few are no error: a recipe may name the method, and its user's labels come from a stage before.
+
+    Args:
+        number: of pairs that were found.
+        method: the method.
+        evaluation: that goes on.
+        counts: what was found, in words.
+    """
+    if number < FEWEST[method.kind]:
+        evaluation.out.log(f"evaluate: {method.name}: {counts}: too few to learn from, no verdicts", keep=True)
+        return False
+    if number < method.labels:
         evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
-    return pairs
+    return True
 
 
 def found_pairs(number: int, evaluation: Evaluation) -> tuple[list[Comparison], str]:
@@ -104,7 +116,9 @@ def found_pairs(number: int, evaluation: Evaluation) -> tuple[list[Comparison], 
     return pairs, counts
 
 
-def without_verdicts(method: Method, evaluation: Evaluation, reason: str) -> Iterator[tuple[Benchmark, list[Result]]]:
+def without_verdicts(
+    method: Method, evaluation: Evaluation, reason: str = "too_few_labels"
+) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield every benchmark without a verdict, so that the method is in the tables with the reason."""
     for benchmark in evaluation.benchmarks:
         predictions = []
@@ -144,6 +158,9 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     models = evaluation.models
     by = method.asked_as
     pairs = labelled_pairs(method, evaluation)
+    if pairs is None:
+        yield from without_verdicts(method, evaluation)
+        return
     prompts = rubric_prompts(evaluation.settings)
     options = replace(models.options(by), aggregation="mean", fitted=None, thresholds=None, early_stop=False)
     # Judged without guidelines: the criteria are all that the model has drawn.
@@ -430,6 +447,9 @@ def check_fewshot(settings: EvaluateSettings, method: Method, use: Use) -> None:
 def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield every benchmark as the pairwise judge sees it after the labelled pairs that are most like a comparison."""
     pairs = labelled_pairs(method, evaluation)
+    if pairs is None:
+        yield from without_verdicts(method, evaluation)
+        return
     settings = cast(Any, evaluation.settings)
     config: ClusterConfig = settings.untrained
     evaluation.learned[method.name] = Learned(labels=len(pairs))
@@ -438,4 +458,4 @@ def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
         # A directory is held by its content.
         name = method.text
     depends = {"name": name, "pairs": [pair.to_row() for pair in pairs], "encoder": config}
-    return ask_judge(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)
+    yield from ask_judge(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)

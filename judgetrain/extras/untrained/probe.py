@@ -27,7 +27,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.learned import FEWEST, check_learned, found_pairs, without_verdicts
+from judgetrain.extras.untrained.learned import are_enough, check_learned, found_pairs, without_verdicts
 from judgetrain.extras.untrained.scorers import samples_of
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method, in_file_name
@@ -64,20 +64,16 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     """Yield the method's results; the first probe of a model reads what all probes of it need.
 
     What A's states have more than B's is kept as ``states-BENCHMARK-MODEL`` shards, and that of the labelled pairs as
-    ``states-learned-MODEL``. Where there are fewer pairs than a probe needs there are no verdicts, as of ``surface``: a
-    recipe may name one, and its user's labels come from a stage before.
+    ``states-learned-MODEL``. Where there are fewer pairs than a probe needs there are no verdicts, as of ``surface``.
     """
     probes = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
     # The pairs of a smaller probe are the first of a larger one's.
     largest = max(probe.labels for probe in probes)
     all_pairs, counts = found_pairs(largest, evaluation)
     pairs = all_pairs[: method.labels]
-    if len(pairs) < FEWEST[method.kind]:
-        evaluation.out.log(f"evaluate: {method.name}: {counts}: too few to learn from, no verdicts", keep=True)
-        yield from without_verdicts(method, evaluation, "too_few_labels")
+    if not are_enough(len(pairs), method, evaluation, counts):
+        yield from without_verdicts(method, evaluation)
         return
-    if len(pairs) < method.labels:
-        evaluation.out.log(f"evaluate: {method.name}: {counts}: it learns from these", keep=True)
     if method == probes[0]:
         _read(method, evaluation, all_pairs)
 

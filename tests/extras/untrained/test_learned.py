@@ -14,7 +14,6 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.errors import ConfigError
 from judgetrain.evaluate.dry_run import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.extras.untrained import learned
@@ -203,10 +202,25 @@ def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
     counts = "10 of 13 training rows are labelled A or B, 9 have no benchmark's query"
     assert f"rubric:70:external: {counts}: it learns from these" in capsys.readouterr().out
+
+
+def test_too_few_labelled_pairs_give_no_verdicts_and_end_nothing(
+    responses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
     (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
-    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 8 training rows .* 4 have no"):
-        run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: pytest.fail("a model is asked for nothing"))
+    out = run("evaluate", settings("rubric:70:external"), {"responses": responses}, tmp_path / "rubric")
+    (row,) = json.loads(out.path("metrics.json").read_text())
+    assert (row["agreement"], row["unreadable_verdicts"], row["failures"]) == (0, 24, {"too_few_labels": 12})
+    counts = "5 of 8 training rows are labelled A or B, 4 have no benchmark's query"
+    assert f"rubric:70:external: {counts}: too few to learn from, no verdicts" in capsys.readouterr().out
+
+    # A third of a rubric's pairs is held out; one pair is an example.
+    (responses / "comparisons.jsonl").write_text("")
+    out = run("evaluate", settings("fewshot:70:external"), {"responses": responses}, tmp_path / "fewshot")
+    (row,) = json.loads(out.path("metrics.json").read_text())
+    assert (row["agreement"], row["failures"]) == (0, {"too_few_labels": 12})
 
 
 def test_a_model_that_names_no_criteria_has_no_verdicts(
