@@ -62,12 +62,17 @@ class AutoEngine:
         """Write the type down, where some engine of the run has asked for it, for the runs that go on."""
         if not self._is_read or self._kept:
             return
-        types = read_json(self._path)
-        # Runs of other recipes keep their own.
-        if not isinstance(types, dict):
-            types = {}
-        types[self._recipe] = self._type
-        write_json_atomic(self._path, types)
+        from filelock import FileLock
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Two runs that begin at once would each write what the other had not written yet.
+        with FileLock(self._path.with_name(f".{FILE}.lock")):
+            types = read_json(self._path)
+            # Runs of other recipes keep their own.
+            if not isinstance(types, dict):
+                types = {}
+            types[self._recipe] = self._type
+            write_json_atomic(self._path, types)
 
     @property
     def told(self) -> str | None:

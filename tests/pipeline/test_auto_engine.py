@@ -1,6 +1,8 @@
 """engine.type=auto: chosen once by what the machine has, written down, and kept when a run goes on elsewhere."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from judgetrain.engines.config import (
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.errors import ConfigError
+from judgetrain.pipeline.auto_engine import AutoEngine
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured, modules_after
@@ -149,3 +152,18 @@ def test_a_caller_in_python_gets_it_too(monkeypatch: pytest.MonkeyPatch) -> None
     engine = make_engine(AutoEngineConfig(model=ModelConfig(path=str(WORLD_BASE))))
     assert type(engine) is TransformersEngine
     assert AutoEngineConfig(batch_size=5).as_type("transformers") == TransformersEngineConfig(batch_size=5)
+
+
+def test_recipes_that_begin_at_once_each_keep_theirs(tmp_path: Path) -> None:
+    recipes = [f"r{number}" for number in range(8)]
+    read = threading.Barrier(len(recipes))
+
+    def keep(recipe: str) -> None:
+        engine = AutoEngine(str(tmp_path), recipe)
+        engine()
+        read.wait()
+        engine.keep()
+
+    with ThreadPoolExecutor(len(recipes)) as runs:
+        list(runs.map(keep, recipes))
+    assert json.loads((tmp_path / "engines.json").read_text()) == dict.fromkeys(recipes, type_here())
