@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.stressed_rubrics --rules 1 2 3 4 5
     python -m judgetrain -m stage=initial tree.reads=one judge.reads=one seed=1,2,3 output_dir=OUT
-    python -m tests.benchmarks.stressed_rubrics --judges OUT/artifacts/initial/* --prompts 480
+    python -m tests.benchmarks.stressed_rubrics --judges OUT/artifacts/initial/* --workers 2
 
 Each kind of query has a rubric of the two criteria that count and of a third that does not, with the weight of the
 first. Of every held-out query sixteen responses of the world's writers are scored by its annotator, who errs in 15% of
@@ -10,20 +10,24 @@ its judgments, or by a judge that was trained on that rule, which reads one resp
 valued by the hidden rule or by a referee, who errs as often. Marks and weights come from half of the queries.
 
 A row a rule and value says how many of the twelve worthless criteria are marked, and how many of the twenty-four that
-count; what their weights are multiplied by in the mean; what an edit gains by a criterion, beyond its truth, that adds
-its words or says everything twice, and how many criteria are marked for it; and, on the other half of the queries, what
-the best of sixteen gains in truth, in standard deviations, when it is chosen by the rubric, by the rubric with the
-lowered weights, by weights fitted to the same values of the same responses (least squares within prompts, the peer that
-needs no stress), by the true criteria alone, and by length alone. Below stand the differences with their 95% intervals
-over rules (Student's t).
+count; what their weights are multiplied by in the mean; what the best of sixteen by one of them alone gains in what
+responses are valued by (a worthless one gains where a judge's score of it follows the others); what an edit gains by a
+criterion, beyond its truth, that adds its words or says everything twice, and how many criteria are marked for it; and,
+on the other half of the queries, what the best of sixteen gains in truth, in standard deviations, when it is chosen by
+the rubric, by the rubric with the lowered weights, by weights fitted to the same values of the same responses (least
+squares within prompts, the peer that needs no stress), by the true criteria alone, and by length alone. Below stand the
+differences with their 95% intervals over rules (Student's t).
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -226,12 +230,13 @@ def counted(rule: int, rubric: RubricByKind, rows: Sequence[Row], rows_by_rule: 
 
 
 def cells_of(counts: Counts) -> list[str]:
-    """Return the cells of a rule's row: marks, weights, edits and gains."""
+    """Return the cells of a rule's row: marks, weights, what a criterion alone gains in truth, edits and gains."""
     groups = (counts.worthless, counts.counting)
     cells = []
     for figures in groups:
         cells.append(f"{sum(one.mark in LOWERED for one in figures)} of {len(figures)}")
     cells.append("; ".join(f"{fmean(one.factor for one in figures):.2f}" for figures in groups))
+    cells.append("; ".join(f"{fmean(one.gains[-1].truth for one in figures):.2f}" for figures in groups))
     everything = [*counts.worthless, *counts.counting]
     for edit, mark in (("words", "by its words"), ("longer", "by length")):
         marked = sum(one.mark == mark for one in everything)
@@ -271,24 +276,49 @@ def print_claims(valued_by: str, counts: Sequence[Counts]) -> None:
     print(f"- {valued_by}: lowered {', '.join(parts)}")
 
 
-def judges_of(rules: Sequence[int], directories: Sequence[Path]) -> Iterator[tuple[int, Callable[[World], Any]]]:
-    """Yield rules, each with a function that returns who scores its responses.
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A rule and who scores its responses; ``directory``: of a finished stage of a judge, None for the annotator."""
+
+    rule: int
+    directory: Path | None
+
+    def judge(self, world: World) -> Any:
+        """Return the judge, to be closed."""
+        if self.directory is None:
+            return annotator_of(world)
+        # The score stands before its reasons, so that it is the same without them.
+        return load_judge(self.directory / "model", reads="one", aggregation="mean", reasons=False)
+
+
+def scored_of(rules: Sequence[int], directories: Sequence[Path]) -> Iterator[Scored]:
+    """Yield who scores the responses of which rule.
 
     Args:
         rules: by the annotator.
         directories: of finished stages initial, sft or dpo, whose seed is their rule.
     """
     for rule in rules:
-        yield rule, annotator_of
+        yield Scored(rule=rule, directory=None)
     for directory in directories:
         manifest = checked(directory)
         assert manifest is not None, f"{directory} is not finished"
+        yield Scored(rule=manifest["seed"], directory=directory)
 
-        def trained(world: World, model: Path = directory / "model") -> Any:
-            # The score stands before its reasons, so that it is the same without them.
-            return load_judge(model, reads="one", aggregation="mean", reasons=False)
 
-        yield manifest["seed"], trained
+def measured(scored: Scored, prompts: int) -> dict[str, Counts]:
+    """Return what is counted on a rule, by how its responses are valued."""
+    world = load_world(scored.rule)
+    judge = scored.judge(world)
+    rows = rows_of(world, scored.rule, judge, prompts)
+    judge.close()
+    rows_by_rule = valued_by_rule(world, rows)
+    rubric = rubric_of(world, scored.rule)
+    counts = {}
+    for valued_by, valued in (("the rule", rows_by_rule), ("a referee", rows)):
+        with threadpool_limits(1):
+            counts[valued_by] = counted(scored.rule, rubric, valued, rows_by_rule)
+    return counts
 
 
 def main() -> None:
@@ -297,24 +327,30 @@ def main() -> None:
     parser.add_argument("--rules", type=int, nargs="*", default=[])
     parser.add_argument("--judges", type=Path, nargs="*", default=[], help="directories of finished stages")
     parser.add_argument("--prompts", type=int, default=PROMPTS)
+    parser.add_argument("--workers", type=int, default=1, help="rules at a time, each in a process of its own")
     arguments = parser.parse_args()
-    columns = ("rule", "valued by", "worthless marked", "counting marked", "weights times", "by words", "by length")
+    columns = (
+        "rule",
+        "valued by",
+        "worthless marked",
+        "counting marked",
+        "weights times",
+        "alone",
+        "by words",
+        "by length",
+    )
     choosers = [f"by {chooser}" for chooser in CHOOSERS]
     print(f"| {' | '.join((*columns, *choosers))} |")
     print(f"| {' | '.join(['---'] * (len(columns) + len(choosers)))} |")
-    all_counts: dict[str, list[Counts]] = {"the rule": [], "a referee": []}
-    for rule, judge_of in judges_of(arguments.rules, arguments.judges):
-        world = load_world(rule)
-        judge = judge_of(world)
-        rows = rows_of(world, rule, judge, arguments.prompts)
-        judge.close()
-        rows_by_rule = valued_by_rule(world, rows)
-        rubric = rubric_of(world, rule)
-        for valued_by, valued in (("the rule", rows_by_rule), ("a referee", rows)):
-            with threadpool_limits(1):
-                counts = counted(rule, rubric, valued, rows_by_rule)
-            all_counts[valued_by].append(counts)
-            print(f"| {' | '.join((str(rule), valued_by, *cells_of(counts)))} |", flush=True)
+    all_counts: dict[str, list[Counts]] = {}
+    of_all = list(scored_of(arguments.rules, arguments.judges))
+    with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as workers:
+        for scored, by_value in zip(
+            of_all, workers.map(partial(measured, prompts=arguments.prompts), of_all), strict=True
+        ):
+            for valued_by, counts in by_value.items():
+                all_counts.setdefault(valued_by, []).append(counts)
+                print(f"| {' | '.join((str(scored.rule), valued_by, *cells_of(counts)))} |", flush=True)
     print()
     for valued_by, of_rules in all_counts.items():
         print_claims(valued_by, of_rules)
