@@ -451,6 +451,7 @@ _ANY = re.compile(rf"(?<![\w-]){_LETTER}")
 EXCHANGED = "(written with the responses exchanged: its A is B) "
 """The words before a text with a letter that may name a response or not, as in "A gives an amount"."""
 _OTHER = {"A": "B", "B": "A"}
+_SCORE_ALONE = re.compile(r"\s*Score: *\d+\s*")
 _SHOWN = {"AB": "A shown first", "BA": "B shown first", "A": "A by itself", "B": "B by itself"}
 
 
@@ -515,30 +516,43 @@ def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
         if guideline:
             yield f"  {guideline}"
         for reason in of_branch:
-            order = ""
-            # One response alone was shown in no order that a reader would ask for.
-            if len(sides) > 1:
-                order = f"{_SHOWN[reason.order]}: "
-            yield f"  {order}{reason.failure or _scores_shown(reason, sides) or reason.verdict}"
+            yield f"  {_judged_line(reason, sides)}"
+            # A text that is nothing but a score says less than the score above it, which may be a mean.
+            if _SCORE_ALONE.fullmatch(reason.text):
+                continue
             for line in reason.text.splitlines():
                 if line.strip():
                     yield f"    {line}"
+
+
+def _judged_line(reason: Reason, sides: str) -> str:
+    """Return the scores of a judgment on one line, or why it has none, behind what it was shown."""
+    # One response alone was shown in no order that a reader would ask for.
+    shown = f"{_SHOWN[reason.order]}: " if len(sides) > 1 else ""
+    if reason.failure:
+        return f"{shown}{reason.failure}"
+    scores = {"A": reason.score_a, "B": reason.score_b}
+    own = scores.get(reason.order)
+    if shown and own is not None:
+        # A response that was read by itself: the other one's score stands with its own judgment.
+        return f"{shown}{_number_shown(own)}"
+    told = []
+    for side in sides:
+        score = scores[side]
+        if score is not None:
+            told.append(f"{side} {_number_shown(score)}")
+    return f"{shown}{', '.join(told) or reason.verdict}"
+
+
+def _number_shown(score: float) -> str:
+    """Return a score with at most two decimals."""
+    return f"{round(score, 2):g}"
 
 
 def _not_judged_lines(prediction: Prediction) -> Iterator[str]:
     """Yield a line for each criterion that was named and not judged by."""
     for criterion in prediction.not_judged:
         yield f"- {criterion} (not judged: no score by it could change the verdict)"
-
-
-def _scores_shown(reason: Reason, sides: str) -> str:
-    """Return the scores of a reason on one line; empty where it has none."""
-    parts = []
-    # Not strict: of one response the second score is its sibling's, and not shown.
-    for side, score in zip(sides, (reason.score_a, reason.score_b), strict=False):
-        if score is not None:
-            parts.append(f"{side} {score:g}")
-    return ", ".join(parts)
 
 
 def as_data(result: Prediction | Score) -> dict[str, Any]:

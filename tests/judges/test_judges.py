@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.options import JudgeOptions
-from judgetrain.judges.predictions import EXCHANGED, Cost, Plan, Prediction, in_own_order
+from judgetrain.judges.predictions import EXCHANGED, Cost, Plan, Prediction, Reason, in_own_order
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.saved import save_settings
 from judgetrain.judges.trees.config import StepsConfig
@@ -186,6 +187,36 @@ def test_a_prediction_is_read_as_text_and_as_data() -> None:
     unknown = Prediction(comparison_id="0", method="m", verdict_ab="A", verdict_ba="B", cost=Cost(calls=math.nan))
     assert str(unknown) == "inconsistent: A (A shown first), B (B shown first)"
     assert unknown.to_dict()["cost"]["calls"] is None
+
+
+def test_each_response_that_was_read_by_itself_is_shown_with_its_own_score() -> None:
+    both: dict[str, Any] = {
+        "criterion": "steps",
+        "guideline": "5 if it has steps.",
+        "score_a": 2.687867,
+        "score_b": 4.0,
+    }
+    of_a = Reason(order="A", text="Score: 2", verdict="B", failure=None, **both)
+    of_b = Reason(order="B", text="Score: 4\nAnalysis: it has steps.", verdict="B", failure=None, **both)
+    prediction = Prediction(
+        comparison_id="0",
+        method="m",
+        verdict_ab="B",
+        verdict_ba="B",
+        margin=-1.312133,
+        cost=Cost(),
+        reasons=(of_a, of_b),
+    )
+    # The most likely score, which stands alone in A's text, is not A's mean of all scores.
+    assert str(prediction).splitlines() == [
+        "B (margin -1.31)",
+        "- steps",
+        "  5 if it has steps.",
+        "  A by itself: 2.69",
+        "  B by itself: 4",
+        "    Score: 4",
+        "    Analysis: it has steps.",
+    ]
 
 
 @pytest.mark.parametrize(
