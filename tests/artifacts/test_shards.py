@@ -25,7 +25,6 @@ from judgetrain.artifacts.shards import DiskList, markers_of, only, read_rows, r
 from judgetrain.artifacts.stage_run import RunOptions, ShardResult, StageRun, adopt
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, UnansweredError
-from tests.builders.patience import PATIENCE_S
 from tests.builders.watched import Elsewhere
 
 ITEMS = range(40)
@@ -172,7 +171,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
-def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from tests.builders.patience import PATIENCE_S
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 QUIET = ("disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update")
@@ -87,7 +85,7 @@ class Browser:
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
 
-    def wait(self, script: str, seconds: float = PATIENCE_S) -> None:
+    def wait(self, script: str, seconds: float = 60) -> None:
         """Until an expression is true in the page."""
         until = time.monotonic() + seconds
         while not self.value(f"Boolean({script})"):

@@ -17,7 +17,6 @@ from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.compose import register, typed
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.patience import PATIENCE_S
 
 
 def composed(*overrides: str, hydra: bool = False, as_run: bool = False) -> Any:
@@ -41,9 +40,7 @@ def marks(config: Config) -> dict[str, str]:
     return {name: pipeline.plan(name).fingerprint for name in STAGES}
 
 
-def judgetrain(
-    *arguments: str, cwd: Path | None = None, timeout: float = PATIENCE_S
-) -> subprocess.CompletedProcess[str]:
+def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, and return that with what it printed."""
     return subprocess.run(
         [sys.executable, "-m", "judgetrain", *arguments],
@@ -72,7 +69,7 @@ def modules_after(*arguments: str) -> tuple[set[str], str]:
         "try:\n    m.command()\nexcept SystemExit:\n    pass\n"
         "print('MODULES', *sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     printed, _, modules = done.stdout.rpartition("MODULES ")
     return set(modules.split()), printed + done.stderr
 

@@ -21,7 +21,6 @@ import httpx2
 
 from judgetrain.judges import LongerJudge, Prediction
 from judgetrain.schema import Comparison
-from tests.builders.patience import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "judgetrain", "serve"]
 SLOW = [sys.executable, "-m", "tests.builders.served"]
@@ -37,8 +36,11 @@ class Served:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
         self.url = url
 
-    def wait(self, seconds: float = PATIENCE_S) -> Served:
-        """Until it answers."""
+    def wait(self, seconds: float = 1200) -> Served:
+        """Until it answers; one that has ended fails at once.
+
+        vLLM's server once took over five minutes to start, where two parts of continuous integration share two cores.
+        """
         until = time.monotonic() + seconds
         while not self.url:
             assert self.process.poll() is None and time.monotonic() < until, self.log

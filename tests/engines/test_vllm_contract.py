@@ -27,7 +27,6 @@ from judgetrain.engines.vllm_engine import VllmEngine
 from judgetrain.errors import EngineError, EngineLostError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.examples import Prompter
-from tests.builders.patience import PATIENCE_S
 from tests.builders.vllm_on_cpu import VLLM, children, quiet
 
 pytest.importorskip("vllm")
@@ -147,7 +146,7 @@ def test_the_end_of_vllms_process_is_told(vllm: VllmEngine, requests: list[Reque
     # The last test of the module, whose engine it ends. vLLM itself sees it between requests alone, soon after.
     for pid in children():
         os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + 60
     while not vllm._llm.llm_engine.engine_core.resources.engine_dead and time.monotonic() < until:
         time.sleep(0.1)
     with pytest.raises(EngineLostError, match="vLLM's process has ended"):

@@ -22,7 +22,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.pipeline import cli, key_names
 from judgetrain.pipeline.cli_errors import arguments, sentence
 from judgetrain.pipeline.compose import recipe_overrides
-from tests.builders.patience import PATIENCE_S
 from tests.builders.pipeline import configured, here, judgetrain, modules_after
 from tests.builders.watched import interrupted
 
@@ -357,7 +356,7 @@ def test_an_interrupted_process_ends_though_a_thread_and_an_exit_function_wait_f
         "threading.Thread(target=threading.Event().wait).start()\n"
         "sys.exit(cli.command())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (130, "the cursor is back\n")
 
 
@@ -372,7 +371,7 @@ def test_a_finished_process_awaits_threads_and_exit_functions_and_tidies_nothing
         "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n"
         "cli.leave(3)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "thread\nexit function\n", "")
 
 
@@ -458,7 +457,7 @@ def test_a_group_that_is_null_keeps_the_recipes() -> None:
 def test_a_launcher_or_sweeper_that_is_not_installed_is_named_with_what_to_install(sweep: str, extra: str) -> None:
     code = "import sys; sys.modules['hydra_plugins'] = None\nfrom judgetrain.pipeline.cli import main\nsys.exit(main())"
     command = [sys.executable, "-c", code, "-m", f"sweep={sweep}", "seed=1,2", "stage=status"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.endswith(f"its package is not installed; pip install 'judgetrain[{extra}]'")

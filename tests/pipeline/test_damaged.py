@@ -18,7 +18,6 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.complete import complete_checkpoints
 from tests.builders.pairs_pipeline import composed, plant
-from tests.builders.patience import PATIENCE_S
 from tests.builders.pipeline import configured, judgetrain
 
 READ = ("recipe=debug", "stage=cluster", "track.tracker=none", "cluster={n_clusters: 2, sample: 8}")
@@ -75,7 +74,7 @@ def unprivileged(*arguments: str) -> subprocess.CompletedProcess[str]:
         libc.prctl(24, 1, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE: without effect for who does not have it
 
     command = [sys.executable, "-m", "judgetrain", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, preexec_fn=drop)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, preexec_fn=drop)
 
 
 def test_a_status_writes_nothing_and_a_run_that_may_not_write_is_one_sentence(tmp_path: Path) -> None:

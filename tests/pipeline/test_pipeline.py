@@ -28,7 +28,6 @@ from judgetrain.pipeline.commands import rows
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.config import TrainStages
-from tests.builders.patience import PATIENCE_S
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
@@ -183,7 +182,7 @@ def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:
         f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]",
     ]  # fmt: skip
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(2)]
-    outputs = [run.communicate(timeout=PATIENCE_S)[0] for run in runs]
+    outputs = [run.communicate(timeout=120)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert sum(": dialogues: " in text for text in outputs) == 1
     manifests = list((tmp_path / "out").glob("artifacts/dialogues/*/manifest.json"))

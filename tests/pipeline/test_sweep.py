@@ -20,7 +20,6 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import best_of
 from tests.builders.data import write_lines
-from tests.builders.patience import PATIENCE_S
 from tests.builders.pipeline import composed, configured
 from tests.builders.watched import interrupted
 
@@ -175,7 +174,7 @@ def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProces
     """Run the real command in a process of its own, and return it with what its sweep's jobs came to."""
     done = subprocess.run(
         [sys.executable, "-m", "judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=none"],
-        capture_output=True, text=True, timeout=PATIENCE_S, cwd=Path(entry.__file__).parents[2],
+        capture_output=True, text=True, timeout=120, cwd=Path(entry.__file__).parents[2],
     )  # fmt: skip
     (sweep,) = tmp_path.glob("out/sweeps/*/*/sweep.json")
     return done, json.loads(sweep.read_text())

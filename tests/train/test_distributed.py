@@ -24,7 +24,6 @@ from judgetrain.train.data import filled
 from tests.builders import pairs_pipeline
 from tests.builders.closeness import apart, assert_same_but_for_rounding, loss_rounding, sum_rounding
 from tests.builders.debug_run import forked, lines_of
-from tests.builders.patience import PATIENCE_S
 
 pytest.importorskip("deepspeed")
 
@@ -84,7 +83,7 @@ def kill(victim: int, workers: list[psutil.Process]) -> None:
     """Kill a process, and see that no worker outlives it."""
     assert len(workers) == 2
     os.kill(victim, signal.SIGKILL)
-    assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == [], "a worker outlived the process that started it"
+    assert psutil.wait_procs(workers, timeout=300)[1] == [], "a worker outlived the process that started it"
 
 
 def last_step(checkpoints: Path) -> int:
@@ -124,7 +123,7 @@ def killed_worker(output: Path, log: Path, *overrides: str) -> int:
     checkpoints = pairs_pipeline.first_checkpoint(output, log, lambda: run.poll() is None)
     workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
     kill(workers[1].pid, workers)
-    assert run.wait(timeout=PATIENCE_S) == 2
+    assert run.wait(timeout=120) == 2
     text = log.read_text()
     assert "process 1 of stage dpo was killed (signal 9)" in text and "lower per_device_train_batch_size" in text, text
     return last_step(checkpoints)

@@ -16,7 +16,6 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.extras.export.stage import fill_slots
 from judgetrain.judges import load_judge
 from judgetrain.schema import Candidates
-from tests.builders.patience import PATIENCE_S
 from tests.builders.served import free_port, served
 from tests.builders.vllm_on_cpu import ENVIRONMENT
 from tests.extras.export.test_export import RUBRIC, exported, trained
@@ -38,9 +37,7 @@ def asking(model: Path, *how: str) -> Iterator[Any]:
     with served([*command, "--enforce-eager"], log, f"http://127.0.0.1:{port}", **ENVIRONMENT) as server:
 
         def ask(path: str, **body: Any) -> Any:
-            response = httpx2.post(
-                f"{server.url}{path}", json={"model": "judge", **body}, trust_env=False, timeout=PATIENCE_S
-            )
+            response = httpx2.post(f"{server.url}{path}", json={"model": "judge", **body}, trust_env=False, timeout=300)
             return response.raise_for_status().json()
 
         yield ask

@@ -26,7 +26,6 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.saved import save_settings
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.browser import Browser, needs_chromium
-from tests.builders.patience import PATIENCE_S
 from tests.builders.pipeline import configured
 from tests.builders.served import COMMAND, Served, served
 
@@ -107,7 +106,7 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
     with served(command, tmp_path / "log") as server:
         curl_words = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
         quiet = [curl_words[0], "-s", "--noproxy", "*", *curl_words[1:]]
-        answer = subprocess.run(quiet, capture_output=True, check=True, timeout=PATIENCE_S)
+        answer = subprocess.run(quiet, capture_output=True, check=True, timeout=300)
         reply = json.loads(answer.stdout)
         assert reply["verdict"] in ("A", "B") and reply["reasons"] == []
         server.process.send_signal(signal.SIGTERM)

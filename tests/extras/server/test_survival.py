@@ -20,7 +20,6 @@ from judgetrain.errors import EngineError
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.judges import LongerJudge
 from judgetrain.schema import Comparison
-from tests.builders.patience import PATIENCE_S
 from tests.builders.served import SLOW, Served, free_port, served
 from tests.builders.unopening import unopening
 
@@ -73,7 +72,7 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
     try:
         with ThreadPoolExecutor(8) as clients, httpx2.Client(base_url=server.url, trust_env=False) as late:
             late.get("/health")  # a connection that is open when the signal comes
-            ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=PATIENCE_S)
+            ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=300)
             waiting = [clients.submit(ask, json=row | {"id": f"r{i}"}) for i in range(8)]
             while late.get("/health").json()["open_requests"] != 8:
                 time.sleep(0.02)
@@ -95,7 +94,7 @@ HEAD = b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 @contextlib.contextmanager
 def sent(server: Served, data: bytes) -> Iterator[socket.socket]:
     """Yield a connection on which this was sent; it is closed at the end."""
-    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
         connection.sendall(data)
         yield connection
 
@@ -135,7 +134,7 @@ def test_what_waits_for_a_client_that_has_gone_is_not_judged(tmp_path: Path) -> 
         with sent(server, posted("/v1/judge", {"comparisons": rows})), sent(server, posted("/get_reward", rewarded)):
             while not (tmp_path / "judged.txt").exists():
                 time.sleep(0.05)
-        one = httpx2.post(f"{server.url}/v1/judge", json=rows[0], trust_env=False, timeout=PATIENCE_S)
+        one = httpx2.post(f"{server.url}/v1/judge", json=rows[0], trust_env=False, timeout=300)
         assert one.json()["verdict"] == "tie"
         time.sleep(1.5)
         judged = (tmp_path / "judged.txt").read_text().split()
@@ -154,7 +153,7 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
         def post(index: int) -> None:
             barrier.wait()
             body = {"prompt": f"p{index}", "response_a": "a", "response_b": "bb"}
-            response = httpx2.post(f"{server.url}/v1/judge", json=body, trust_env=False, timeout=PATIENCE_S)
+            response = httpx2.post(f"{server.url}/v1/judge", json=body, trust_env=False, timeout=300)
             if response.status_code != 200:
                 refused.append(response)
 
@@ -203,7 +202,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     server = Served(slow(tmp_path, 0, 60.0), tmp_path / "log").wait()
     body = {"prompt": "p", "response_a": "a", "response_b": "bb"}
     with ThreadPoolExecutor(1) as clients:
-        waiting = clients.submit(httpx2.post, f"{server.url}/v1/judge", json=body, trust_env=False, timeout=PATIENCE_S)
+        waiting = clients.submit(httpx2.post, f"{server.url}/v1/judge", json=body, trust_env=False, timeout=300)
         time.sleep(1)
         os.kill(server.process.pid, signal.SIGINT)
         time.sleep(1)
