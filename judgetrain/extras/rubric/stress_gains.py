@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 RESAMPLES = 1000
 """Resamples of prompts, of which intervals are made."""
 HALF = 0.5
-"""The share of what the whole rubric keeps, below which a criterion is gained without truth."""
+"""The share of what the whole rubric keeps, below which a criterion is gained without truth; and of what a criterion's
+weight says, below which it adds little."""
+SAME = 1e-9
+"""A combination of criteria varies by less than this share of what the most variable one does: it says nothing."""
 EDITED = 0.25
 """Standard deviations of a criterion's scores that an edit may gain."""
 WHOLE = ""
@@ -36,9 +39,9 @@ WHOLE = ""
 TRUTH = "\0truth"
 """Names the truth among scores; no criterion's key holds this sign."""
 
-Mark = Literal["holds", "without truth", "by its words", "by length", "not shown", "never separates"]
+Mark = Literal["holds", "without truth", "adds little", "by its words", "by length", "not shown", "never separates"]
 """What is said of a criterion."""
-LOWERED: tuple[Mark, ...] = ("without truth", "by its words", "by length")
+LOWERED: tuple[Mark, ...] = ("without truth", "adds little", "by its words", "by length")
 """Marks of criteria whose weight falls."""
 
 
@@ -91,6 +94,20 @@ class Edited:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Added:
+    """What a criterion adds to the others.
+
+    Args:
+        share: by how much the truth rises with its score while the other criteria's stay, as a share of what its
+            weight says. 1 for every criterion of a rubric whose weights are right.
+        interval: of that, 95%, over prompts.
+    """
+
+    share: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figures:
     """The figures of a criterion, or of a kind's whole rubric.
 
@@ -101,6 +118,7 @@ class Figures:
         kept_interval: of that.
         relative: ``kept`` as a share of what the whole rubric keeps; None where that is nothing.
         relative_interval: of that.
+        added: what it adds to the other criteria; None for the whole rubric, or where that has no truth to share.
         words: what an answer gains that states the criterion's words.
         longer: what an answer gains that says everything twice.
         mark: what is said of it.
@@ -113,6 +131,7 @@ class Figures:
     kept_interval: Interval | None
     relative: float | None
     relative_interval: Interval | None
+    added: Added | None
     words: Edited | None
     longer: Edited | None
     mark: Mark
@@ -180,7 +199,8 @@ def figures_of(kind: str, stressed: Sequence[Stressed], rubric: Rubric, seed: in
         rubric: its criteria.
         seed: of the resamples.
     """
-    choices = _Choices(stressed, Resampling(RESAMPLES, seed))
+    weights = {key_of(criterion): abs(criterion.weight) for criterion in rubric.criteria}
+    choices = _Choices(stressed, weights, Resampling(RESAMPLES, seed))
     whole = choices.figures(WHOLE, None)
     criteria = [choices.figures(key_of(criterion), whole) for criterion in rubric.criteria]
     return KindStressed(
@@ -198,10 +218,12 @@ class _Choices:
 
     Args:
         prompts: of the kind.
+        weights: of the criteria by their keys, all above 0: scores are turned where less is better.
         resampling: of prompts.
     """
 
     prompts: Sequence[Stressed]
+    weights: Mapping[str, float]
     resampling: Resampling
 
     @cached_property
@@ -234,10 +256,11 @@ class _Choices:
         if key != WHOLE and own_size > 0:
             words = self._edited(WORDS, key, own_size)
             longer = self._edited(LONGER, key, own_size)
-        mark = _mark(gains[-1], relative_interval, words, longer, whole)
+        added = self._added.get(key)
+        mark = _mark(gains[-1], relative_interval, added, words, longer, whole)
         factor = 1.0
         if whole is not None:
-            factor = _factor(mark, gains[-1], relative, words, longer)
+            factor = _factor(mark, gains[-1], relative, added, words, longer)
         return Figures(
             key=key,
             gains=gains,
@@ -245,6 +268,7 @@ class _Choices:
             kept_interval=kept_interval,
             relative=relative,
             relative_interval=relative_interval,
+            added=added,
             words=words,
             longer=longer,
             mark=mark,
@@ -318,6 +342,27 @@ class _Choices:
         beside = _ratio(truth_totals * whole_rubric_totals, rubric_totals * whole_truth_totals)
         return kept, kept_ends, relative, _ends(beside)
 
+    @cached_property
+    def _added(self) -> dict[str, Added]:
+        """Return what each criterion adds to the others, by its key; empty where the rubric has no truth to share.
+
+        A least-squares fit of the truth to the criteria's scores, within prompts, says by how much the truth rises with
+        each while the others stay. A criterion whose scores follow the others gains by itself, and has nothing here.
+        """
+        weights = np.array([*self.weights.values()])
+        products = np.array([_products(one, [*self.weights]) for one in self.prompts])
+        shares = _shares(products.sum(axis=0)[None], weights)[0]
+        if not np.isfinite(shares).all():
+            return {}
+        intervals: list[Interval | None] = [None] * len(weights)
+        totals = self._resampled(products)
+        if totals is not None:
+            intervals = [_ends(column) for column in _shares(totals.T, weights).T]
+        added = {}
+        for key, share, interval in zip(self.weights, shares, intervals, strict=True):
+            added[key] = Added(share=float(share), interval=interval)
+        return added
+
     def _edited(self, kind: str, key: str, size: float) -> Edited | None:
         """Return what an edit gains by a criterion beyond its truth; None where no prompt has it.
 
@@ -352,6 +397,41 @@ def _ratio(upper: Floats, lower: Floats) -> Floats:
     return np.where(lower > 0, upper / np.where(lower > 0, lower, 1.0), np.inf)
 
 
+def _products(stressed: Stressed, keys: Sequence[str]) -> Floats:
+    """Return what a least-squares fit within a prompt needs, summed over its responses.
+
+    Returns:
+        The products of the criteria's scores with one another, row by row, and behind them those with the truth, all
+        less their means at this prompt [criteria * criteria + criteria].
+    """
+    scores = np.column_stack([stressed.scores[key] for key in keys])
+    scores = scores - scores.mean(axis=0)
+    truth = stressed.truth - stressed.truth.mean()
+    return np.concatenate([(scores.T @ scores).ravel(), scores.T @ truth])
+
+
+def _shares(products: Floats, weights: Floats) -> Floats:
+    """Return by how much the truth rises with each criterion beside the others, as a share of what its weight says.
+
+    What weights say is how much the truth rises with the weighted sum. A share is infinite where it does not.
+
+    Args:
+        products: sums of :func:`_products` [sample, criteria * criteria + criteria].
+        weights: of the criteria [criterion].
+
+    Returns:
+        Shares [sample, criterion].
+    """
+    number = len(weights)
+    among = products[:, : number * number].reshape(-1, number, number)
+    with_truth = products[:, number * number :]
+    # Of criteria that always say the same, each has its part.
+    slopes = (np.linalg.pinv(among, rcond=SAME, hermitian=True) @ with_truth[:, :, None])[:, :, 0]
+    spread = np.einsum("i,sij,j->s", weights, among, weights)
+    said_by_sum = np.where(spread > 0, with_truth @ weights / np.where(spread > 0, spread, 1.0), 0.0)
+    return _ratio(slopes, said_by_sum[:, None] * weights)
+
+
 def _ends(values: Floats) -> Interval:
     """Return the ends that 95% of the resamples lie between."""
     low, high = np.percentile(values, ENDS, method="nearest")
@@ -359,13 +439,19 @@ def _ends(values: Floats) -> Interval:
 
 
 def _mark(
-    gain: Gain, relative: Interval | None, words: Edited | None, longer: Edited | None, whole: Figures | None
+    gain: Gain,
+    relative: Interval | None,
+    added: Added | None,
+    words: Edited | None,
+    longer: Edited | None,
+    whole: Figures | None,
 ) -> Mark:
     """Return what is said of a criterion, or of the whole rubric where ``whole`` is None.
 
     Args:
         gain: at the largest n.
         relative: what it keeps beside the whole rubric, an interval.
+        added: what it adds to the other criteria.
         words: what an edit of its words gains.
         longer: what a longer answer gains.
         whole: the figures of the whole rubric.
@@ -384,21 +470,28 @@ def _mark(
         return "without truth"
     if whole is None:
         return "holds" if low > 0 else "not shown"
+    if relative is not None and relative[1] < HALF:
+        return "without truth"
+    if added is not None and added.interval is not None and added.interval[1] < HALF:
+        return "adds little"
     if relative is None:
         return "not shown"
-    if relative[1] < HALF:
-        return "without truth"
     return "holds" if low > 0 and relative[0] >= HALF else "not shown"
 
 
-def _factor(mark: Mark, gain: Gain, relative: float | None, words: Edited | None, longer: Edited | None) -> float:
+def _factor(
+    mark: Mark, gain: Gain, relative: float | None, added: Added | None, words: Edited | None, longer: Edited | None
+) -> float:
     """Return what a criterion's weight is multiplied by.
 
-    A criterion that is gained without truth counts as much as it keeps beside the whole rubric. One that an edit gains
-    counts less by the share that the edit gains of what the best of all responses does. Arguments as of :func:`_mark`.
+    A criterion that is gained without truth counts as much as it keeps beside the whole rubric, and one that adds
+    little to the others as much as it adds. One that an edit gains counts less by the share that the edit gains of what
+    the best of all responses does. Arguments as of :func:`_mark`.
     """
     if mark == "without truth":
         return min(1.0, max(0.0, relative or 0.0))
+    if mark == "adds little" and added is not None:
+        return max(0.0, added.share)
     edit = {"by its words": words, "by length": longer}.get(mark)
     if edit is None:
         return 1.0

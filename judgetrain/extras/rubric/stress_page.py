@@ -8,7 +8,7 @@ from typing import Any
 from judgetrain.amounts import amount
 from judgetrain.data.intervals import Interval
 from judgetrain.extras.rubric.page import plain, short
-from judgetrain.extras.rubric.stress_gains import LOWERED, Edited, Figures, KindStressed
+from judgetrain.extras.rubric.stress_gains import LOWERED, Added, Edited, Figures, KindStressed
 from judgetrain.extras.rubric.stress_pools import key_of
 from judgetrain.judging.rows import table
 from judgetrain.rubrics import Criterion, Rubric
@@ -16,12 +16,29 @@ from judgetrain.rubrics import Criterion, Rubric
 SAID = {
     "holds": "What is gained by it is truth.",
     "without truth": "Answers gain by it without being better.",
+    "adds little": "Beside the other criteria the truth rises with it by less than half of what its weight says.",
     "by its words": "An answer gains by stating its words.",
     "by length": "An answer gains by saying everything twice.",
     "not shown": "Between the two, as far as so many prompts can tell, or with too little truth.",
     "never separates": "All answers to a prompt have the same score.",
 }
 """What each mark means."""
+CRITERION_COLUMNS = (
+    "criterion",
+    "weight",
+    "new weight",
+    "rubric gains",
+    "truth gains",
+    "95%",
+    "kept",
+    "95%",
+    "adds",
+    "95%",
+    "by words",
+    "by length",
+    "",
+)
+"""The head of the table of a kind's criteria."""
 
 
 def stress_page(
@@ -57,9 +74,10 @@ def _head(truth: str) -> Iterator[str]:
     )
     yield ""
     yield (
-        "Kept is the share of the whole rubric's gain that is truth, where the criterion alone chooses. By words: what "
-        "an answer gains by stating the criterion's words; by length: by saying everything twice; both beyond what it "
-        "is worth."
+        "Kept is the share of the whole rubric's gain that is truth, where the criterion alone chooses. Adds: by how "
+        "much the truth rises with its score while those of the other criteria stay, as a share of what its weight "
+        "says; 1 where all weights are right. By words: what an answer gains by stating the criterion's words; by "
+        "length: by saying everything twice; both beyond what it is worth."
     )
     yield ""
     for mark, meaning in SAID.items():
@@ -86,8 +104,8 @@ def _kind(
     most = figures.whole.gains[-1].n
     yield f"One criterion chooses, of {most}:"
     yield ""
-    yield "| criterion | weight | new weight | rubric gains | truth gains | 95% | kept | 95% | by words | by length | |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield f"| {' | '.join(CRITERION_COLUMNS)} |"
+    yield f"| {' | '.join(['---'] * len(CRITERION_COLUMNS))} |"
     weights = {key_of(criterion): criterion.weight for criterion in kept.criteria}
     for criterion, one in zip(rubric.criteria, figures.criteria, strict=True):
         gain = one.gains[-1]
@@ -100,6 +118,7 @@ def _kind(
             _ends(gain.truth_interval),
             _number(one.kept),
             _ends(one.kept_interval),
+            *_added(one.added),
             _edit(one.words),
             _edit(one.longer),
             one.mark,
@@ -159,7 +178,7 @@ def summary(
         rows.append(_summary_row(name_of(of_kind.kind), "(all)", of_kind.whole, f"best of {whole.n}"))
         for criterion, one in zip(rubrics[of_kind.kind].criteria, of_kind.criteria, strict=True):
             rows.append(_summary_row("", _title(criterion), one, one.mark))
-    columns = ("kind", "criterion", "rubric gains", "truth gains", "kept", "by words", "by length", "")
+    columns = ("kind", "criterion", "rubric gains", "truth gains", "kept", "adds", "by words", "by length", "")
     yield table("What the best of several responses gains", columns, rows)
     for kind, names in left_out.items():
         if names:
@@ -175,6 +194,7 @@ def _summary_row(kind: str, criterion: str, one: Figures, remark: str) -> tuple[
         f"{gain.rubric:.2f}",
         f"{gain.truth:.2f}",
         _number(one.kept),
+        _added(one.added)[0],
         _edit(one.words),
         _edit(one.longer),
         remark,
@@ -189,6 +209,13 @@ def name_of(kind: str) -> str:
 def _title(criterion: Criterion) -> str:
     """Return a criterion's name, or its text where it has none."""
     return criterion.name or criterion.text
+
+
+def _added(added: Added | None) -> tuple[str, str]:
+    """Return what a criterion adds to the others and the ends of its interval, or dashes."""
+    if added is None:
+        return _number(None), _ends(None)
+    return _number(added.share), _ends(added.interval)
 
 
 def _edit(edited: Edited | None) -> str:

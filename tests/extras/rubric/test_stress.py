@@ -131,6 +131,71 @@ def test_gains_are_standard_deviations_of_what_the_best_of_n_has() -> None:
     assert figures.criteria[2].mark == "not shown"
 
 
+def following_prompts(number: int) -> list[Stressed]:
+    """Return prompts at which the scores by the criterion ``worthless`` follow those by ``true``, with noise."""
+    rng = np.random.default_rng(6)
+    prompts = []
+    for one in drawn_prompts(number):
+        true = one.scores["true"]
+        minor = one.scores["minor"]
+        following = (true + rng.random(16)) / 2
+        scores = {"true": true, "minor": minor, "worthless": following, WHOLE: (2 * true + minor + 2 * following) / 5}
+        prompts.append(Stressed(scores, one.truth, {}))
+    return prompts
+
+
+def shares_by_regression(prompts: list[Stressed]) -> list[float]:
+    """Return each criterion's slope beside the others over its weight times the slope of the weighted sum."""
+    weights = np.array([criterion.weight for criterion in RUBRIC.criteria])
+    scores = []
+    truths = []
+    for one in prompts:
+        of_prompt = np.column_stack([one.scores[key] for key in ("true", "minor", "worthless")])
+        scores.extend(of_prompt - of_prompt.mean(axis=0))
+        truths.extend(one.truth - one.truth.mean())
+    slopes = np.linalg.lstsq(np.array(scores), np.array(truths))[0]
+    slope_of_sum = np.polyfit(np.array(scores) @ weights, truths, 1)[0]
+    return [float(share) for share in slopes / (weights * slope_of_sum)]
+
+
+def test_a_criterion_that_follows_the_others_adds_little() -> None:
+    prompts = following_prompts(60)
+    true, minor, worthless = stressed(prompts).criteria
+    # By itself it gains as much truth as a criterion that counts.
+    assert worthless.gains[-1].truth > 0.7
+    assert (true.mark, minor.mark, worthless.mark) == ("holds", "holds", "adds little")
+    shares = [one.added.share for one in (true, minor, worthless) if one.added is not None]
+    assert shares == pytest.approx(shares_by_regression(prompts))
+    # Truth is made of the other two alone.
+    assert worthless.factor == pytest.approx(0.0, abs=1e-9)
+    assert true.factor == minor.factor == 1.0
+
+
+def test_what_a_criterion_adds_is_not_known_of_few_prompts() -> None:
+    worthless = stressed(following_prompts(9)).criteria[2]
+    assert worthless.added is not None
+    assert worthless.added.interval is None
+    assert worthless.mark == "not shown"
+
+
+def test_two_criteria_that_say_the_same_share_what_they_add() -> None:
+    prompts = []
+    for one in drawn_prompts(60):
+        true = one.scores["true"]
+        minor = one.scores["minor"]
+        scores = {"true": true, "minor": minor, "worthless": true, WHOLE: (4 * true + minor) / 5}
+        prompts.append(Stressed(scores, (4 * true + minor) / 5, {}))
+    true_figures, minor_figures, same = stressed(prompts).criteria
+    assert {true_figures.mark, minor_figures.mark, same.mark} == {"holds"}
+    assert same.added is not None
+    assert same.added.share == pytest.approx(1.0)
+
+
+def test_where_a_rubric_has_no_truth_no_share_is_told() -> None:
+    prompts = [Stressed(one.scores, 1 - one.truth, {}) for one in drawn_prompts(20)]
+    assert [one.added for one in stressed(prompts).criteria] == [None, None, None]
+
+
 def test_a_criterion_that_its_words_gain_counts_less() -> None:
     true, minor, _ = stressed(drawn_prompts(60, words_gain=0.5)).criteria
     assert true.mark == "by its words"
