@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
-from judgetrain.data.benchmarks.benchmark import CaseReader, VotedComparison, add_case, placed, read_answers
+from judgetrain.data.benchmarks.benchmark import CaseReader, VotedComparison, adapter_of, add_case, placed, read_answers
 from judgetrain.data.cells import Pairing, RowError, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.duplicates import Match, NearIndex, Seen, digest_of, named_queries
@@ -25,14 +26,16 @@ from judgetrain.data.part_facts import PartFacts, are_divided
 from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import normalised
 from judgetrain.data.rows.labels import SHOWN
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader, sampled
 from judgetrain.data.stages import DialoguesSettings
+from judgetrain.data.united import LeftOut, UnitedLabels
 from judgetrain.data.votes import as_shown
 from judgetrain.errors import ConfigError, DataError, causes
 from judgetrain.schema import Comparison, Dialogue, Verdict, mirror
 
-Item = tuple[Dialogue, Comparison | None]
-"""A dialogue, and the comparison of its responses where the row carries any."""
+Item = tuple[Dialogue, Comparison | LeftOut | None]
+"""A dialogue, and the comparison of its responses where the row carries any, or why a rated one is left out."""
 REJECTED = "rejected:"
 """The beginning of a reason for which a row could not be read, in the counts of a source."""
 HINTS = {
@@ -40,6 +43,7 @@ HINTS = {
     "too_large": "raise dialogues.sources[].max_row_chars",
     "near_duplicate": "set dialogues.near_dedup=false",
     "duplicate": "the rows repeat one another: look at dialogues.sources[].fields",
+    "no_majority": "as many annotators pass a response as fail it: give another annotator's label",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
     "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
     # Of other rows that cannot be read.
@@ -161,6 +165,8 @@ class Sieve:
         characters = sum(len(message.content) for message in dialogue.messages)
         if characters > self._settings.max_query_chars:
             return "too_long", None
+        if isinstance(comparison, LeftOut):
+            return comparison.value, None
 
         responses = ["", ""]
         rubric = dialogue.rubric
@@ -309,8 +315,11 @@ class _Outputs:
         outcome, match = self.sieve(item)
         if outcome == "kept":
             self.keep(dialogue.to_row())
-            if comparison is not None:
+            if isinstance(comparison, Comparison):
                 self.keep_comparison(comparison.to_row())
+            return outcome
+        # Nothing is lost of a row whose label counts with the others on its response.
+        if comparison is LeftOut.SAME_RESPONSE:
             return outcome
         self.losses.lose(outcome, f"{dialogue.id} ({' '.join(dialogue.query.split())[:80]!r})")
         if match is not None:
@@ -320,7 +329,7 @@ class _Outputs:
 
 def _is_pair_of_rated(item: Item) -> bool:
     _, comparison = item
-    return comparison is not None and comparison.rating_b is not None
+    return isinstance(comparison, Comparison) and comparison.rating_b is not None
 
 
 def _rows(
@@ -345,7 +354,7 @@ def _rows(
         dialogues = world.train_dialogues(settings.dialogues.world, settings.seed)
         rows = ([(dialogue, None)] for dialogue in dialogues)
     elif source.adapter:
-        rows = _adapted_items(source, key, rejects)
+        rows = _adapted_items(source, key, rejects, say)
     else:
         rows = _read(source, key, rejects, say)
     # A part before a sample: the sample is then drawn from the part alone.
@@ -386,20 +395,54 @@ def _of_part(
     )
 
 
-def _adapted_items(source: DialogueSourceConfig, key: str, rejects: Rejects) -> Iterator[Sequence[Item]]:
+def _adapted_items(
+    source: DialogueSourceConfig, key: str, rejects: Rejects, say: Callable[[str], object]
+) -> Iterator[Sequence[Item]]:
     """Yield the items of every row that a source's adapter reads; rated responses become pairs as in :func:`_read`."""
+    if not adapter_of(source).of_single_responses:
+        for comparisons in adapted(source, key, rejects):
+            if comparisons:
+                yield [(comparison.dialogue, comparison) for comparison in comparisons]
+        return
+    united = _united_of_adapter(source, key)
     pairing = Pairing()
     for comparisons in adapted(source, key, rejects):
-        items: list[Item] = []
-        for comparison in comparisons:
-            pairs: Iterable[Comparison] = [comparison]
-            if comparison.alone:
-                pairs = pairing.add(comparison)
-            items.extend((pair.dialogue, pair) for pair in pairs)
-        if items:
-            yield items
+        for rated in comparisons:
+            yield from _paired(united.rated(rated), rated.dialogue, pairing)
     for alone in pairing.left():
         yield [(alone.dialogue, alone)]
+    _tell_united(united, source, say)
+
+
+def _united_of_adapter(source: DialogueSourceConfig, key: str) -> UnitedLabels:
+    """Return the labels of the single responses that a source's adapter reads."""
+    reader = CaseReader(placed(source))
+    united = UnitedLabels()
+
+    def take(row: Any, number: int) -> None:
+        united.add(reader.labelled(row, number))
+
+    # Rows that cannot be read are reported where they are read for their content.
+    for _ in read(placed(source), key, take, Rejects(strict=False)):
+        pass
+    united.settle(reader.scales())
+    return united
+
+
+def _paired(rated: Comparison | LeftOut, dialogue: Dialogue, pairing: Pairing) -> Iterator[Sequence[Item]]:
+    """Yield the items that a row's rated response makes with those that wait for another one to their prompt."""
+    if isinstance(rated, LeftOut):
+        yield [(dialogue, rated)]
+        return
+    for paired in pairing.add(rated):
+        yield [(paired.dialogue, paired)]
+
+
+def _tell_united(united: UnitedLabels, source: DialogueSourceConfig, say: Callable[[str], object]) -> None:
+    """Say which responses of a source stand in several rows, if any do."""
+    sentence = united.sentence()
+    if sentence is not None:
+        say(f"dialogues: {source.name}: {sentence}")
 
 
 def _read(
@@ -407,25 +450,18 @@ def _read(
 ) -> Iterator[Sequence[Item]]:
     """Yield the items of every row of a file or Hub data set: one dialogue, or one for each of its user turns.
 
-    Rated responses come when another one to their prompt makes a pair with them, or else at the end.
+    Rated responses come when another one to their prompt makes a pair with them, or else at the end. Several rows on
+    one response rate it together, and come as one.
     """
     reader = row_reader(source, key)
-
-    def take(row: Any, number: int) -> Item:
-        if source.type == "comparisons" or source.format == "comparison" or reader.columns.has_responses(row):
-            # The label is read apart, as an unknown one is counted and does not cost the row.
-            comparison = reader.comparison(row, number, labelled=False)
-            return comparison.dialogue, replace(comparison, label=reader.labels.known_verdict(row))
-        if reader.columns.is_rated(row):
-            rated = reader.rated(row, number)
-            return rated.dialogue, rated
-        return reader.dialogue(row, number), None
-
+    united: UnitedLabels | None = None
     pairing = Pairing()
-    for dialogue, comparison in read(source, key, take, rejects):
+    for dialogue, comparison in read(source, key, partial(_item, source, reader), rejects):
         if comparison is not None and comparison.alone:
-            for paired in pairing.add(comparison):
-                yield [(paired.dialogue, paired)]
+            # When a row first needs it, as all rows are read for it.
+            if united is None:
+                united = _united(source, key)
+            yield from _paired(united.rated(comparison), dialogue, pairing)
         elif comparison is not None or source.turns == "last":
             yield [(dialogue, comparison)]
         elif source.turns == "first":
@@ -437,8 +473,50 @@ def _read(
     # A rated response without a partner still serves a judge that reads one at a time.
     for alone in pairing.left():
         yield [(alone.dialogue, alone)]
+    if united is not None:
+        _tell_united(united, source, say)
     # At the end, as labels and columns are counted while rows are read.
     reader.tell(lambda message: say(f"dialogues: {message}"))
+
+
+def _item(source: DialogueSourceConfig, reader: RowReader, row: Any, number: int) -> tuple[Dialogue, Comparison | None]:
+    """Return the dialogue of a row, and the comparison of its responses or its only one with a rating, if it has any.
+
+    Args:
+        source: the rows.
+        reader: of the source's rows.
+        row: of the source.
+        number: of the row.
+
+    Raises:
+        RowError: the row cannot be used.
+    """
+    if source.type == "comparisons" or source.format == "comparison" or reader.columns.has_responses(row):
+        # The label is read apart, as an unknown one is counted and does not cost the row.
+        comparison = reader.comparison(row, number, labelled=False)
+        return comparison.dialogue, replace(comparison, label=reader.labels.known_verdict(row))
+    if reader.columns.is_rated(row):
+        rated = reader.rated(row, number)
+        return rated.dialogue, rated
+    return reader.dialogue(row, number), None
+
+
+def _united(source: DialogueSourceConfig, key: str) -> UnitedLabels:
+    """Return the labels of the single responses in a source's rows; arguments as of :func:`_read`."""
+    # A reader of its own, as the other one counts labels and columns while rows are read for their content.
+    reader = row_reader(source, key)
+    united = UnitedLabels()
+
+    def take(row: Any, number: int) -> None:
+        # The same rows are read as there: with a limit, those that can be used count.
+        _, comparison = _item(source, reader, row, number)
+        if comparison is not None and comparison.alone:
+            united.add(reader.labelled(row, number))
+
+    for _ in read(source, key, take, Rejects(strict=False)):
+        pass
+    united.settle(reader.scales())
+    return united
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:

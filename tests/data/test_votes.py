@@ -226,13 +226,18 @@ def test_responses_that_differ_in_case_alone_are_told_apart_in_both_orders(tmp_p
     assert (kept["response_a"], kept["label"]) == ("Paris", "A")
 
 
-def test_rated_responses_that_make_a_pair_both_ways_teach_no_winner(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("long", "label"), [((3, 4), "B"), ((2, 3), "A"), ((3, 3), None)])
+def test_rated_responses_that_rows_order_both_ways_are_a_pair_of_their_means(
+    tmp_path: Path, long: Sequence[int], label: str | None
+) -> None:
     def rated(response: str, score: int) -> Labelled:
         return {"query": "Name a prime.", "response": response, "label": score}
 
-    rows = [rated(SHORT, 1), rated(SHORT, 5), rated(LONG, 3), rated(LONG, 4)]
-    (kept,) = trained_on(tmp_path, rows, labels={"1": "0", "5": "1"})
-    assert kept["label"] is None
+    # One annotator finds the short response worse, and the other one better.
+    rows = [rated(SHORT, 1), rated(SHORT, 5), *(rated(LONG, score) for score in long)]
+    kept, *alone = trained_on(tmp_path, rows, labels={"1": "0", "5": "1"})
+    # Equal means make no pair: each response stands by itself.
+    assert (kept["label"], len(alone)) == (label, label is None)
 
 
 def test_a_row_that_is_left_out_votes_on_nothing_else(tmp_path: Path) -> None:

@@ -162,15 +162,10 @@ class RowReader:
             if votes:
                 # Rounded where sums of floats differ in their last digits, so that equal ratings are equal.
                 scores[name] = without_rounding(fmean(votes))
-        whole = scores.pop(OVERALL, None)
-        by_criterion = {criterion_key(name): score for name, score in scores.items()}
-        score = whole
-        if score is None:
-            score = _mean_by(by_criterion, rubric)
-        if score is None:
+        rating = rating_of(scores, rubric, self.columns.optional_text(row, "rationale"))
+        if rating is None:
             raise RowError("no_label", f"label {self.columns.rating(row)!r} says nothing of the response")
-        reason = self.columns.optional_text(row, "rationale")
-        return Rating(score, reason, by_criterion, whole=whole is not None)
+        return rating
 
     def labelled(self, row: Any, number: int) -> LabelledResponse:
         """Return the only response of a row with its labels; a row without any is one that nobody labelled."""
@@ -228,6 +223,24 @@ class RowReader:
         unused = self.columns.unused()
         if unused:
             say(f"{name}: columns that are not used (rows): {counts_text(unused)}")
+
+
+def rating_of(scores: Mapping[str, float], rubric: Rubric | None, reason: str | None) -> Rating | None:
+    """Return the rating that labels of a response make; None without any.
+
+    Args:
+        scores: the labels, 0 to 1, by criterion; that of the response as a whole stands under :data:`OVERALL`.
+        rubric: the row's own criteria, by whose weights labels of criteria are one where there is none of the whole.
+        reason: that people give.
+    """
+    by_criterion = {criterion_key(name): score for name, score in scores.items() if name != OVERALL}
+    whole = scores.get(OVERALL)
+    score = whole
+    if score is None:
+        score = _mean_by(by_criterion, rubric)
+    if score is None:
+        return None
+    return Rating(score, reason, by_criterion, whole=whole is not None)
 
 
 def _mean_by(scores: Mapping[str, float], rubric: Rubric | None) -> float | None:

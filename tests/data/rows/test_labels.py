@@ -123,7 +123,7 @@ def test_two_labels_of_one_query_make_a_labelled_comparison(tmp_path: Path) -> N
         row("best", 5, id=7, model_a="n", feedback="clear"),
         row("good", 4, id=7),
         row("lonely", 3, id=7),
-        row("lonely", 2, id=8),  # the same words make no pair, and are a duplicate
+        row("lonely", 3, id=8),  # the same words make no pair, and are one response
     ]
     out = read(tmp_path, rows)
     labelled = comparisons(out)
@@ -140,7 +140,7 @@ def test_two_labels_of_one_query_make_a_labelled_comparison(tmp_path: Path) -> N
     swapped = first.swapped()
     assert (swapped.label, swapped.rating_a, swapped.rating_b) == ("A", first.rating_b, first.rating_a)
     notes = out.notes["sources"]["s"]
-    assert (notes["read"], notes["kept"], notes["duplicate"]) == (len(rows), 4, 1)
+    assert (notes["read"], notes["kept"], notes["same_response"]) == (len(rows), 4, 1)
 
 
 def test_pairs_and_rated_responses_stand_in_one_file_and_reach_stage_responses(tmp_path: Path) -> None:
@@ -181,12 +181,13 @@ def test_a_label_that_means_none_is_as_an_empty_cell(tmp_path: Path) -> None:
         texts | {"query": "first?", "label": "A"},
         texts | {"query": "second?", "label": "oops"},
         row("an answer", "pass", "third?"),
-        row("an answer", ["pass", "oops", "fail"], "fourth?"),
+        row("an answer", ["pass", "oops", "pass", "fail"], "fourth?"),
     ]
     out = comparisons(read(tmp_path, rows, labels={"oops": "none"}))
     assert [comparison.label for comparison in out] == ["A", None, None, None]
-    # Of three annotators two said something: 1 and 0.
-    assert [comparison.rating_a.score for comparison in out if comparison.rating_a] == [1.0, 0.5]
+    # Of four annotators three said something: 1, 1 and 0.
+    scores = [comparison.rating_a.score for comparison in out if comparison.rating_a]
+    assert scores == [1.0, pytest.approx(2 / 3)]
 
 
 @pytest.mark.parametrize(
