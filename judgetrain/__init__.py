@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from judgetrain.evaluate.in_memory import evaluate_judge
     from judgetrain.judges.base import Judge
     from judgetrain.judges.factory import load_judge
+    from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.judges.predictions import Prediction, Score
     from judgetrain.rubrics import Criterion, Rubric
     from judgetrain.schema import Candidates, Comparison, Message
@@ -22,10 +23,12 @@ _PLACES = {
     "judges.base": ("Judge",),
     "judges.predictions": ("Prediction", "Score"),
     "judges.factory": ("load_judge",),
+    "judges.kinds.branching": ("BranchingJudge",),
     "rubrics": ("Criterion", "Rubric"),
     "schema": ("Candidates", "Comparison", "Message"),
 }
 __all__ = [
+    "BranchingJudge",
     "Candidates",
     "Comparison",
     "Criterion",

@@ -21,7 +21,7 @@ side that fitted weights make the likelier one.
 
 @dataclass
 class JudgeConfig(ReadingConfig):
-    """Settings of a branching judge (stages evaluate, judge, correct, studies; Python); training reads none of them."""
+    """Settings of a branching judge (stages that ask a judge; Python); SFT and DPO read none of them."""
 
     reads: str = key("two", "responses that a judgment reads: two, in both orders, or one", choices=get_args(Reads))
     score: str = key(
