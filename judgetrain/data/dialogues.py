@@ -363,8 +363,10 @@ def _rows(
         rows = _of_part(rows, source, is_taken, say)
     if source.sample is None:
         return rows
+    # Each response stands once in the urn, however many rows it has.
+    to_draw_from = (items for items in rows if not isinstance(items[0][1], LeftOut))
     # The name in the seed: two sources are sampled independently.
-    return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
+    return iter(sampled(to_draw_from, source.sample, derive_seed(settings.seed, "sample", source.name)))
 
 
 def _of_part(

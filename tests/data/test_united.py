@@ -114,6 +114,13 @@ def test_rows_beyond_the_limit_have_no_vote(tmp_path: Path) -> None:
     assert scores == [1.0, 0.0]
 
 
+def test_a_sample_draws_responses_and_not_their_rows(tmp_path: Path) -> None:
+    rows = [row(SHORT, "pass", query=f"Name prime {number}.") for number in range(4) for _ in range(5)]
+    out = stage(tmp_path, rows, sample=3)
+    assert len(learned(out)) == 3
+    assert out.notes["sources"]["mine"] == {"read": 3, "kept": 3}
+
+
 def test_an_adapters_rows_are_united_too(tmp_path: Path) -> None:
     adapter = tmp_path / "mine.yaml"
     adapter.write_text(
