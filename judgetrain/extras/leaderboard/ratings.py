@@ -32,6 +32,11 @@ ENDS = (2.5, 97.5)
 """The percentiles that 95% of the resamples lie between."""
 LEAST = 1e-3
 """The weight of a prompt that is not drawn: what it links stays linked, and decides nothing else."""
+ALIKE = 1e-12
+"""Shares that differ by less are alike: a mean of thirds is rounded."""
+LEAST_CHANCE = 0.05
+"""The least chance that a pair's share is moved to a side. An end of an interval lies between the outermost fortieth of
+the resamples and the others: with a twentieth, both ends are among those that were moved to their side."""
 
 
 class Sweep(NamedTuple):
@@ -40,6 +45,14 @@ class Sweep(NamedTuple):
     winners: Ints
     losers: Ints
     prompts: int
+
+
+class EvenPairs(NamedTuple):
+    """Pairs of systems [n], all prompts of which came out alike without a sweep, and on how many prompts [n]."""
+
+    first: Ints
+    second: Ints
+    prompts: Ints
 
 
 @dataclass(frozen=True)
@@ -155,8 +168,14 @@ class Fit:
 
     Where the data bounds no rating, the ratings take half of one more prompt to have gone the other way (Haldane,
     Annals of Human Genetics 20, 1956), and resamples a share between 0 and what Clopper and Pearson (Biometrika 26,
-    1934) allow: Beta(1, prompts). Resamples do so too where all prompts of a pair came out alike without a sweep, as
-    where all are ties: to either side.
+    1934) allow: Beta(1, prompts).
+
+    Where all prompts of a pair came out alike without a sweep, as where all are ties, or where of several judges as
+    many say the same of each, every resample would have the pair's share. Each moves it instead, to either side as far
+    as Clopper and Pearson allow at a level drawn evenly: any share of the prompts that is not ruled out may have gone
+    wholly to one of the two. The levels of 2.5% on either side are the interval's ends. Which side it is has the chance
+    that the ratings give (:data:`LEAST_CHANCE` at least): with even chances, resamples would come nearer to each other
+    than the ratings are where many pairs have one prompt each.
 
     Args:
         games: the comparisons.
@@ -197,24 +216,14 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
     # A stream beside the one that drew the resamples, which began with the seed alone.
     rng = np.random.default_rng([seed, 1])
     sweeps = _sweeps(games, won[0])
-    # Pairs that tied throughout would tie in every resample as well, and get an interval without width.
-    even_pairs = list(_even_pairs(games))
-    logs = []
+    even_pairs = _even_pairs(games, won[0])
+    logs: list[Floats] = []
     for number, wins in enumerate(won):
         # ``wins`` stays as it was drawn: what is reported as won must not hold the correction.
         bounded = wins.copy()
         is_resample = number > 0
         if is_resample:
-            for (first, second), prompts in even_pairs:
-                # To either side, since the data favours none.
-                better = first
-                worse = second
-                if rng.random() >= 0.5:
-                    better = second
-                    worse = first
-                turned = rng.beta(1.0, prompts) * bounded[worse, better]
-                bounded[worse, better] -= turned
-                bounded[better, worse] += turned
+            _move(bounded, even_pairs, logs[0], rng)
         for winners, losers, prompts in sweeps:
             # Half of one more prompt, as a share of all of them.
             share = 0.5 / (prompts + 1.0)
@@ -273,16 +282,58 @@ def _anchors(wins: Floats, members: Ints) -> Ints:
     return group
 
 
-def _even_pairs(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield the pairs whose comparisons all have one share that is no sweep, and their number of prompts."""
+def _even_pairs(games: Games, wins: Floats) -> EvenPairs:
+    """Return the pairs, all prompts of which have one mean share, but for those between two groups of a sweep.
+
+    Args:
+        games: the comparisons.
+        wins: of the data [systems, systems].
+    """
     low = np.minimum(games.a, games.b)
     high = np.maximum(games.a, games.b)
     # A pair may stand either way round in the rows; its shares are compared as of the system with the lower number.
     share = np.where(games.a == low, games.share, 1.0 - games.share)
-    for first, second in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
-        of_pair = (low == first) & (high == second)
-        if 0.0 < share[of_pair][0] < 1.0 and np.ptp(share[of_pair]) == 0.0:
-            yield (first, second), len(np.unique(games.prompt[of_pair]))
+
+    # By prompt, as several judges' verdicts on one prompt may differ and yet be the same on each prompt.
+    pair = low * games.systems + high
+    prompts_of_pairs, number = np.unique(pair * games.prompts + games.prompt, return_inverse=True)
+    means = np.bincount(number, share) / np.bincount(number)
+    # Prompts of one pair stand side by side, since the numbers above are sorted.
+    pairs, starts, counts = np.unique(prompts_of_pairs // games.prompts, return_index=True, return_counts=True)
+    ranges = np.maximum.reduceat(means, starts) - np.minimum.reduceat(means, starts)
+    first = pairs // games.systems
+    second = pairs % games.systems
+
+    group = np.zeros(games.systems, dtype=np.intp)
+    for place, members in enumerate(linked(wins, mutual=True)):
+        group[members] = place
+    even = (ranges < ALIKE) & (group[first] == group[second])
+    return EvenPairs(first[even], second[even], counts[even])
+
+
+def _move(wins: Floats, pairs: EvenPairs, logs: Floats, rng: np.random.Generator) -> None:
+    """Move the shares of pairs in place, each to either side, as far as so many prompts that are alike allow.
+
+    Args:
+        wins: shares that one system won from another [systems, systems]; changed.
+        pairs: to change.
+        logs: log ratings of the data [systems], which say to which side.
+        rng: draws the side and how far.
+    """
+    chance = 1.0 / (1.0 + np.exp(logs[pairs.second] - logs[pairs.first]))
+    chance = chance.clip(LEAST_CHANCE, 1.0 - LEAST_CHANCE)
+    drawn = rng.random(len(chance))
+    to_first = drawn < chance
+    # One number is both the side and the level, so that a fortieth of it is the end of an interval on either side.
+    level = np.where(to_first, drawn, 1.0 - drawn)
+    # Of a share this large, so many prompts would all miss with the chance ``level``.
+    reach = 1.0 - level ** (1.0 / pairs.prompts)
+    better = np.where(to_first, pairs.first, pairs.second)
+    worse = np.where(to_first, pairs.second, pairs.first)
+    moved = reach * wins[worse, better]
+    # No pair is there twice, so that each cell is changed once.
+    wins[worse, better] -= moved
+    wins[better, worse] += moved
 
 
 def ends(values: Floats) -> Floats:

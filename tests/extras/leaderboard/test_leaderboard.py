@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -155,6 +156,76 @@ def test_where_all_is_alike_the_interval_is_as_wide_as_the_number_allows(outcome
     assert pair.interval and not pair.decided
     reach = 400 * math.log10((0.5 + unseen / 2) / (0.5 - unseen / 2))  # with 95% on both sides together, some less
     assert 0.6 * reach < pair.interval[1] <= 1.2 * reach and -1.2 * reach <= pair.interval[0] < -0.6 * reach
+
+
+@pytest.mark.parametrize("prompts", [12, 40])
+@pytest.mark.parametrize("turned", [False, True])
+def test_judges_that_differ_alike_on_every_prompt_leave_the_interval_its_width(prompts: int, turned: bool) -> None:
+    """Two of three judges prefer x on each prompt: a share of unseen prompts may have gone wholly to either side."""
+    outcomes = {"j1": "A", "j2": "A", "j3": "B"}
+    rows = []
+    for prompt in range(prompts):
+        for judge, outcome in outcomes.items():
+            # Either system first, by turns, which is the same comparison.
+            if turned and prompt % 2:
+                rows.append(battle("y", "x", {"A": "B", "B": "A"}[outcome], prompt, judge=judge))
+            else:
+                rows.append(battle("x", "y", outcome, prompt, judge=judge))
+    board = leaderboard(rows, 0, resamples=2000)
+    unseen = 1 - 0.025 ** (1 / prompts)
+    least = 2 / 3 * (1 - unseen)
+    most = 2 / 3 + 1 / 3 * unseen
+    [pair] = board.pairs
+    assert pair.difference == pytest.approx(400 * math.log10(2))
+    assert pair.rate and pair.rate.interval == pytest.approx((least, most))
+    expected = [400 * math.log10(share / (1 - share)) for share in (least, most)]
+    assert pair.interval == pytest.approx(tuple(expected), abs=0.15 * (expected[1] - expected[0]))
+    # Twelve prompts leave less than a half possible, forty do not.
+    assert pair.decided == (prompts == 40)
+
+
+PARTS = [battle(*pair, "AB"[place % 7 % 2], f"{pair}{place}") for pair in ("ab", "cd") for place in range(60)]
+"""Two parts of two systems each, on 60 prompts a part."""
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        # Three judges on one prompt.
+        [("b", "c", "A"), ("b", "c", "A"), ("b", "c", "B")],
+        # One judge on one prompt that all four systems answer: wins both ways, though each pair's go one way.
+        [("b", "c", "A"), ("d", "a", "A")],
+        # Nearly all of many judges.
+        [("b", "c", "A")] * 99 + [("b", "c", "B")],
+    ],
+)
+def test_parts_that_one_prompt_links_are_not_told_apart(link: list[tuple[str, str, str]]) -> None:
+    rows = [battle(*of_judge, "link", judge=f"j{number}") for number, of_judge in enumerate(link)]
+    board = leaderboard([*PARTS, *rows], 0)
+    across = [pair for pair in board.pairs if {pair.first, pair.second} not in ({"a", "b"}, {"c", "d"})]
+    assert len(across) == 4
+    for pair in across:
+        assert pair.interval and pair.interval[0] < 0 < pair.interval[1] and not pair.decided
+        assert pair.interval[1] - pair.interval[0] > 400, "one prompt tells less than odds of 10 to 1"
+
+
+def test_intervals_hold_the_truth_where_each_pair_has_one_prompt() -> None:
+    """Little is known of each pair then, and resamples that shrink towards each other would miss the truth."""
+    strength = dict(zip("abcdefghijk", np.linspace(1.0, -1.0, 11), strict=True))
+    held = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        rows = []
+        for first, second in itertools.combinations(strength, 2):
+            chance = 1 / (1 + math.exp(strength[second] - strength[first]))
+            for judge in range(3):
+                outcome = "A" if rng.random() < chance else "B"
+                rows.append(battle(first, second, outcome, f"{first}{second}", judge=f"j{judge}"))
+        for pair in leaderboard(rows, seed).pairs:
+            truth = 400 / math.log(10) * (strength[pair.first] - strength[pair.second])
+            assert pair.interval, "ten prompts a system"
+            held.append(pair.interval[0] <= truth <= pair.interval[1])
+    assert len(held) == 2 * 55 and np.mean(held) > 0.93
 
 
 @pytest.mark.parametrize("rows", [[1], [1] * 300, [*range(9)] * 4])
