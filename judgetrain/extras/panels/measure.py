@@ -17,6 +17,7 @@ from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.predictions import Step
 from judgetrain.judges.settings import EXTERNAL
+from judgetrain.schema import Verdict
 
 FILE = "steps"
 """The name of the file of all records."""
@@ -33,8 +34,8 @@ class StepRow:
         judge: the cascade or jury.
         step: the member's place, from 1.
         member: its name.
-        asked: how many rows it was asked about.
-        share: of all rows, those that it decides (a cascade), or has an answer on (a jury).
+        asked: how many labelled rows it was asked about.
+        share: of all labelled rows, those that it decides (a cascade), or has an answer on (a jury).
         error: share of wrong answers among these; None without any.
         prompt_tokens: of all its answers.
         generated_tokens: likewise.
@@ -84,7 +85,11 @@ Answers = Sequence[Sequence[tuple[Step, bool | None]]]
 def measure(predicted: Predicted) -> Measured:
     """Return the records of cascades and juries on a benchmark of comparisons."""
     # Of the test split alone: predictions also hold the development split, which thresholds may have been chosen on.
-    labels = {comparison.id: comparison.label for comparison in predicted.test.comparisons}
+    labels: dict[str, Verdict] = {}
+    for comparison in predicted.test.comparisons:
+        # Votes may tie. No answer to such a row is right or wrong.
+        if comparison.label is not None:
+            labels[comparison.id] = comparison.label
     records: list[Record] = []
     for method, predictions in _panels(predicted.settings, predicted.results):
         answers = []
@@ -105,7 +110,7 @@ def _panels(settings: Any, results: Sequence[list[Any]]) -> Iterator[tuple[Metho
             yield methods[predictions[0].method], predictions
 
 
-def _is_right(step: Step, label: str | None) -> bool | None:
+def _is_right(step: Step, label: Verdict) -> bool | None:
     """Return whether a verdict is the label; None where it could not be read."""
     if step.share is None:
         return None

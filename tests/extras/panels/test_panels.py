@@ -208,6 +208,36 @@ def test_a_step_s_error_is_of_what_was_promised(tmp_path: Path, monkeypatch: pyt
     assert (second["asked"], second["error"]) == (10, 0.0)
 
 
+def test_rows_without_a_label_are_neither_right_nor_wrong(tmp_path: Path) -> None:
+    """Of ten pairs the annotators of six are divided: of the four that have a label, one juror is right on all.
+
+    The other's verdict changes with the order, which is never the label.
+    """
+    pairs = []
+    for place in range(10):
+        labels = {"one": "A", "two": "A"}
+        if place >= 4:
+            labels["two"] = "B"
+        pairs.append({"query": f"q{place}", "response_a": f"longer text {place}", "response_b": "short", **labels})
+    adapter = tmp_path / "my.yaml"
+    adapter.write_text(
+        "kind: pair\nfields: {query: [query], response_a: [response_a], response_b: [response_b]}\n"
+        "label_columns: [one, two]\nlabels: {A: A, B: B}\n"
+    )
+    source = f"{{path: '{lines(tmp_path / 'mine.jsonl', pairs)}', adapter: '{adapter}'}}"
+    run = Pipeline(
+        configured(
+            "recipe=debug", f"output_dir={tmp_path / 'e'}", "track.tracker=none", "robustness.sample=0",
+            f"evaluate.benchmarks=[{{name: mine, source: {source}}}]", "evaluate.methods=['jury:x']",
+            "jury.judges=[{name: x, members: [{judge: longer}, {judge: first}]}]",
+        ),
+        Console(),
+    ).run("evaluate")  # fmt: skip
+    *steps, jurors = json.loads((run / "steps.json").read_text())
+    assert [(step["asked"], step["share"], step["error"]) for step in steps] == [(4, 1.0, 0.0), (4, 1.0, 1.0)]
+    assert (jurors["n"], jurors["same_errors"]) == (4, 0.0)
+
+
 def test_python_names_members_in_the_call() -> None:
     judge = load_judge("jury:lengths", members=["longer", {"judge": "first"}])
     assert judge("q", "longer text", "short").verdict == "A"
