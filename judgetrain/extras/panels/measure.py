@@ -160,7 +160,11 @@ def measure_responses(rated: Rated) -> Sequence[Record]:
         if result.method not in methods:
             continue
         answers = []
-        for response, score in zip(rated.benchmark.responses, result.scores, strict=True):
+        scored = zip(rated.benchmark.responses, rated.benchmark.prompts, result.scores, strict=True)
+        for response, prompt, score in scored:
+            # Of the test split alone, as above.
+            if prompt in rated.development:
+                continue
             label = scale.label(response.votes.get(OVERALL, ()))
             # Annotators of this response may have no majority.
             if label is None:

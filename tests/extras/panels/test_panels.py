@@ -238,6 +238,30 @@ def test_rows_without_a_label_are_neither_right_nor_wrong(tmp_path: Path) -> Non
     assert (jurors["n"], jurors["same_errors"]) == (4, 0.0)
 
 
+def test_steps_on_single_responses_leave_the_development_split_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ratings.json does, whose n is of the test split."""
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(answer))
+    rated = []
+    for place in range(40):
+        words = 1 + place % 5
+        rated.append({"query": f"q{place}", "response": " ".join(["word"] * words), "label": words})
+    run = Pipeline(
+        configured(
+            "recipe=debug", f"output_dir={tmp_path / 'e'}", "track.tracker=none", "robustness.sample=0",
+            "judge.reads=one", "judge.score=parsed", "evaluate.dev_share=0.5",
+            f"evaluate.benchmarks=[{{name: mine, source: {{path: '{lines(tmp_path / 'mine.jsonl', rated)}'}}}}]",
+            "evaluate.methods=['jury:x']", "jury.judges=[{name: x, members: [{judge: base}, {judge: base+one}]}]",
+        ),
+        Console(),
+    ).run("evaluate")  # fmt: skip
+    of_jury, _ = json.loads((run / "ratings.json").read_text())
+    assert 0 < of_jury["n"] < 40
+    *steps, jurors = json.loads((run / "steps.json").read_text())
+    assert {step["asked"] for step in steps} == {of_jury["n"]} == {jurors["n"]}
+
+
 def test_python_names_members_in_the_call() -> None:
     judge = load_judge("jury:lengths", members=["longer", {"judge": "first"}])
     assert judge("q", "longer text", "short").verdict == "A"
