@@ -20,6 +20,7 @@ from judgetrain.extras.calibrate.promise import Promise, pair_thresholds, score_
 from judgetrain.judges.deciding import DECIDED, Thresholds, Units
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.aggregation import Fitted
+from judgetrain.judges.kinds.tree_scores import items_of
 from judgetrain.judging.items import JudgedRow
 from judgetrain.judging.stage import check_rows, judge_of, shard_of
 from judgetrain.judging.votes import labels_that_count, response_labels_that_count
@@ -46,7 +47,7 @@ def choose_thresholds(
     # The rows of a file are either all of pairs or all of single responses, which check_rows has seen to.
     single = any(item.group is not None for item in items)
     if single:
-        labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
+        labelled = _labelled_texts(items, out)
     else:
         labelled = _labelled_pairs(items, out)
     if not labelled:
@@ -100,6 +101,23 @@ def _labelled_pairs(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow
         if item.failure is None and item.comparison.forfeit is None and label:
             labelled.append(replace(item, comparison=replace(item.comparison, label=label)))
     return labelled
+
+
+def _labelled_texts(items: Sequence[JudgedRow], out: StageRun) -> list[JudgedRow]:
+    """Return the rows of single responses that have a text and a label that counts, with it.
+
+    Raises:
+        DataError: all responses with a label are empty.
+    """
+    labelled = labelled_responses(items, lambda line: out.log(f"calibrate: {line}"))
+    # As of pairs: an empty response fails by rule and unread, so that it is no evidence of how well the judge reads.
+    with_text = [item for item in labelled if item.group is not None and items_of(item.group)]
+    if labelled and not with_text:
+        raise DataError(
+            f"all {amount(len(labelled), 'labelled response')} of verdicts.source are empty, which lose by rule: "
+            "label responses that have a text"
+        )
+    return with_text
 
 
 def no_labels(items: Sequence[JudgedRow]) -> DataError:

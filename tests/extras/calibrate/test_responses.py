@@ -227,6 +227,30 @@ def test_rows_that_label_one_response_are_one_label_of_it(
     assert labels == pytest.approx(means)
 
 
+def test_an_empty_response_is_no_evidence_of_a_promise(tmp_path: Path, engine: ScriptedEngine) -> None:
+    """It loses by rule, so that however many there are, thresholds and counts are those without them."""
+    rows = []
+    for place in range(60):
+        # A quarter of the responses that the judge finds worst pass.
+        good = place % 5 > 2 or place % 20 == 0
+        rows.append(row(place, "pass" if good else "fail"))
+    empty = [{"id": f"e{place}", "query": f"other {place}", "response": " ", "label": "fail"} for place in range(60)]
+    adapter = tmp_path / "adapter.yaml"
+    adapter.write_text(
+        "kind: single\nfields: {id: [id], query: [query], response: [response], label: [label]}\n"
+        "labels: {fail: 0, pass: 1}\n"
+    )
+    more = (f"verdicts.source.adapter={adapter}", "calibrate.error=0.3", "calibrate.delta=0.3")
+    without = Thresholds.load(calibrated(tmp_path, *overrides(tmp_path, rows), *more))
+    directory = calibrated(tmp_path, *overrides(tmp_path, [*rows, *empty]), *more)
+    assert Thresholds.load(directory) == without
+    assert without.n == 60 and 0 < without.decided < 60
+    assert len(list(read_rows(directory, "judged"))) == 60, "what is empty is not asked about either"
+
+    with pytest.raises(DataError, match="all 60 labelled responses of verdicts.source are empty"):
+        calibrated(tmp_path, *overrides(tmp_path, empty), *more)
+
+
 def test_nothing_is_promised_of_prompts_that_the_weights_were_fitted_to(tmp_path: Path, engine: ScriptedEngine) -> None:
     settings = overrides(tmp_path, [row(place, int(place % 5 > 2)) for place in range(60)])
     weights = calibrated(tmp_path, *settings)
