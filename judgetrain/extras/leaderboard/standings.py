@@ -23,7 +23,10 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A share (0 to 1) of so many ``games``, and its interval, which is None with fewer than :data:`FEWEST` prompts."""
+    """A share (0 to 1) of so many ``games``, and its interval.
+
+    The interval is None where one of the opponents was met on fewer than :data:`FEWEST` prompts.
+    """
 
     share: float
     interval: Interval | None
@@ -172,8 +175,10 @@ def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES
 def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -> Rate | None:
     """Return the mean of a system's win rates against others, over those it met, with its interval over resamples.
 
-    Where all resamples are alike, as where all was won or tied, the interval reaches as far as Clopper and Pearson's
-    for so many prompts.
+    Where all resamples against an opponent are alike, as where all was won or tied, they show no chance of another
+    outcome. The interval then reaches further, by what Clopper and Pearson allow for as many prompts as it met this
+    opponent on. If the mean over opponents is further off, so is the win rate against one of them: that is as unlikely,
+    whatever prompts opponents share.
 
     Args:
         games: the comparisons.
@@ -182,7 +187,8 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
         others: those it is compared with.
 
     Returns:
-        None where it met none of them.
+        None where it met none of them. Its interval is None where it met one of them on fewer than :data:`FEWEST`
+        prompts, which the mean over opponents rests on as much as on any other's.
     """
     from scipy.stats import beta
 
@@ -192,24 +198,24 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
         return None
     wins = won[:, first, met]
     losses = won[:, met, first]
+    shares = (wins / (wins + losses)).clip(0.0, 1.0)
     # The mean over opponents and not over comparisons: an opponent that is met often does not count for more.
-    shares = (wins / (wins + losses)).mean(1).clip(0.0, 1.0)
-    share = float(shares[0])
-    low, high = ends(shares[1:])
+    means = shares.mean(1)
+    share = float(means[0])
     # A share of all or nothing is written as such, without the trace of rounding.
     if min(share, 1.0 - share) < 1e-12:
         share = float(round(share))
-    prompts = games.between([first], others)
-    prompt_count = len(np.unique(prompts))
-    # Resampling outcomes that are all alike shows no chance of another one, however few they are.
-    if high - low < 1e-9:
-        unseen = float(beta.ppf(0.975, 1, prompt_count))
-        low = share * (1.0 - unseen)
-        high = share + (1.0 - share) * unseen
+
+    prompts = [len(np.unique(games.between([first], [other]))) for other in met]
     interval = None
-    if prompt_count >= FEWEST:
-        interval = (float(low), float(high))
-    return Rate(share=share, interval=interval, games=len(prompts))
+    if min(prompts) >= FEWEST:
+        low, high = ends(means[1:])
+        is_alike = np.ptp(shares, axis=0) < 1e-9
+        unseen = np.where(is_alike, beta.ppf(0.975, 1, prompts), 0.0)
+        low -= (shares[0] * unseen).mean()
+        high += ((1.0 - shares[0]) * unseen).mean()
+        interval = (max(0.0, float(low)), min(1.0, float(high)))
+    return Rate(share=share, interval=interval, games=len(games.between([first], met)))
 
 
 def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[SystemPair]:

@@ -138,7 +138,7 @@ def test_a_system_that_always_wins_has_a_finite_rating_which_is_said_to_be_bound
     ), "Clopper and Pearson: at most 16.8% of 20 prompts are lost"
     assert rated(board)["y"] == pytest.approx(1000, abs=1e-6) == rated(board)["z"], "it moves no other one"
     assert top.win_rate and top.win_rate.share == 1.0
-    assert top.win_rate.interval == pytest.approx((0.025 ** (1 / 20), 1.0))
+    assert top.win_rate.interval == pytest.approx((0.025 ** (1 / 10), 1.0)), "ten prompts against each of the two"
     one = leaderboard([battle("x", "y", "A")], 0)
     assert rated(one)["x"] - rated(one)["y"] == pytest.approx(400 * math.log10(1.5 / 0.5), abs=1e-6)
     for one_board in (board, one):
@@ -156,6 +156,43 @@ def test_where_all_is_alike_the_interval_is_as_wide_as_the_number_allows(outcome
     assert pair.interval and not pair.decided
     reach = 400 * math.log10((0.5 + unseen / 2) / (0.5 - unseen / 2))  # with 95% on both sides together, some less
     assert 0.6 * reach < pair.interval[1] <= 1.2 * reach and -1.2 * reach <= pair.interval[0] < -0.6 * reach
+
+
+@pytest.mark.parametrize(
+    ("record", "interval"),
+    [
+        # The mean over opponents rests on one prompt for the second, which tells nothing.
+        ("a>b*30 a>c", None),
+        ("a=b*30 a>c*9", None),
+        # Clopper and Pearson's ends for the prompts against each, whose mean is the win rate's.
+        ("a>b*30 a>c*10", ((0.025 ** (1 / 30) + 0.025 ** (1 / 10)) / 2, 1.0)),
+        ("b>a*20 c>a*40", (0.0, 1 - (0.025 ** (1 / 20) + 0.025 ** (1 / 40)) / 2)),
+        ("a=b*30 a>c*10", ((0.5 * 0.025 ** (1 / 30) + 0.025 ** (1 / 10)) / 2, (0.5 * (2 - 0.025 ** (1 / 30)) + 1) / 2)),
+    ],
+)
+def test_a_win_rate_is_as_uncertain_as_that_against_each_opponent(
+    record: str, interval: tuple[float, float] | None
+) -> None:
+    found = standing(leaderboard(battles(record), 0), "a").win_rate
+    assert found and (found.interval is None) == (interval is None)
+    if interval is not None:
+        assert found.interval == pytest.approx(interval)
+
+
+def test_a_win_rate_s_interval_holds_the_truth_where_one_opponent_always_lost() -> None:
+    """Against c, met on twelve prompts, a has a chance of 0.85 and often wins all; against b results vary."""
+    held = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows = [battle("a", "b", str(rng.choice(["A", "B"]))) for _ in range(200)]
+        against_c = rng.random(12) < 0.85
+        if not against_c.all():
+            continue
+        rows += [battle("a", "c", "A") for _ in range(12)]
+        found = standing(leaderboard(rows, seed, resamples=100), "a").win_rate
+        assert found and found.interval
+        held.append(found.interval[0] <= (0.5 + 0.85) / 2 <= found.interval[1])
+    assert len(held) > 5 and np.mean(held) > 0.9
 
 
 @pytest.mark.parametrize("prompts", [12, 40])
