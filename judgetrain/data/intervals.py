@@ -80,7 +80,8 @@ def resampled_means(
     number = len(cluster_means)
     if number < FEWEST:
         return None
-    if np.ptp(cluster_means) == 0:
+    # Means of clusters of several sizes differ in their last digits where sums were rounded.
+    if np.ptp(cluster_means) < 1e-12:
         # Resamples of equal clusters are all alike, and would give an interval without width.
         ends = around(float(cluster_means[0]), unseen(number), lowest)
         return Resampled(np.full(resampling.number, cluster_means[0]), ends, number)

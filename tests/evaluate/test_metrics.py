@@ -214,6 +214,15 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) is None, "nor does one that is all right"
 
 
+@pytest.mark.parametrize("value", [0.1, 0.7])
+def test_prompts_of_one_mean_have_it_also_where_their_sums_are_rounded(value: float) -> None:
+    """Three times 0.1 is no 0.3 in floating point, so that means of prompts of several sizes differ by rounding."""
+    prompts = [i // 3 for i in range(30)] + [10 + i for i in range(10)] + [20 + i // 7 for i in range(70)]
+    assert len({sum([value] * size) / size for size in (1, 3, 7)}) > 1
+    found = bootstrap_interval([value] * len(prompts), 50, 1, prompts)
+    assert found == pytest.approx((max(0, value - unseen(30)), min(1, value + unseen(30))))
+
+
 @pytest.mark.parametrize("lowest", [0, 1])
 @pytest.mark.parametrize(("prompts", "has_interval"), [(1, False), (2, False), (9, False), (10, True)])
 def test_below_ten_prompts_that_are_all_alike_have_no_interval_either(
