@@ -78,6 +78,27 @@ class Games:
         """Return the number of prompts."""
         return int(self.prompt.max()) + 1
 
+    @cached_property
+    def comparisons_between(self) -> Ints:
+        """Return how many comparisons there are between every two systems [systems, systems]."""
+        return self._between(self.pair)
+
+    @cached_property
+    def prompts_between(self) -> Ints:
+        """Return on how many prompts every two systems were compared [systems, systems]."""
+        prompts_of_pairs = np.unique(self.pair * self.prompts + self.prompt)
+        return self._between(prompts_of_pairs // self.prompts)
+
+    @property
+    def pair(self) -> Ints:
+        """Return the number of each comparison's pair [n], whichever of the two systems stands first."""
+        return np.minimum(self.a, self.b) * self.systems + np.maximum(self.a, self.b)
+
+    def _between(self, pairs: Ints) -> Ints:
+        """Return how often each pair is among ``pairs``, both ways round [systems, systems]."""
+        counts = np.bincount(pairs, minlength=self.systems**2).reshape(self.systems, self.systems)
+        return counts + counts.T
+
     def wins(self, weights: Floats) -> Floats:
         """Return the shares that one system (row) won from another (column) [systems, systems].
 
@@ -289,14 +310,11 @@ def _even_pairs(games: Games, wins: Floats) -> EvenPairs:
         games: the comparisons.
         wins: of the data [systems, systems].
     """
-    low = np.minimum(games.a, games.b)
-    high = np.maximum(games.a, games.b)
     # A pair may stand either way round in the rows; its shares are compared as of the system with the lower number.
-    share = np.where(games.a == low, games.share, 1.0 - games.share)
+    share = np.where(games.a < games.b, games.share, 1.0 - games.share)
 
     # By prompt, as several judges' verdicts on one prompt may differ and yet be the same on each prompt.
-    pair = low * games.systems + high
-    prompts_of_pairs, number = np.unique(pair * games.prompts + games.prompt, return_inverse=True)
+    prompts_of_pairs, number = np.unique(games.pair * games.prompts + games.prompt, return_inverse=True)
     means = np.bincount(number, share) / np.bincount(number)
     # Prompts of one pair stand side by side, since the numbers above are sorted.
     pairs, starts, counts = np.unique(prompts_of_pairs // games.prompts, return_index=True, return_counts=True)

@@ -206,16 +206,16 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
     if min(share, 1.0 - share) < 1e-12:
         share = float(round(share))
 
-    prompts = [len(np.unique(games.between([first], [other]))) for other in met]
+    prompts = games.prompts_between[first, met]
     interval = None
-    if min(prompts) >= FEWEST:
+    if prompts.min() >= FEWEST:
         low, high = ends(means[1:])
         is_alike = np.ptp(shares, axis=0) < 1e-9
         unseen = np.where(is_alike, beta.ppf(0.975, 1, prompts), 0.0)
         low -= (shares[0] * unseen).mean()
         high += ((1.0 - shares[0]) * unseen).mean()
         interval = (max(0.0, float(low)), min(1.0, float(high)))
-    return Rate(share=share, interval=interval, games=len(games.between([first], met)))
+    return Rate(share=share, interval=interval, games=int(games.comparisons_between[first, met].sum()))
 
 
 def _pairs(ratings: Fit, names: Sequence[str]) -> Iterator[SystemPair]:
