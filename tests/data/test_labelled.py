@@ -1,6 +1,7 @@
 """Labels of single responses: words, numbers and named scales, several annotators, a label a criterion, adapters."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,19 @@ def test_several_annotators_stand_in_a_list_or_in_columns(
 ) -> None:
     (response,) = loaded(tmp_path, [{"query": "q", "response": "r", **written}], fields=fields).responses
     assert response.votes == {OVERALL: (1.0, 0.0, 1.0)}
+
+
+def test_annotators_whose_copies_are_spelled_otherwise_vote_on_one_response(tmp_path: Path) -> None:
+    """Blanks at the ends, ends of lines and forms of characters are the program's that wrote the rows."""
+    texts = ["Zum Café.\nUm elf.", "Zum Café.\r\nUm elf.\n", " " + unicodedata.normalize("NFD", "Zum Café.\nUm elf.")]
+    rows = [row(label, response=text) for label, text in zip(("pass", "fail", "fail"), texts, strict=True)]
+    # What another group's label says may be about something else.
+    rows.append(row("pass", response=texts[0], group="style"))
+    mine = loaded(tmp_path, rows)
+    assert [response.response for response in mine.responses] == [texts[0], texts[0]]
+    assert [response.votes[OVERALL] for response in mine.responses] == [(1.0, 0.0, 0.0), (1.0,)]
+    assert mine.left_out == {"same_response": 2}
+    assert labels_of(mine) == [pytest.approx(1 / 3), 1.0]
 
 
 def test_annotators_with_a_row_each_are_votes_on_one_response(tmp_path: Path) -> None:

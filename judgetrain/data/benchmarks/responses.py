@@ -21,6 +21,7 @@ from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import conversation_starts, key_of_dialogue
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
+from judgetrain.data.votes import response_of
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison
 
@@ -157,13 +158,8 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
 
 
 def _asked(response: LabelledResponse) -> Hashable:
-    """Return what rows on one response have in common: all that a judge is shown, and the group."""
-    criteria = ""
-    rubric = response.candidates.rubric
-    if rubric is not None:
-        criteria = json.dumps(rubric.to_row())
-    dialogue = response.dialogue
-    return dialogue.messages, dialogue.reference, criteria, response.group, response.response
+    """Return what rows on one response have in common: all that a judge is shown, as it is shown, and the group."""
+    return response_of(response.candidates), response.group
 
 
 def _together(first: Mapping[str, Votes], second: Mapping[str, Votes]) -> dict[str, Votes]:
