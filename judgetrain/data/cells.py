@@ -338,8 +338,11 @@ def _pair(one: Comparison, other: Comparison) -> Comparison | None:
     rating_b = other.rating_a
     if rating_a is None or rating_b is None or rating_a.score == rating_b.score:
         return None
-    # People may rate one text twice, and differently.
-    if one.response_a.strip() == other.response_a.strip():
+    # Imported here, as the module counts votes by this one's majority.
+    from judgetrain.data.votes import as_shown
+
+    # People may rate one text twice, and differently; two spellings of it are one text.
+    if as_shown(one.response_a) == as_shown(other.response_a):
         return None
     label: Verdict = "B"
     if rating_a.score > rating_b.score:

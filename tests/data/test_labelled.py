@@ -9,10 +9,11 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.responses import ResponseBenchmark, holds_single_responses, labels_of, load_responses
+from judgetrain.data.cells import Pairing
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
 from judgetrain.data.labelled import OVERALL, Scale
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.schema import Comparison
+from judgetrain.schema import Comparison, Dialogue, Message, Rating
 from tests.builders.data import run_dialogues, write_lines
 
 
@@ -92,6 +93,17 @@ def test_annotators_whose_copies_are_spelled_otherwise_vote_on_one_response(tmp_
     assert [response.votes[OVERALL] for response in mine.responses] == [(1.0, 0.0, 0.0), (1.0,)]
     assert mine.left_out == {"same_response": 2}
     assert labels_of(mine) == [pytest.approx(1 / 3), 1.0]
+
+
+def test_spellings_of_one_rated_response_make_no_pair() -> None:
+    dialogue = Dialogue("d", "s", (Message("user", "Coffee?"),))
+    scores = {"Café": 0.0, unicodedata.normalize("NFD", "Café"): 1.0, " Café\n": 1.0, "Tee": 0.5}
+    pairing = Pairing()
+    pairs: list[Comparison] = []
+    for text, score in scores.items():
+        rated = Comparison("d", dialogue, text, "", rating_a=Rating(score))
+        pairs.extend(pairing.add(rated))
+    assert [(pair.response_a, pair.response_b, pair.label) for pair in pairs] == [("Café", "Tee", "B")]
 
 
 def test_annotators_with_a_row_each_are_votes_on_one_response(tmp_path: Path) -> None:
