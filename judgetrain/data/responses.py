@@ -22,6 +22,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.limits import fitting
 from judgetrain.data.stages import ResponsesSettings
+from judgetrain.data.votes import as_shown
 from judgetrain.data.world import with_truth
 from judgetrain.data.world.rule import load_world
 from judgetrain.engines.answers import Budget, answers_of, spending
@@ -251,7 +252,7 @@ def pair(dialogues: Iterable[Dialogue], responses: Texts, seed: int, dropped: Lo
         response_a = responses[model_a][dialogue.id].strip()
         response_b = responses[model_b][dialogue.id].strip()
         # Nothing is to be learned from a choice between equals.
-        if response_a == response_b:
+        if as_shown(response_a) == as_shown(response_b):
             dropped.lose("identical_responses", dialogue.id)
             continue
         yield Comparison(
@@ -286,7 +287,7 @@ def _existing(directory: Path, sampled: set[str], dropped: Losses) -> Iterator[C
         lacks_b = not response_b and not comparison.alone
         if not response_a or lacks_b:
             dropped.lose("empty_response", comparison.id)
-        elif response_a == response_b:
+        elif as_shown(response_a) == as_shown(response_b):
             dropped.lose("identical_responses", comparison.id)
         else:
             yield comparison
@@ -337,7 +338,7 @@ class Neighbours:
         for place in np.argsort(-cosine, kind="stable"):
             other = self._dialogues[place]
             same_category = dialogue.category and other.category == dialogue.category
-            same_query = other.query.strip() == dialogue.query.strip()
+            same_query = as_shown(other.query) == as_shown(dialogue.query)
             if cosine[place] <= MOST_SIMILAR and not same_category and not same_query:
                 yield other
 

@@ -1,6 +1,7 @@
 """Responses of models, paired; and pairs constructed so that their better side is known."""
 
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,6 +47,15 @@ def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
     dropped = Losses()
     assert [c.id for c in pair(DIALOGUES[:3], responses, 0, dropped)] == ["d1"]
     assert dropped == {"identical_responses": 1, "empty_response": 1}
+
+
+def test_two_spellings_of_one_response_are_identical() -> None:
+    composed = unicodedata.normalize("NFC", "Café")
+    decomposed = unicodedata.normalize("NFD", "Café")
+    responses = {"x": {"d0": composed, "d1": "one\ntwo"}, "y": {"d0": decomposed, "d1": "one\r\ntwo"}}
+    dropped = Losses()
+    assert list(pair(DIALOGUES[:2], responses, 0, dropped)) == []
+    assert dropped == {"identical_responses": 2}
 
 
 def prepare(tmp_path: Path, comparisons: Sequence[dict[str, Any]] = ()) -> dict[str, Path]:
