@@ -73,7 +73,7 @@ def pair_of(comparison: Comparison) -> Hashable:
     dialogue = comparison.dialogue
     # Sorted, so that both orders of the responses are one pair.
     responses = tuple(sorted(map(as_shown, (comparison.response_a, comparison.response_b))))
-    return _messages_of(dialogue), dialogue.reference, criteria, comparison.group, responses
+    return messages_as_shown(dialogue), dialogue.reference, criteria, comparison.group, responses
 
 
 def response_of(group: Candidates) -> Hashable:
@@ -85,10 +85,10 @@ def response_of(group: Candidates) -> Hashable:
     if group.rubric is not None:
         criteria = json.dumps(group.rubric.to_row())
     responses = tuple(map(as_shown, group.responses))
-    return _messages_of(group.dialogue), group.dialogue.reference, criteria, responses
+    return messages_as_shown(group.dialogue), group.dialogue.reference, criteria, responses
 
 
-def _messages_of(dialogue: Dialogue) -> Hashable:
+def messages_as_shown(dialogue: Dialogue) -> Hashable:
     """Return what the messages of a dialogue are, as its reader sees them."""
     return tuple((message.role, as_shown(message.content)) for message in dialogue.messages)
 

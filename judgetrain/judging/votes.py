@@ -7,7 +7,7 @@ from judgetrain.amounts import agree, amount
 from judgetrain.data.labelled import Votes
 from judgetrain.data.votes import Repeats, repeats, response_of, sentence_on_alike
 from judgetrain.judging.items import JudgedRow
-from judgetrain.schema import Verdict
+from judgetrain.schema import Comparison, Verdict
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ THEIR_OWN = Labels()
 """Every row's own label counts."""
 
 
-def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) -> Labels:
+def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], object]) -> Labels:
     """Return the labels that count where several rows label a pair of responses.
 
     The first of such rows gets the majority of their labels, the others none. Rows that are not named keep their own.
@@ -43,16 +43,27 @@ def labels_that_count(items: Sequence[JudgedRow], say: Callable[[str], None]) ->
         ids = [comparisons[place].id for place in rows.places]
         labels |= dict.fromkeys(ids)
         labels[ids[0]] = rows.label
+    tell_repeats(repeated, comparisons, say)
+    alike = sentence_on_alike(item.comparison for item in items if item.group is None)
+    if alike:
+        say(alike)
+    return Labels(labels, sum(len(rows.places) for rows in repeated if rows.differ))
+
+
+def tell_repeats(repeated: Sequence[Repeats], comparisons: Sequence[Comparison], say: Callable[[str], object]) -> None:
+    """Say which pairs of responses stand in several rows, with different labels and with the same one.
+
+    Args:
+        repeated: the pairs.
+        comparisons: of all rows.
+        say: takes a sentence, where there are any such pairs.
+    """
     contradicted = [rows for rows in repeated if rows.differ]
     if contradicted:
         say(_sentence_on_different_labels(contradicted, comparisons[contradicted[0].places[0]].id))
     agreeing = [rows for rows in repeated if not rows.differ]
     if agreeing:
         say(_sentence_on_equal_labels(agreeing, comparisons[agreeing[0].places[0]].id))
-    alike = sentence_on_alike(item.comparison for item in items if item.group is None)
-    if alike:
-        say(alike)
-    return Labels(labels, sum(len(rows.places) for rows in contradicted))
 
 
 def _votes_of(item: JudgedRow) -> list[Verdict]:
@@ -85,7 +96,7 @@ def _sentence_on_equal_labels(repeated: Sequence[Repeats], name: str) -> str:
 
 
 def response_labels_that_count(
-    items: Sequence[JudgedRow], say: Callable[[str], None]
+    items: Sequence[JudgedRow], say: Callable[[str], object]
 ) -> dict[str, dict[str, float | None]]:
     """Return the labels, by row id and criterion, that count where several rows label one response.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from judgetrain.data.votes import as_shown, messages_as_shown
 from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.rubrics import Criterion, criterion_key
 from judgetrain.schema import Comparison, Dialogue, Verdict
@@ -83,17 +84,22 @@ def pairs_of(responses: Sequence[ScoredResponse]) -> Iterator[EvaluationTree]:
 
 
 def _matched(responses: Sequence[ScoredResponse]) -> Iterator[tuple[ScoredResponse, ScoredResponse]]:
-    """Yield pairs of responses with different labels, or without any; each has the partner whose prompt is likest."""
+    """Yield pairs of responses with different labels, or without any; each has the partner whose prompt is likest.
+
+    No two responses that read the same are a pair: nothing in them could make one better.
+    """
     if len(responses) < 2:
         return
     likeness = _Likeness(responses)
     free = np.ones(len(responses), dtype=bool)
     labels = np.array([np.nan if response.label is None else response.label for response in responses])
+    texts = np.array([as_shown(response.response) for response in responses], dtype=object)
     for place, response in enumerate(responses):
         if not free[place]:
             continue
         candidates = free.copy()
         candidates[place] = False
+        candidates &= texts != texts[place]
         if response.label is not None:
             candidates &= labels != response.label
         if not candidates.any():
@@ -116,7 +122,7 @@ class _Likeness:
         queries = [response.dialogue.query for response in responses]
         # Single letters and signs count, too: a query may be a formula.
         self._words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+|[^\w\s]").fit_transform(queries)
-        self._prompts = [response.dialogue.messages for response in responses]
+        self._prompts = [messages_as_shown(response.dialogue) for response in responses]
 
     def nearest(self, place: int, candidates: NDArray[np.bool_]) -> int:
         """Return which of the candidates has the likest prompt; of equally like ones the first."""
@@ -134,6 +140,7 @@ def _tree_of(first: ScoredResponse, second: ScoredResponse) -> EvaluationTree:
     label: Verdict | None = None
     if first.label is not None and second.label is not None:
         label = "A" if first.label > second.label else "B"
+    is_one_prompt = messages_as_shown(first.dialogue) == messages_as_shown(second.dialogue)
     comparison = Comparison(
         id=f"{first.id}|{second.id}",
         dialogue=first.dialogue,
@@ -141,7 +148,7 @@ def _tree_of(first: ScoredResponse, second: ScoredResponse) -> EvaluationTree:
         response_b=second.response,
         label=label,
         # The page says which prompt the second response answers, where it is another one.
-        made=None if second.dialogue.messages == first.dialogue.messages else second.dialogue.query,
+        made=None if is_one_prompt else second.dialogue.query,
     )
     by_name = {_name_of(criterion): criterion for criterion in second.criteria}
     nodes: list[CriterionNode] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import read
 from judgetrain.extras.rubric.pairing import ScoredCriterion, ScoredResponse, judged_tree, pairs_of
+from judgetrain.extras.rubric.united import PairRow, ResponseRow, standing_pairs, standing_responses
 from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.judging.rows import SCORES, VERDICTS
 from judgetrain.label.teacher_stage import evaluation_of
-from judgetrain.rubrics import SCALE, Criterion, Level
+from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 KEY = "rubric.files"
@@ -26,17 +27,20 @@ KNOWN = ("given", "external")
 Row = Mapping[str, Any]
 
 
-def trees_in(inputs: Mapping[str, Path], files: Sequence[str]) -> Iterator[EvaluationTree]:
+def trees_in(
+    inputs: Mapping[str, Path], files: Sequence[str], say: Callable[[str], object] = lambda line: None
+) -> Iterator[EvaluationTree]:
     """Yield what was judged by criteria; ``label`` of a comparison is a known label, or None.
 
     Args:
         inputs: the directories of stages tree and label, or of stage judge; none with files.
         files: files or globs that are read in place of stages.
+        say: takes sentences about pairs and responses that several rows label.
     """
     if files:
-        yield from read_judged(files)
+        yield from read_judged(files, say)
     elif "judge" in inputs:
-        yield from read_judged([str(inputs["judge"])])
+        yield from read_judged([str(inputs["judge"])], say)
     else:
         labels = _known_labels(inputs["label"])
         for row in read_rows(inputs["tree"], "trees"):
@@ -55,30 +59,71 @@ def _known_labels(directory: Path) -> dict[str, Verdict]:
     return labels
 
 
-def read_judged(files: Sequence[str]) -> Iterator[EvaluationTree]:
+def read_judged(files: Sequence[str], say: Callable[[str], object] = lambda line: None) -> Iterator[EvaluationTree]:
     """Yield the trees of files: verdicts of stage judge with their reasons, or evaluations; or scores of its in pairs.
 
-    Rows without a reason that names a criterion are left out: they failed, or the judge names none. Scores of single
+    Rows without a reason that names a criterion are left out: they failed, or the judge names none. Rows of one judge
+    on one pair of responses are one tree, with the label that all rows on the pair give together. Scores of single
     responses become pairs (:func:`~judgetrain.extras.rubric.pairing.pairs_of`) when all files have been read.
+
+    Args:
+        files: files or globs.
+        say: takes sentences about pairs and responses that several rows label.
 
     Raises:
         ConfigError: there is no such file.
         DataError: a row is none of these; names file and line.
     """
-    scored: list[ScoredResponse] = []
+    pairs: list[PairRow] = []
+    responses: list[ResponseRow] = []
+    holds_trees = False
+    for number, row in enumerate(_rows(files)):
+        if isinstance(row.item, ScoredResponse):
+            responses.append(ResponseRow(response=row.item, judge=row.judge, rubric=row.rubric, file=row.file))
+            continue
+        holds_trees = True
+        comparison = row.item.comparison
+        if comparison.label is not None:
+            asked = replace(comparison, rubric=row.rubric)
+            has_criteria = bool(row.item.criteria)
+            pairs.append(PairRow(number=number, comparison=asked, judge=row.judge, has_criteria=has_criteria))
+    if holds_trees:
+        standing = standing_pairs(pairs, say)
+        # Read again: trees are many times as large as the labels that have to be known before the first one.
+        for number, row in enumerate(_rows(files)):
+            if isinstance(row.item, ScoredResponse) or not row.item.criteria or number in standing.left_out:
+                continue
+            comparison = row.item.comparison
+            label = standing.labels.get(number, comparison.label)
+            yield replace(row.item, comparison=replace(comparison, label=label))
+    yield from pairs_of(standing_responses(responses, say))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JudgedRow:
+    """A row that was judged.
+
+    Args:
+        item: what was said of it.
+        judge: who judged it: the judge's name, or where the row has none its file.
+        rubric: the criteria that were given for it; None: there are none.
+        file: that it stands in.
+    """
+
+    item: EvaluationTree | ScoredResponse
+    judge: str
+    rubric: Rubric | None
+    file: str
+
+
+def _rows(files: Sequence[str]) -> Iterator[_JudgedRow]:
+    """Yield the rows of files."""
     for place, name in enumerate(files):
         path = _file_in(Path(name).expanduser())
         source = SourceConfig(name=VERDICTS, path=str(path), fields={"criteria": ""})
         reader = RowReader(source, key=f"{KEY}[{place}]")
-        take = partial(_item_of_row, reader=reader)
-        for item in read(source, f"{KEY}[{place}]", take):
-            if not item.criteria:
-                continue
-            if isinstance(item, ScoredResponse):
-                scored.append(item)
-            else:
-                yield item
-    yield from pairs_of(scored)
+        take = partial(_judged_row, reader=reader, file=str(path))
+        yield from read(source, f"{KEY}[{place}]", take)
 
 
 def _file_in(path: Path) -> Path:
@@ -90,19 +135,36 @@ def _file_in(path: Path) -> Path:
     return scores if scores.exists() else path / f"{VERDICTS}.jsonl"
 
 
-def _item_of_row(row: Any, number: int, reader: RowReader) -> EvaluationTree | ScoredResponse:
-    """Return the tree of a row, or the response that it scores (RowError: it is no verdict, score or evaluation)."""
+def _judged_row(row: Any, number: int, reader: RowReader, file: str) -> _JudgedRow:
+    """Return what a row says (RowError: it is no verdict, score or evaluation)."""
     if not isinstance(row, Mapping) or "reasons" not in row:
-        return evaluation_of(row, number, reader, labelled=True)
+        tree = evaluation_of(row, number, reader, labelled=True)
+        return _JudgedRow(item=tree, judge=file, rubric=tree.comparison.rubric, file=file)
+    kind = VERDICTS
+    make: Callable[[Row], EvaluationTree | ScoredResponse] = tree_of_verdict
     if "response" in row:
-        try:
-            return scored_response(row)
-        except (KeyError, TypeError) as error:
-            raise RowError("malformed", f"not a row of {SCORES}.jsonl as stage judge writes it ({error})") from error
+        kind = SCORES
+        make = scored_response
     try:
-        return tree_of_verdict(row)
+        return _JudgedRow(item=make(row), judge=row.get("judge") or file, rubric=_given_to(row), file=file)
     except (KeyError, TypeError) as error:
-        raise RowError("malformed", f"not a row of {VERDICTS}.jsonl as stage judge writes it ({error})") from error
+        raise RowError("malformed", f"not a row of {kind}.jsonl as stage judge writes it ({error})") from error
+
+
+def _given_to(row: Row) -> Rubric | None:
+    """Return the criteria that were given for a row of stage judge, their texts alone; None where there are none.
+
+    Labels of one pair by other criteria are about something else.
+    """
+    given = {reason["criterion"] for reason in row["reasons"] if reason["source"] == "given"}
+    if not given:
+        return None
+    if all(reason["source"] == "given" for reason in row["reasons"]):
+        # A judge that stops early has not judged by all that it was given.
+        given.update(row.get("not_judged", ()))
+    # Numbered, since a rubric refuses two names that differ in case alone.
+    criteria = [Criterion(text=text, name=str(number)) for number, text in enumerate(sorted(given))]
+    return Rubric(tuple(criteria))
 
 
 def scored_response(row: Row) -> ScoredResponse:
@@ -143,6 +205,7 @@ def tree_of_verdict(row: Row) -> EvaluationTree:
         model_a=row["model_a"],
         model_b=row["model_b"],
         label=row["label"],
+        group=row.get("group"),
     )
     # By criterion and by guideline, in the order in which they first stand.
     by_criterion: dict[str, dict[str, list[Row]]] = {}

@@ -69,7 +69,8 @@ def run(settings: RubricSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     embed = None
     if settings.rubric.encoder is not None:
         embed = Encoder(ClusterConfig(encoder=settings.rubric.encoder), "rubric.encoder")
-    evidence = evidence_of(trees(), embed)
+    # Told in the first of two passes alone.
+    evidence = evidence_of(trees(say=lambda line: out.log(f"rubric: {line}")), embed)
     labelled = int(evidence.labelled.sum())
     out.log(
         f"rubric: {len(evidence.prompts):,} judged comparisons, {labelled:,} with a label; "
