@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.amounts import agree, amount
@@ -12,12 +13,14 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.labelled import OVERALL
 from judgetrain.data.sources import Rejects, read, row_reader
+from judgetrain.data.votes import as_shown, messages_as_shown
 from judgetrain.data.world import SKILL, of_source, world_of
 from judgetrain.errors import DataError
 from judgetrain.extras.rubric.config import LABELS
 from judgetrain.judging.items import KEY, JudgedRow, read_items, unread
+from judgetrain.judging.votes import labels_that_count, response_labels_that_count
 from judgetrain.rubrics import Criterion, Rubric, criterion_key
-from judgetrain.schema import Dialogue, Message, Verdict
+from judgetrain.schema import Dialogue, Verdict
 
 if TYPE_CHECKING:
     from judgetrain.extras.rubric.stress_stages import StressSettings
@@ -94,7 +97,7 @@ def pools_of(settings: StressSettings, say: Callable[[str], object]) -> list[Poo
         pools = _of_world(settings)
     else:
         items = read_items(settings.verdicts, settings.world, settings.seed, say)
-        pools = list(_of_rows(items, settings.stress.truth == LABELS, losses))
+        pools = list(_of_rows(items, settings.stress.truth == LABELS, losses, say))
     for sentence in losses.sentences(len(pools) + losses.total(), {}, "prompts and rows"):
         say(sentence)
     if not pools:
@@ -137,49 +140,104 @@ def _to_be_written(settings: StressSettings, say: Callable[[str], object], losse
         rejects = Rejects(strict=False, keep=keep)
         dialogues = list(read(source, KEY, reader.dialogue, rejects))
         reader.tell(say)
-    pools: dict[tuple[Message, ...], Pool] = {}
+    pools: dict[Hashable, Pool] = {}
     for dialogue in dialogues:
-        pools.setdefault(dialogue.messages, Pool(dialogue.id, dialogue))
+        pools.setdefault(messages_as_shown(dialogue), Pool(dialogue.id, dialogue))
     return list(pools.values())
 
 
-def _of_rows(items: Sequence[JudgedRow], labelled: bool, losses: Losses) -> Iterator[Pool]:
+def _of_rows(
+    items: Sequence[JudgedRow], labelled: bool, losses: Losses, say: Callable[[str], object] = lambda line: None
+) -> Iterator[Pool]:
     """Yield the prompts of rows with all responses that they have, and what these are worth by their labels.
+
+    A response is one however many rows it stands in, and its worth is the mean of what each pair and each label of it
+    alone say. Rows on one pair, or on one response, are one label there, as in stage ``judge``.
 
     Args:
         items: the rows.
         labelled: True: responses without a label are left out.
         losses: counts what is left out.
+        say: takes sentences about pairs and responses that several rows label.
     """
-    by_prompt: dict[tuple[Message, ...], list[tuple[JudgedRow, str, float]]] = {}
+    counting = labels_that_count(items, say).by_id if labelled else {}
+    counting_of_responses = response_labels_that_count(items, say) if labelled else {}
+    by_prompt: dict[Hashable, _Prompt] = {}
     for item in items:
+        name = item.comparison.id
         if item.failure is not None:
             losses.lose(item.failure.partition(":")[0], item.failure)
             continue
-        dialogue = (item.group or item.comparison).dialogue
         responses = _responses_of(item)
-        worth = _worth_of(item)
-        if labelled and worth is None:
-            losses.lose("no_label", f"row {item.comparison.id}")
-            continue
-        # Without labels somebody else says it later.
-        values = worth or [0.0] * len(responses)
-        of_prompt = by_prompt.setdefault(dialogue.messages, [])
-        for response, value in zip(responses, values, strict=True):
-            if response.strip():
-                of_prompt.append((item, response, value))
-    for messages, responses_of_prompt in by_prompt.items():
-        if len(responses_of_prompt) < FEWEST:
+        worth: Sequence[float] | None = None
+        if labelled:
+            if not _has_label(item):
+                losses.lose("no_label", f"row {name}")
+                continue
+            if len(responses) > 1 and len(set(map(as_shown, responses))) == 1:
+                # Its label says that a text is better than itself.
+                losses.lose("equal_responses", f"row {name}")
+                continue
+            worth = _worth_of(
+                item, counting.get(name, item.comparison.label), counting_of_responses.get(name, item.labels)
+            )
+        dialogue = (item.group or item.comparison).dialogue
+        prompt = by_prompt.setdefault(messages_as_shown(dialogue), _Prompt(name, dialogue))
+        prompt.add(responses, worth)
+    for prompt in by_prompt.values():
+        texts = list(prompt.responses.values())
+        if labelled:
+            # Where as many rows say one as say the other, nothing is known.
+            losses.lose_all("no_majority", (text.text[:80] for text in texts if not text.worths))
+            texts = [text for text in texts if text.worths]
+        if len(texts) < FEWEST:
             # By the user's words, since a prompt has several rows or none.
-            losses.lose("one_response", messages[-1].content[:80])
+            losses.lose("one_response", prompt.dialogue.messages[-1].content[:80])
             continue
-        first = responses_of_prompt[0][0]
         yield Pool(
-            id=first.comparison.id,
-            dialogue=(first.group or first.comparison).dialogue,
-            responses=tuple(response for _, response, _ in responses_of_prompt),
-            truth=tuple(value for _, _, value in responses_of_prompt) if labelled else (),
+            id=prompt.id,
+            dialogue=prompt.dialogue,
+            responses=tuple(text.text for text in texts),
+            truth=tuple(fmean(text.worths) for text in texts) if labelled else (),
         )
+
+
+@dataclass
+class _Response:
+    """A response to a prompt.
+
+    Args:
+        text: as it is spelled where it first stands.
+        worths: what it is worth by each pair, and by each label of it alone.
+    """
+
+    text: str
+    worths: list[float] = field(default_factory=list)
+
+
+@dataclass
+class _Prompt:
+    """A prompt, and the responses that rows have to it.
+
+    Args:
+        id: of the first row with the prompt.
+        dialogue: the prompt.
+        responses: by their texts as a reader sees them.
+    """
+
+    id: str
+    dialogue: Dialogue
+    responses: dict[str, _Response] = field(default_factory=dict)
+
+    def add(self, responses: Sequence[str], worths: Sequence[float] | None) -> None:
+        """Add the responses of a row, but for empty ones, and what they are worth by it; None: it says nothing."""
+        for place, text in enumerate(responses):
+            seen = as_shown(text)
+            if not seen:
+                continue
+            response = self.responses.setdefault(seen, _Response(text))
+            if worths is not None:
+                response.worths.append(worths[place])
 
 
 def _responses_of(item: JudgedRow) -> list[str]:
@@ -189,12 +247,24 @@ def _responses_of(item: JudgedRow) -> list[str]:
     return [item.comparison.response_a, item.comparison.response_b]
 
 
-def _worth_of(item: JudgedRow) -> list[float] | None:
-    """Return what the responses of a row are worth by its label, each 0 to 1; None where there is none."""
+def _has_label(item: JudgedRow) -> bool:
+    """Return whether people labelled the pair or the response of a row, also where their votes tie."""
     if item.group is None:
-        label = item.comparison.label
+        return item.comparison.label is not None
+    return bool(item.votes.get(OVERALL))
+
+
+def _worth_of(item: JudgedRow, label: Verdict | None, labels: Mapping[str, float | None]) -> list[float] | None:
+    """Return what the responses of a row are worth by the label that counts, each 0 to 1; None where there is none.
+
+    Args:
+        item: the row.
+        label: of its pair.
+        labels: of its only response, by criterion.
+    """
+    if item.group is None:
         return None if label is None else list(WORTH[label])
-    share = item.labels.get(OVERALL)
+    share = labels.get(OVERALL)
     return None if share is None else [share]
 
 
