@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from judgetrain.amounts import amount
-from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.benchmarks.benchmark import Benchmark, case_of, united
+from judgetrain.data.cells import majority
 from judgetrain.data.intervals import Resampling
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -28,7 +30,8 @@ def evaluate_judge(
 ) -> dict[str, Any]:
     """Return the figures of a judge on labelled comparisons, as a row of ``metrics.json`` has them.
 
-    Shares are from 0 to 1, intervals resample prompts whole; ``agreement`` asks for the label in both orders.
+    Shares are from 0 to 1, intervals resample prompts whole; ``agreement`` asks for the label in both orders. Rows that
+    label one pair of responses are votes on one comparison, which counts once, as in stage evaluate.
 
     Args:
         judge: to be measured.
@@ -40,7 +43,7 @@ def evaluate_judge(
         progress: whether a bar shows how far it is, once it has taken a few seconds.
 
     Raises:
-        DataError: a row cannot be read, two rows have one id, or none has a label.
+        DataError: a row cannot be read, two rows have one id, or none has a label that counts.
         ConfigError: criteria for a judge that goes by none.
     """
     if resamples is None:
@@ -51,6 +54,12 @@ def evaluate_judge(
         raise DataError(
             f"none of the {amount(len(comparisons), 'row')} has a label to measure {judge.name} by: give a column "
             "label with A, B or tie"
+        )
+    cases = united([case_of(comparison) for comparison in comparisons])
+    comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
+    if all(comparison.label is None for comparison in comparisons):
+        raise DataError(
+            f"no label to measure {judge.name} by: of each pair of responses as many rows say one as say the other"
         )
     began = time.perf_counter()
     predictions = judge.compare_all(comparisons, seed, criteria=criteria, progress=progress)

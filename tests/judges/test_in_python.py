@@ -278,6 +278,18 @@ def test_figures_need_labels_and_each_row_once() -> None:
         evaluate_judge(CountingJudge(), labelled)
 
 
+def test_rows_of_several_annotators_are_votes_on_one_comparison() -> None:
+    def row(name: str, response_a: str, response_b: str, label: str, query: str = "q") -> dict[str, str]:
+        return {"id": name, "query": query, "response_a": response_a, "response_b": response_b, "label": label}
+
+    # Of three votes two are for the longer response, which the judge takes; and the shorter one of another prompt.
+    rows = [row("1", "a a", "b", "A"), row("2", "b\n", "a a", "B"), row("3", "a a", "b", "B")]
+    figures = evaluate_judge(CountingJudge(), [*rows, row("4", "a", "b b", "A", "other")], resamples=20)
+    assert (figures["n"], figures["agreement"]) == (2, 0.5)
+    with pytest.raises(DataError, match="as many rows say one as say the other"):
+        evaluate_judge(CountingJudge(), rows[1:])
+
+
 def test_the_page_on_using_a_judge_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(judgetrain.__file__).parents[1] / "docs" / "using.md").read_text(encoding="utf-8")
     (block,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "compare_all" in text]
