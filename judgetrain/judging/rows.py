@@ -19,7 +19,7 @@ from judgetrain.errors import DataError
 from judgetrain.judges.predictions import Prediction, Reason, Score, listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judging.votes import THEIR_OWN, Labels
-from judgetrain.rubrics import criterion_key, is_above, label_of_criterion
+from judgetrain.rubrics import Criterion, Rubric, criterion_key, is_above, label_of_criterion
 from judgetrain.schema import Candidates, Comparison, Dialogue, Verdict
 
 Row = dict[str, Any]
@@ -160,6 +160,22 @@ def _score_reason(reason: Reason) -> Row:
 def _dialogue_row(dialogue: Dialogue) -> Row:
     """Return the columns of a dialogue."""
     return {"dialogue_id": dialogue.id, "messages": [asdict(message) for message in dialogue.messages]}
+
+
+def rubric_of(row: Mapping[str, Any]) -> Rubric | None:
+    """Return the criteria that were given for a row, their texts alone; None where there are none, or it has no reason.
+
+    Labels of one pair by other criteria are about something else.
+    """
+    given = {reason["criterion"] for reason in row["reasons"] if reason.get("source") == "given"}
+    if not given:
+        return None
+    if all(reason.get("source") == "given" for reason in row["reasons"]):
+        # A judge that stops early has not judged by all that it was given.
+        given.update(row.get("not_judged", ()))
+    # Numbered, since a rubric refuses two names that differ in case alone.
+    criteria = [Criterion(text=text, name=str(number)) for number, text in enumerate(sorted(given))]
+    return Rubric(tuple(criteria))
 
 
 def reason_of(failure: object) -> str:

@@ -16,7 +16,7 @@ from judgetrain.data.sources import read
 from judgetrain.extras.rubric.pairing import ScoredCriterion, ScoredResponse, judged_tree, pairs_of
 from judgetrain.extras.rubric.united import PairRow, ResponseRow, standing_pairs, standing_responses
 from judgetrain.judges.trees.schema import NOT_SAMPLED, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.judging.rows import SCORES, VERDICTS
+from judgetrain.judging.rows import SCORES, VERDICTS, rubric_of
 from judgetrain.label.teacher_stage import evaluation_of
 from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
@@ -146,25 +146,9 @@ def _judged_row(row: Any, number: int, reader: RowReader, file: str) -> _JudgedR
         kind = SCORES
         make = scored_response
     try:
-        return _JudgedRow(item=make(row), judge=row.get("judge") or file, rubric=_given_to(row), file=file)
+        return _JudgedRow(item=make(row), judge=row.get("judge") or file, rubric=rubric_of(row), file=file)
     except (KeyError, TypeError) as error:
         raise RowError("malformed", f"not a row of {kind}.jsonl as stage judge writes it ({error})") from error
-
-
-def _given_to(row: Row) -> Rubric | None:
-    """Return the criteria that were given for a row of stage judge, their texts alone; None where there are none.
-
-    Labels of one pair by other criteria are about something else.
-    """
-    given = {reason["criterion"] for reason in row["reasons"] if reason["source"] == "given"}
-    if not given:
-        return None
-    if all(reason["source"] == "given" for reason in row["reasons"]):
-        # A judge that stops early has not judged by all that it was given.
-        given.update(row.get("not_judged", ()))
-    # Numbered, since a rubric refuses two names that differ in case alone.
-    criteria = [Criterion(text=text, name=str(number)) for number, text in enumerate(sorted(given))]
-    return Rubric(tuple(criteria))
 
 
 def scored_response(row: Row) -> ScoredResponse:

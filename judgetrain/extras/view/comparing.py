@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.shards import read_rows, shards_of
+from judgetrain.data.votes import repeats
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.judges.kinds.aggregation import used
@@ -17,8 +18,8 @@ from judgetrain.judges.kinds.tree_reasons import reasons_of
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.judges.predictions import Reason
 from judgetrain.judges.trees.schema import trees_of
-from judgetrain.judging.rows import VERDICTS
-from judgetrain.schema import Comparison
+from judgetrain.judging.rows import VERDICTS, rubric_of
+from judgetrain.schema import Comparison, Verdict
 
 PREDICTIONS = "predictions.parquet"
 INCONSISTENT = "inconsistent"
@@ -281,22 +282,39 @@ def _of_both(first: str | None, second: str | None) -> str:
 def of_verdicts(directory: Path, beside: Path, most: int) -> Pairing:
     """Return the judges of two runs of stage judge on the comparisons that both judged, matched by their texts.
 
+    Where several rows label one pair of responses, the first has the majority of their labels and the others have none,
+    as in stage judge.
+
     Raises:
         ConfigError: one of them holds no verdicts, or they have no comparison in common.
     """
     left = list(_verdicts_in(directory))
     right_by_text = {_texts(row): row for row in _verdicts_in(beside)}
     items = []
-    for row in left:
+    for row, comparison in zip(left, _with_labels_that_count(left), strict=True):
         other = right_by_text.get(_texts(row))
         if other is not None:
-            comparison = Comparison.from_row(_comparison_row(row))
             items.append(Item(comparison=comparison, left=_stored(row), right=_stored(other)))
     if not items:
         raise ConfigError(f"view: {directory} and {beside} have no comparison in common, by their texts")
     names = (left[0]["judge"], next(iter(right_by_text.values()))["judge"])
     title = f"comparisons of {directory.name}"
     return Pairing(title=title, left=names[0], right=names[1], items=items[:most], total=len(items))
+
+
+def _with_labels_that_count(rows: Sequence[Mapping[str, Any]]) -> list[Comparison]:
+    """Return the comparisons of rows, each with the label that counts."""
+    comparisons = [Comparison.from_row(_comparison_row(row)) for row in rows]
+    asked = [replace(comparison, rubric=rubric_of(row)) for comparison, row in zip(comparisons, rows, strict=True)]
+    votes: list[list[Verdict]] = []
+    for comparison in comparisons:
+        votes.append([comparison.label] if comparison.label is not None else [])
+    for pair in repeats(asked, votes):
+        first, *others = pair.places
+        comparisons[first] = replace(comparisons[first], label=pair.label)
+        for place in others:
+            comparisons[place] = replace(comparisons[place], label=None)
+    return comparisons
 
 
 def _verdicts_in(directory: Path) -> Iterator[Mapping[str, Any]]:

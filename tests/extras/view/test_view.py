@@ -19,7 +19,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.predictions_file import parquet, prediction_table
 from judgetrain.extras.view import comparing
 from judgetrain.extras.view.command import page, view
-from judgetrain.extras.view.comparing import of_evaluation, place_of
+from judgetrain.extras.view.comparing import of_evaluation, of_verdicts, place_of
 from judgetrain.judges.predictions import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.run import Pipeline
@@ -177,6 +177,19 @@ def test_two_runs_of_stage_judge_are_matched_by_their_texts(tmp_path: Path) -> N
     assert len(document.all(kind="row")) == 3
     with pytest.raises(ConfigError, match="name another judge's directory in view.beside"):
         view(Pipeline(configured("stage=view", f"view.of={left}")))
+
+
+def test_rows_of_several_annotators_are_one_label_on_the_page(tmp_path: Path) -> None:
+    pairs = []
+    for place, (response_a, response_b, label) in enumerate((("ab", "a", "A"), ("ab", "a", "B"), ("a\n", "ab", "B"))):
+        pairs.append({"id": place, "query": "q", "response_a": response_a, "response_b": response_b, "label": label})
+    pairs.append({"id": 3, "query": "other", "response_a": "ab", "response_b": "a", "label": "B"})
+    source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', pairs)}"
+    left = judge_stage(tmp_path / "out", source, judge="longer")
+    right = judge_stage(tmp_path / "out", source, judge="first")
+    items = of_verdicts(left, right, most=9).items
+    # Of three votes on the first pair two are for "ab".
+    assert [item.comparison.label for item in items] == ["A", None, None, "B"]
 
 
 @needs_chromium
