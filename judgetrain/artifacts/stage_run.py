@@ -117,6 +117,7 @@ class RunOptions:
         writes: False in a process that only helps to train, which writes no files here.
         home: ``output_dir``, which all runs share; by default the third folder above the artifact's directory.
         recipe: the recipe's name, for titles.
+        asking: words of the command line that say how a judge of this run is asked.
         clock: returns seconds from any beginning.
         executor: processes shards that may be processed elsewhere; by default, this process does.
         written: returns a setting, given it as JSON values and its key, without what came from the environment.
@@ -125,6 +126,7 @@ class RunOptions:
     writes: bool = True
     home: Path | None = None
     recipe: str = ""
+    asking: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     executor: Executor | None = None
     written: Callable[[Any, str], Any] = lambda value, key: value
@@ -152,6 +154,7 @@ class StageRun(ShardSeeds):
         self.executor = options.executor or Executor()
         self.written = options.written
         self.recipe = options.recipe
+        self.asking = options.asking
         self.console = console
         # The pipeline puts the tracker's run here when it begins.
         self.track = Run()

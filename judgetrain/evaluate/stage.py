@@ -1,12 +1,12 @@
 """Stage ``evaluate``: every judge, scorer and baseline on every benchmark, one table (branching paper, section 5)."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from judgetrain import rooms
 from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
@@ -38,7 +38,7 @@ from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.responses import ScoreResult, score_responses
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.method import JUDGE_STAGES, Method, asks_judge_of
 from judgetrain.judges.predictions import listed
 from judgetrain.judges.settings import unread_hint
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
@@ -379,26 +379,46 @@ def _log_next_command(evaluation: Evaluation, rows: Sequence[MetricRow]) -> None
         return
     out = evaluation.out
     judge = str(evaluation.inputs[trained[-1]] / "model")
-    branches = _best_branches(trained[-1], rows)
-    if branches is not None:
-        judge = f"{judge}@{branches}"
-    recipe = ""
-    # The command takes the quickstart where it is told no recipe.
-    if out.recipe != "quickstart":
-        # A user's own recipe is a file, whose path the run does not know.
-        recipe = " recipe=YOUR_RECIPE.yaml"
-        if (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file():
-            recipe = f" recipe={out.recipe}"
-    out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={judge} verdicts.source.path=FILE")
+    best = _best_way(trained[-1], rows)
+    by_criteria_of_rows = False
+    if best is not None:
+        method = Method.parse(best.method)
+        by_criteria_of_rows = "given" in method.options and _rows_differ_in_criteria(evaluation, best.benchmark)
+        # By whose criteria it is asked, a command that judges a file says otherwise.
+        options = [f"+{option}" for option in method.options if option != "given"]
+        judge += "".join(options)
+        if best.branches:
+            judge += f"@{best.branches}"
+    words = ["judgetrain", "judge", *out.asking, f"verdicts.judge={judge}", "verdicts.source.path=FILE"]
+    command = " ".join(shlex.quote(word) for word in words)
+    if by_criteria_of_rows:
+        command += " (the rows of FILE bring their own criteria, as those that it was measured on)"
+    out.log(f"evaluate: ask it: {command}")
 
 
-def _best_branches(method: str, rows: Sequence[MetricRow]) -> int | None:
-    """Return with how many branches a judge agreed most on its first benchmark, the fewest of several; None: no row."""
-    of_judge = [row for row in rows if row.method == method and row.agreement is not None]
+def _best_way(stage: str, rows: Sequence[MetricRow]) -> MetricRow | None:
+    """Return the row of a judge that agreed most on its first benchmark, of equal ones that with the fewest branches.
+
+    Args:
+        stage: the stage that trained the judge.
+        rows: of the table. The judge may be in several, asked in several ways (``dpo``, ``dpo+given``).
+
+    Returns:
+        The row; None where the judge is in none.
+    """
+    of_judge = [row for row in rows if row.agreement is not None and asks_judge_of(row.method, stage)]
     if not of_judge:
         return None
-    on_first = [row for row in of_judge if row.benchmark == of_judge[0].benchmark]
-    return best_row(on_first).branches or None
+    return best_row([row for row in of_judge if row.benchmark == of_judge[0].benchmark])
+
+
+def _rows_differ_in_criteria(evaluation: Evaluation, name: str) -> bool:
+    """Return whether the comparisons of a benchmark bring criteria of their own, and not all those of one file."""
+    rubrics = []
+    for benchmark in evaluation.benchmarks:
+        if benchmark.name == name:
+            rubrics = [comparison.rubric for comparison in benchmark.comparisons]
+    return any(rubric != rubrics[0] for rubric in rubrics)
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

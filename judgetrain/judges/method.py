@@ -57,6 +57,18 @@ def judge_among(inputs: Mapping[str, Path]) -> Path:
     return judge
 
 
+def asks_judge_of(text: str, stage: str) -> bool:
+    """Return whether a method asks the judge of a training stage as a user would: ``dpo``, ``dpo+given@3``.
+
+    Args:
+        text: the method, as the configuration has it.
+        stage: one of :data:`JUDGE_STAGES`.
+    """
+    method = Method.parse(text)
+    # By the criteria of another query a judge is measured, and never asked.
+    return method.kind == BRANCHING and method.target == stage and "shuffled" not in method.options
+
+
 @dataclass(frozen=True)
 class Method:
     """One way to compare two responses.

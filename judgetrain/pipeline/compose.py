@@ -213,6 +213,12 @@ _shipped_recipe = cache(_load_recipe)
 _user_recipes: dict[str, dict[str, Any]] = {}
 """The keys that a user's recipe sets itself, and their values, by the name that it is registered under."""
 
+_files_of_recipes: dict[str, str] = {}
+"""A user's recipes as the command line names them, by the name that they are registered under."""
+
+_ASKED_BY = ("recipe", "criteria", "prompts", "judge")
+"""The keys, and the section, that say how a run's judge is asked."""
+
 
 def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of a configuration, with those of its mappings after each mapping."""
@@ -362,6 +368,7 @@ def _registered(recipe: str, directories: Sequence[Path]) -> str:
         _store_recipe(ConfigStore.instance(), name, partial(_load_recipe, path))
         # Its own keys alone, without those of the recipes that it builds on.
         _user_recipes[name] = dict(_leaves(_load_recipe(path)))
+        _files_of_recipes[name] = recipe
         return name
     if "," not in recipe and recipe not in shipped:
         near = did_you_mean(recipe, shipped)
@@ -421,6 +428,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     config = Config(**{name: values[name] for name in names_of(RunConfig)})
     object.__setattr__(config, "environment", FromEnvironment.of(composed))
     object.__setattr__(config, "auto_engine", auto)
+    object.__setattr__(config, "asking", asking(overrides))
     named = {section_of(key) for layer in layers for key in layer}
     for name, section in rooms.sections().items():
         read = partial(_read, section, values.get(name), layers, rule, auto)
@@ -434,6 +442,25 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     for place, source in enumerate(sources):
         sources[place] = described(source, f"dialogues.sources[{place}]")
     return config
+
+
+def asking(overrides: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a command line that say how a run's judge is asked: its recipe, its criteria, ``judge.*``.
+
+    A command that asks the judge has to repeat them, or it asks it in another way than it was measured in.
+
+    Args:
+        overrides: the command line as Hydra reads it.
+    """
+    words = []
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if section_of(key) not in _ASKED_BY:
+            continue
+        if key == "recipe":
+            value = _files_of_recipes.get(value, value)
+        words.append(f"{key}={value}")
+    return tuple(words)
 
 
 def _check_added(overrides: Collection[str]) -> None:

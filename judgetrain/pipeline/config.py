@@ -89,6 +89,9 @@ class Config(RunConfig):
     auto_engine: ClassVar[AutoEngine] = AutoEngine("outputs", "quickstart")
     """What its engines of type ``auto`` stand for; a composed configuration has an attribute of its own."""
 
+    asking: ClassVar[tuple[str, ...]] = ()
+    """The words of its command line that a command which asks a judge of this run repeats; see ``compose.asking``."""
+
     def __getattribute__(self, name: str) -> Any:
         """Return a value; a section that was not read yet is read and kept."""
         value = object.__getattribute__(self, name)

@@ -68,6 +68,7 @@ def stage_run(config: Config, task: Task, console: Console, writes: bool = True)
         writes=writes,
         home=Path(config.output_dir),
         recipe=config.recipe_name,
+        asking=config.asking,
         executor=make_executor(config.executor, gpus_of(task.settings), console.line),
         written=config.environment.written,
     )

@@ -19,7 +19,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparis
 from judgetrain.evaluate.metrics.rows import Column, MethodPredictions, Metric, MetricRow, metric_row, read_record
 from judgetrain.evaluate.report import report, table
 from judgetrain.evaluate.report.report import Report, markdown
-from judgetrain.evaluate.stage import _best_branches
+from judgetrain.evaluate.stage import _best_way
 from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -209,6 +209,12 @@ def test_the_judge_is_named_as_it_did_best_in_its_table() -> None:
 
     rows = [row("sft", 10, 0.99), row("dpo", 1, 0.72), row("dpo", 3, 0.92), row("dpo", 10, 0.92)]
     rows.append(row("dpo", 10, 0.95, "another"))
-    assert _best_branches("dpo", rows) == 3
-    assert _best_branches("rl", rows) is None
-    assert _best_branches("dpo", [row("dpo", 1, None)]) is None
+    best = _best_way("dpo", rows)
+    assert best is not None and best.branches == 3
+    assert _best_way("rl", rows) is None
+    assert _best_way("dpo", [row("dpo", 1, None)]) is None
+
+    # A judge may be measured in several ways; by the criteria of another query nobody asks it.
+    rows = [row("dpo", 1, 0.7), row("dpo+given", 1, 0.9), row("dpo+shuffled", 1, 0.95), row("pairwise:dpo", 1, 0.99)]
+    best = _best_way("dpo", rows)
+    assert best is not None and best.method == "dpo+given"

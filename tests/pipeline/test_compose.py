@@ -14,7 +14,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.label.config import GivenEngineConfig
-from judgetrain.pipeline.compose import overwritten, recipe_overrides
+from judgetrain.pipeline.compose import asking, overwritten, recipe_overrides
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
@@ -237,3 +237,12 @@ def test_ray_takes_as_many_workers_as_there_is_room_for() -> None:
     assert composed("executor=local").executor.workers == 2, "as the recipe says"
     assert composed("executor=ray").executor.workers is None
     assert composed("executor=ray", "executor.workers=3").executor.workers == 3
+
+
+def test_a_command_that_asks_repeats_what_says_how_a_judge_is_asked(tmp_path: Path) -> None:
+    """The user's own recipe by its path, criteria and judge.*; not what training alone reads."""
+    path = tmp_path / "own.yaml"
+    path.write_text("defaults: [debug]\n")
+    words = [f"recipe={path}", "stage=evaluate", "criteria=rubric.yaml", "judge.reads=one", "train.sft.lora=true"]
+    assert asking(recipe_overrides(words)) == (f"recipe={path}", "criteria=rubric.yaml", "judge.reads=one")
+    assert configured("recipe=debug", "seed=3").asking == ("recipe=debug",)

@@ -15,7 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.kinds.tree_reasons import reasons_of
-from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.judges.method import JUDGE_STAGES, asks_judge_of
 from judgetrain.judges.predictions import Reason
 from judgetrain.judges.trees.schema import trees_of
 from judgetrain.judging.rows import VERDICTS, rubric_of
@@ -234,7 +234,7 @@ def _chosen(
 
     with_trees = [key for key in by_key if key.method in methods_with_trees]
     ordered = sorted(with_trees, key=agreement, reverse=True)
-    trained = [key for stage in reversed(JUDGE_STAGES) for key in ordered if key.method == stage]
+    trained = [key for stage in reversed(JUDGE_STAGES) for key in ordered if asks_judge_of(key.method, stage)]
     first = next(iter([*trained, *ordered]))
     others = [key for key in ordered if key.method != first.method] or [key for key in by_key if key != first]
     if not others:

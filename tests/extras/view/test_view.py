@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,15 @@ def prediction(index: int, method: str, word: str) -> Prediction:
 
 @pytest.fixture
 def evaluation(tmp_path: Path) -> Path:
+    return evaluated(tmp_path, {"dpo": LEFT, "initial": RIGHT})
+
+
+def evaluated(tmp_path: Path, methods: Mapping[str, Sequence[str]]) -> Path:
+    """Write an evaluation of two methods, given what each says of the six comparisons in either order."""
     directory = manifest(tmp_path / "artifacts", "evaluate", "e1", {})
     benchmark = Benchmark(name="mine", split="test", comparisons=[comparison(i) for i in range(6)])
     tables = []
-    for method, words, criterion in (("dpo", LEFT, "facts"), ("initial", RIGHT, "tone")):
+    for (method, words), criterion in zip(methods.items(), ("facts", "tone"), strict=True):
         tables.append(prediction_table(benchmark, [prediction(i, method, word) for i, word in enumerate(words)]))
         rows = [tree(i, word, criterion).to_row() for i, word in enumerate(words)]
         lines(directory / f"trees-mine-{method}-00000-of-00001.jsonl", rows)
@@ -120,6 +125,13 @@ def test_the_trees_of_a_judge_are_read_once(evaluation: Path, monkeypatch: pytes
     names.clear()
     assert of_evaluation(evaluation, ["longer", "initial@3"], None, 100).total == 6
     assert names == ["trees-mine-initial"]
+
+
+def test_the_last_trained_judge_comes_first_also_where_it_goes_by_given_criteria(tmp_path: Path) -> None:
+    """Though the Initial judge agrees with more labels."""
+    directory = evaluated(tmp_path, {"initial+given": RIGHT, "dpo+given": ("BB",) * 6})
+    pairing = of_evaluation(directory, [], None, 100)
+    assert (pairing.left, pairing.right) == ("dpo+given@1", "initial+given@1")
 
 
 @pytest.mark.parametrize(
