@@ -11,7 +11,8 @@ if [[ $# -eq 0 ]]; then
   echo "usage: [PROCESSES=N] [LAUNCHER=torchrun|accelerate] one_node.sh stage=STAGE recipe=RECIPE key=value ..." >&2
   exit 2
 fi
-processes=${PROCESSES:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
+# PyTorch counts what it will use: it knows CUDA_VISIBLE_DEVICES, and parts of a GPU (MIG).
+processes=${PROCESSES:-$(python -c "import torch; print(torch.cuda.device_count())")}
 if [[ $processes -lt 1 ]]; then
   echo "one_node.sh: no GPU here; set PROCESSES=2 to train in two processes on the CPU" >&2
   exit 2

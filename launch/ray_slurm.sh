@@ -21,6 +21,11 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-64}" # srun does not take it over from sbatch
 address=$(srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" hostname --ip-address | awk '{print $1}')
+# Of an array each task is a job of its own, which its number in the array names.
+job=$SLURM_JOB_ID
+if [[ -n ${SLURM_ARRAY_TASK_ID:-} ]]; then
+  job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+fi
 # A port of its own for every job that a node may run at a time.
 export RAY_ADDRESS="$address:$((20000 + SLURM_JOB_ID % 20000))"
 # Who has no token is not let in: one of this job's own, which srun hands to every node.
@@ -60,15 +65,17 @@ srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" python -m judgetrain exec
 run=$!
 # As in slurm.sh, but for torchrun's signal: sbatch copies one script to the node, so that the two can share no file.
 time_is_up=
-trap 'time_is_up=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
-status=0
-wait "$run" || status=$?
-if [[ -n $time_is_up ]]; then
-  # The signal has ended the wait, not srun.
+trap 'time_is_up=yes; waits=yes; kill -USR1 "$run" 2>/dev/null || true' USR1
+# A signal ends the wait, not srun, and there may be several of them.
+waits=yes
+while [[ -n $waits ]]; do
+  waits=
   status=0
   wait "$run" || status=$?
-  if ((status != 0)); then
-    scontrol requeue "$SLURM_JOB_ID"
+done
+if [[ -n $time_is_up ]] && ((status != 0)); then
+  if ! scontrol requeue "$job"; then
+    echo "ray_slurm.sh: SLURM does not queue the job again; submit the same command, which goes on from its last checkpoint" >&2
   fi
 fi
 exit "$status"

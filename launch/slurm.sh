@@ -19,6 +19,11 @@ set -euo pipefail
 : "${SLURM_JOB_NODELIST:?start it with sbatch: sbatch launch/slurm.sh stage=dpo ...}"
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-64}" # srun does not take it over from sbatch
+# Of an array each task is a job of its own, which its number in the array names.
+job=$SLURM_JOB_ID
+if [[ -n ${SLURM_ARRAY_TASK_ID:-} ]]; then
+  job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+fi
 # A port of its own for every job that a node may run at a time.
 port=$((20000 + SLURM_JOB_ID % 20000))
 mode=train.distributed=zero3
@@ -48,18 +53,20 @@ srun --kill-on-bad-exit=1 torchrun \
 run=$!
 tell=(kill -USR1 "$run")
 if ((${#ending[@]} == 0)); then
-  tell=(scancel --signal=TERM "$SLURM_JOB_ID")
+  tell=(scancel --signal=TERM "$job")
 fi
 time_is_up=
-trap 'time_is_up=yes; "${tell[@]}" 2>/dev/null || true' USR1
-status=0
-wait "$run" || status=$?
-if [[ -n $time_is_up ]]; then
-  # The signal has ended the wait, not srun.
+trap 'time_is_up=yes; waits=yes; "${tell[@]}" 2>/dev/null || true' USR1
+# A signal ends the wait, not srun, and there may be several of them.
+waits=yes
+while [[ -n $waits ]]; do
+  waits=
   status=0
   wait "$run" || status=$?
-  if ((status != 0)); then
-    scontrol requeue "$SLURM_JOB_ID"
+done
+if [[ -n $time_is_up ]] && ((status != 0)); then
+  if ! scontrol requeue "$job"; then
+    echo "slurm.sh: SLURM does not queue the job again; submit the same command, which goes on from its last checkpoint" >&2
   fi
 fi
 exit "$status"

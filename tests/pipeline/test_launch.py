@@ -76,17 +76,17 @@ def test_scripts_are_clean(script: Path) -> None:
 
 
 def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a script where torchrun, accelerate, srun, scontrol and nvidia-smi only say how they were called."""
+    """Run a script where torchrun, accelerate, srun and scontrol only say how they were called; PyTorch sees 3 GPUs."""
     programs = tmp_path / "bin"
     programs.mkdir(exist_ok=True)
     for name, body in {
         "torchrun": 'echo torchrun "$@"',
         "accelerate": 'echo accelerate "$@"',
-        "python": 'sleep 1; echo python "$@"',  # as it waits for every node: what was started speaks before the end
+        # As it waits for every node, what was started speaks before the end.
+        "python": 'if [[ $1 == -c ]]; then echo "${GPUS:-3}"; else sleep 1; echo python "$@"; fi',
         "srun": 'if [[ $* == *hostname* ]]; then echo 10.0.0.7; else echo srun "$@"; fi',
         "ray": 'echo "$RAY_AUTH_MODE ${#RAY_AUTH_TOKEN}" >"$0.token"',
         "scontrol": "printf 'node7\\nnode8\\n'",
-        "nvidia-smi": "printf 'GPU 0\\nGPU 1\\nGPU 2\\n'",
     }.items():
         (programs / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (programs / name).chmod(0o755)
@@ -112,7 +112,7 @@ def test_one_node_takes_every_gpu_and_the_mode_that_is_asked_for(tmp_path: Path)
     for arguments, variables, message in [
         ((), {}, "usage:"),
         (("stage=dpo",), {"LAUNCHER": "mpirun"}, "allowed are torchrun and accelerate"),
-        (("stage=dpo",), {"PROCESSES": "0"}, "no GPU here; set PROCESSES"),
+        (("stage=dpo",), {"GPUS": "0"}, "no GPU here; set PROCESSES"),
     ]:
         done = spoken(tmp_path, "one_node.sh", *arguments, **variables)
         assert done.returncode == 2 and message in done.stderr

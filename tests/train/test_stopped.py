@@ -60,6 +60,20 @@ def test_a_signal_keeps_the_step_under_way(number: signal.Signals, mode: str, tm
     assert "interrupted in stage" in printed and f"(training step {step}" in printed
 
 
+def test_a_signal_to_all_processes_keeps_the_step_where_others_load_the_batches(tmp_path: Path) -> None:
+    """As SLURM and ``timeout`` send it: the processes that load batches are told as well."""
+    loading = "++train.sft.trainer={dataloader_num_workers: 2}"
+    plant(composed(tmp_path, *LONG, loading))
+    log = tmp_path / "log"
+    process = started(tmp_path, log, loading)
+    checkpoints = first_checkpoint(tmp_path, log, lambda: process.poll() is None)
+    for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+        each.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 143, log.read_text()
+    assert "Traceback" not in log.read_text()
+    last_step(checkpoints)
+
+
 STAND_INS = {
     # As SLURM's own: it hands on the signals that it gets, and gives a task the cores that its own variable says.
     "srun": """\
@@ -167,6 +181,39 @@ def test_a_job_of_slurm_keeps_its_step_with_a_former_torchrun_too(tmp_path: Path
         job.kill()
     assert (tmp_path / "told").exists()
     assert (tmp_path / "scontrol.log").read_text() == "requeue 41235\n"
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_task_of_an_array_queues_itself_again_once_its_step_is_kept(is_refused: bool, tmp_path: Path) -> None:
+    """Also where the signal comes twice before the step is kept, and where SLURM refuses to queue it."""
+    slow = FORMER["torchrun"].replace("trap 'touch", "trap 'sleep 2; touch")
+    # What stands in the log beside the words shows whether the step was kept before.
+    answer = """if [[ $1 == show ]]; then echo localhost; exit; fi
+here=$(dirname "$0"); ls "$here" | grep -cx told >>"$here/kept"; echo "$@" >>"$here/scontrol.log"; exit STATUS
+""".replace("STATUS", str(int(is_refused)))
+    by_number = FORMER["scancel"].replace("$SLURM_JOB_ID", "41230_7")
+    for name, body in (FORMER | {"torchrun": slow, "scontrol": answer, "scancel": by_number}).items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41237", "SLURM_JOB_NUM_NODES": "1"}
+    array = {"SLURM_ARRAY_JOB_ID": "41230", "SLURM_ARRAY_TASK_ID": "7"}
+    environment = os.environ | slurm | array | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen([shipped("launch") / "slurm.sh", "stage=sft"], stdout=log, stderr=log, env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "runs").exists():
+            assert job.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        job.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        job.send_signal(signal.SIGUSR1)
+        assert job.wait(60) == 143, (tmp_path / "log").read_text()
+    finally:
+        job.kill()
+    assert (tmp_path / "scontrol.log").read_text() == "requeue 41230_7\n"
+    assert (tmp_path / "kept").read_text() == "1\n"
+    assert ("submit the same command" in (tmp_path / "log").read_text()) == is_refused
 
 
 def test_a_job_of_slurm_says_why_torchrun_cannot_be_started(tmp_path: Path) -> None:
