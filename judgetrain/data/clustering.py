@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +60,8 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
         return read_rows(inputs["dialogues"], "dialogues")
 
     count = count_rows(inputs["dialogues"], "dialogues")
+    # Before all are embedded, which may take hours.
+    check_count(count, config.n_clusters)
     queries = (row["messages"][-1]["content"] for row in rows())
     embeddings = encode(queries, count, config, out)
     out.log(f"cluster: {amount(count, 'query')} embedded in {embeddings.shape[1]} dimensions")
@@ -132,6 +135,15 @@ def quotas(sizes: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarra
     return quota
 
 
+def check_count(rows: int, clusters: int) -> None:
+    """Refuse (ConfigError) more clusters than there are rows."""
+    if clusters > rows:
+        raise ConfigError(
+            f"cluster.n_clusters={clusters}: there {agree(rows, 'are')} only {amount(rows, 'dialogue')} to "
+            f"cluster: set cluster.n_clusters={max(1, rows // A_CLUSTER)}, or give more"
+        )
+
+
 def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float, str]:
     """Return the cluster of each row [n], the sum of squared distances to the centres, and the backend that ran.
 
@@ -144,12 +156,7 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np
         ConfigError: there are fewer rows than ``config.n_clusters``.
         EngineError: not even a block of rows fits into the GPU's memory.
     """
-    rows = len(embeddings)
-    if config.n_clusters > rows:
-        raise ConfigError(
-            f"cluster.n_clusters={config.n_clusters}: there {agree(rows, 'are')} only {amount(rows, 'dialogue')} to "
-            f"cluster: set cluster.n_clusters={max(1, rows // A_CLUSTER)}, or give more"
-        )
+    check_count(len(embeddings), config.n_clusters)
     backend = config.backend
     if backend == "auto":
         backend = "sklearn"
@@ -241,11 +248,29 @@ def single_precision(embeddings: np.ndarray) -> np.ndarray:
         # The system's temporary directory may be small, or held in memory.
         directory = Path(embeddings.filename).parent
     with tempfile.TemporaryFile(dir=directory) as file:
+        _reserve(file, embeddings.size * np.dtype(np.float32).itemsize)
         # The map keeps the file open after the block has closed it.
         wide = np.memmap(file, dtype=np.float32, mode="w+", shape=embeddings.shape)
         for start in range(0, len(embeddings), WIDEN):
             wide[start : start + WIDEN] = embeddings[start : start + WIDEN]
         return wide
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a file its size and its room on the disk.
+
+    Writing through a map into a file without room ends the process by SIGBUS, without a word.
+
+    Args:
+        file: open for writing, and empty.
+        size: in bytes.
+
+    Raises:
+        OSError: the disk has not so much room.
+    """
+    # Not every system has the call, which Linux has.
+    if size and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 SHARD = 16384
@@ -514,6 +539,8 @@ def _join(paths: Sequence[Path], joined: Path) -> None:
     shape = (sum(len(shard) for shard in shards), shards[0].shape[1])
     temporary = joined.with_name(".embeddings.npy.tmp")
     whole = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
+    with temporary.open("r+b") as file:
+        _reserve(file, temporary.stat().st_size)
     start = 0
     for shard in shards:
         whole[start : start + len(shard)] = shard

@@ -1,8 +1,10 @@
 """Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
 
+import errno
 import importlib.util
 import inspect
 import json
+import os
 import re
 import shutil
 import sys
@@ -82,6 +84,40 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
     assert inertia == pytest.approx(squares, rel=1e-3), "of all rows, about the means of their clusters"
     assert (np.asarray(mapped) == blobs).all(), "centring touches the copy alone"
     assert [p.name for p in tmp_path.iterdir()] == ["embeddings.npy"], "the copy has no name"
+
+
+def test_many_rows_are_clustered_within_a_hundredth_of_fitting_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside scikit-learn's KMeans, fitted to all rows to its own end."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(20, 32))
+    rows = centres[rng.integers(20, size=12_000)] + rng.normal(size=(12_000, 32))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16)
+    whole = SklearnKMeans(30, n_init=1, max_iter=300, random_state=1).fit(rows.astype(np.float32)).inertia_
+    monkeypatch.setattr(clustering, "MINI_BATCH_FROM", 1000)
+    _, inertia, _ = kmeans(rows, ClusterConfig(n_clusters=30), 0)
+    assert inertia < 1.01 * whole
+    monkeypatch.setattr(clustering, "PASSES", 1)
+    _, of_one_pass, _ = kmeans(rows, ClusterConfig(n_clusters=30), 0)
+    assert inertia < of_one_pass
+
+
+def test_the_copy_of_many_rows_gets_its_room_on_the_disk_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is an error; found while the copy is written through its map, it would end the process by SIGBUS."""
+    rows = np.ones((200, 6), np.float16)
+    np.save(tmp_path / "embeddings.npy", rows)
+    monkeypatch.setattr(clustering, "MINI_BATCH_FROM", 100)
+    asked = []
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        asked.append((offset, size))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        kmeans(np.load(tmp_path / "embeddings.npy", mmap_mode="r"), ClusterConfig(n_clusters=3), 1)
+    assert asked == [(0, 4 * 200 * 6)]
 
 
 def test_no_copy_of_many_rows_is_held(tmp_path: Path) -> None:
@@ -194,10 +230,12 @@ def test_queries_that_are_all_alike_leave_clusters_empty_and_are_sampled_all_the
     assert len(sample) == 4 and "b" in sample, "what the singleton cannot give, the other cluster does"
 
 
-def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
+def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=12), 0)
     out = run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=12, sample=7))
     assert len(list(read_rows(out.directory, "sample"))) == 7
+    # Before the queries are embedded, which may take hours.
+    monkeypatch.setattr(clustering, "encode", None)
     with pytest.raises(ConfigError, match=r"cluster\.n_clusters=13: there are only 12 dialogues"):
         run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
 
