@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.amounts import amount
@@ -274,6 +275,36 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
             for number in heard:
                 signal.signal(number, handlers[number])
         self._raise()
+
+
+def with_deaf_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a trainer's loader, the processes of which leave it to the trainer to end by a signal.
+
+    SLURM and ``timeout`` send one to all processes of a group. Where a loader's process ended by it, the step under way
+    would have no more batches and be lost.
+    """
+    # Accelerate's loaders hold PyTorch's, which starts the processes.
+    starts_processes = getattr(loader, "base_dataloader", loader)
+    starts_processes.worker_init_fn = _DeafWorker(starts_processes.worker_init_fn)
+    return loader
+
+
+@dataclass(frozen=True)
+class _DeafWorker:
+    """What a loader's process calls first; it may be sent to another process, as a function within a function cannot.
+
+    Args:
+        begins: what it would call without this; None: nothing.
+    """
+
+    begins: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        """Ignore the signals that end a run, and begin."""
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        if self.begins is not None:
+            self.begins(worker)
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]
