@@ -6,7 +6,6 @@ import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from judgetrain.amounts import agree, amount
@@ -89,7 +88,7 @@ class ResponseBenchmark:
 
 
 def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:
-    """Return whether a benchmark's rows hold one response each: as its adapter says, or its first row.
+    """Return whether a benchmark's rows hold one response each: as its adapter says, or its first row with a response.
 
     Args:
         benchmark: the rows.
@@ -101,9 +100,18 @@ def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:
     if source.adapter:
         return adapter_of(source).of_single_responses
     columns = RowReader(source, f"{key}.source").columns
+
+    def holds_one(row: Any, number: int) -> bool | None:
+        if columns.holds_one_response(row):
+            return True
+        # A row whose response is an empty cell does not tell what the others hold.
+        if isinstance(row, Mapping) and columns.has_column(row, "response") and not columns.has_responses(row):
+            return None
+        return False
+
     # A row that cannot be read is told by whoever reads it for its content.
-    rows = read(source, f"{key}.source", lambda row, number: columns.holds_one_response(row), Rejects(strict=False))
-    return next(islice(rows, 1), False)
+    rows = read(source, f"{key}.source", holds_one, Rejects(strict=False))
+    return next((holds for holds in rows if holds is not None), False)
 
 
 def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledResponse], dict[str, Scale], int]:

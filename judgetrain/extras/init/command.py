@@ -373,7 +373,7 @@ def _source(file: FileContents, name: str) -> str:
     # DIR stands for ${data_dir} until the rest is quoted.
     source: dict[str, Any] = {"name": name, "path": f"DIR/{file.path.name}"}
     # Named only where every row is one: other files are read row by row, as what each row is.
-    if file.kinds.keys() == {PAIRS}:
+    if file.kind == PAIRS:
         source |= {"type": "comparisons", "format": "comparison"}
     if file.fields:
         source["fields"] = file.fields

@@ -64,6 +64,9 @@ class FileContents:
         tokens: an estimate for each row.
         duplicates: number of rows whose texts an earlier row has.
         rejects: why rows could not be read.
+        kind: the kind that every row is read as, since nearly all are of it; None: each row is read as what it is.
+        empty: numbers of the rows of which a response is empty.
+        without_response: how many of these have no other response.
     """
 
     path: Path
@@ -81,6 +84,9 @@ class FileContents:
     tokens: list[int] = field(default_factory=list)
     duplicates: int = 0
     rejects: list[str] = field(default_factory=list)
+    kind: str | None = None
+    empty: list[int] = field(default_factory=list)
+    without_response: int = 0
 
     @property
     def rows(self) -> int:
@@ -167,6 +173,8 @@ class FileContents:
             facts.append(f"nothing is read from column {', '.join(self.unused)}")
         if self.unread_labels:
             facts.append(self._unread_labels())
+        if self.empty:
+            facts.append(self._empty_responses())
         if self.rejects:
             facts.append(f"{amount(len(self.rejects), 'row')} cannot be read: {self.rejects[0]}")
         yield "  " + "; ".join(facts)
@@ -196,6 +204,14 @@ class FileContents:
         if len(rows) > 1:
             labels = f"{amount(len(rows), 'label')} {agree(len(rows), 'have')}"
         return f"{labels} no meaning and {'is' if len(rows) == 1 else 'are'} not used: {text}"
+
+    def _empty_responses(self) -> str:
+        """Return which rows have an empty response, and what is made of it."""
+        count = len(self.empty)
+        numbers = ", ".join(f"row {number}" for number in self.empty[:SLIPS_SHOWN])
+        if count > SLIPS_SHOWN:
+            numbers += f" and {count - SLIPS_SHOWN} more"
+        return f"{amount(count, 'row')} {agree(count, 'have')} an empty response, which counts as one: {numbers}"
 
     def _unknown_labels(self) -> str:
         """Return which labels have no meaning, where they are many."""
@@ -362,9 +378,11 @@ def _with_slips(contents: FileContents) -> FileContents:
     return contents
 
 
-def _source(path: Path, fields: Mapping[str, str], labels: Mapping[str, str]) -> SourceConfig:
-    """Return a file as a source of rows."""
-    return SourceConfig(name=path.stem, path=str(path), fields=dict(fields), labels=dict(labels), limit=MOST)
+def _source(path: Path, fields: Mapping[str, str], labels: Mapping[str, str], format_: str = "auto") -> SourceConfig:
+    """Return a file as a source of rows of a format."""
+    return SourceConfig(
+        name=path.stem, path=str(path), fields=dict(fields), labels=dict(labels), format=format_, limit=MOST
+    )
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
@@ -386,9 +404,29 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
 
 def _contents(path: Path, fields: dict[str, str], labels: dict[str, str]) -> FileContents:
     """Return what stands in a file, of which these columns and meanings of labels are named."""
-    contents = FileContents(path, fields, labels)
+    row_by_row = _contents_as(None, path, fields, labels)
+    # A few rows of another kind, as one with an empty cell, do not decide what the file is.
+    for kind in (PAIRS, RATED):
+        if not row_by_row.kinds[kind]:
+            continue
+        contents = _contents_as(kind, path, fields, labels)
+        of_kind = contents.kinds[kind]
+        if kind == RATED:
+            of_kind += contents.kinds[UNRATED]
+        # Rows of TRL's preferences, for one, are comparisons only where each is read as what it is.
+        if of_kind - contents.without_response >= LEAST_KNOWN * row_by_row.rows:
+            return contents
+    return row_by_row
+
+
+def _contents_as(kind: str | None, path: Path, fields: dict[str, str], labels: dict[str, str]) -> FileContents:
+    """Return what stands in a file, every row of which is read as one of a kind; None: as what it is."""
+    contents = FileContents(path, dict(fields), dict(labels), kind=kind)
+    format_ = "auto"
+    if kind == PAIRS:
+        format_ = "comparison"
     # The project's own readers, so that what is shown here is what a run will read.
-    source = _source(path, fields, labels)
+    source = _source(path, fields, labels, format_)
     reader = row_reader(source, "data")
     seen = Seen()
 
@@ -422,6 +460,11 @@ def _take(contents: FileContents, reader: RowReader, seen: Seen, row: Any, numbe
     contents.labels_of_rows.append(label)
     contents.dialogues.append(dialogue)
     contents.references += bool(dialogue.reference)
+    empty = [response for response in responses if not response.strip()]
+    if empty:
+        contents.empty.append(number)
+    if len(empty) == len(responses):
+        contents.without_response += 1
     # All that a judge would be shown of the row.
     texts = [*(message.content for message in dialogue.messages), *responses]
     contents.tokens.append(sum(map(estimated_tokens, texts)))
@@ -445,13 +488,15 @@ def _content(
 
     Arguments as of :func:`_take`.
     """
-    if reader.columns.has_responses(row):
+    if contents.kind == PAIRS or (contents.kind is None and reader.columns.has_responses(row)):
         comparison = reader.comparison(row, number, labelled=False)
         verdict = reader.labels.known_verdict(row)
         written = reader.labels.written(row)
         if verdict is None and written not in EMPTY:
             contents.unknown.setdefault(label_text(written), []).append(number)
         return PAIRS, comparison.dialogue, (comparison.response_a, comparison.response_b), verdict
+    if contents.kind == RATED and reader.columns.value(row, "response") in EMPTY:
+        return _without_response(contents, reader, row, number)
     if not reader.columns.is_rated(row):
         dialogue = reader.dialogue(row, number)
         response = None
@@ -477,6 +522,24 @@ def _content(
         # Several annotators' labels are one, their mean.
         label = f"{comparison.rating_a.score:g}"
     return RATED, comparison.dialogue, (comparison.response_a,), label
+
+
+def _without_response(
+    contents: FileContents, reader: RowReader, row: Any, number: int
+) -> tuple[str, Dialogue, tuple[str, ...], str | None]:
+    """Return as :func:`_content` a row whose only response is empty: a benchmark counts its label as any other."""
+    written = reader.columns.rating(row)
+    try:
+        # Rows without the column cannot be read as one response, in a benchmark neither.
+        dialogue = reader.labelled(row, number).candidates.dialogue
+    except RowError as error:
+        if error.reason != "unknown_label":
+            raise
+        contents.unknown.setdefault(label_text(written), []).append(number)
+        return RATED, reader.dialogue(row, number), ("",), None
+    if written in EMPTY:
+        return UNRATED, dialogue, ("",), None
+    return RATED, dialogue, ("",), label_text(written)
 
 
 def _first_column(row: Mapping[str, Any], names: Sequence[str]) -> str | None:

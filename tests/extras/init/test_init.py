@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.data.benchmarks.responses import load_responses
+from judgetrain.data.benchmarks.responses import holds_single_responses, load_responses
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import row_reader
 from judgetrain.extras.init.command import WEIGHTS
@@ -120,6 +120,56 @@ def test_rows_held_out_of_a_sorted_file_have_both_labels_and_are_not_learned_fro
     assert max(map(int, held)) - min(map(int, held)) > 45
     kept = {name.removeprefix("mine:") for name in kept_ids(place, tmp_path / "out")}
     assert len(kept) + len(held) == 90 and not kept & held
+
+
+@pytest.mark.parametrize("place_of_row", [0, 40])
+@pytest.mark.parametrize("kind", ["single responses", "pairs"])
+def test_a_file_with_an_empty_response_is_measured_on(kind: str, place_of_row: int, tmp_path: Path) -> None:
+    if kind == "pairs":
+        rows = labelled(90)
+        rows[place_of_row]["response_b"] = ""
+    else:
+        rows = [
+            {"query": row["query"], "response": row["response_a"], "label": "pass" if i % 2 else "fail"}
+            for i, row in enumerate(pairs(90))
+        ]
+        rows[place_of_row]["response"] = ""
+    place = tmp_path / "d"
+    place.mkdir()
+    with (place / "mine.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert f"1 row has an empty response, which counts as one: row {place_of_row + 1}" in printed
+    assert "measures on 22 rows of mine.csv" in printed
+
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    benchmark = config.evaluate.benchmarks[0]
+    if kind == "pairs":
+        assert len(load_benchmark(benchmark, 0, config.seed, None).comparisons) == 22
+    else:
+        assert holds_single_responses(benchmark, "evaluate.benchmarks[0]")
+        assert len(load_responses(benchmark, 0, config.seed).responses) == 22
+    # The row with the empty response is among those that are learned from, or measured on.
+    assert len(kept_ids(place, tmp_path / "out")) == 68
+
+
+def test_a_row_of_another_kind_is_named_and_the_others_are_measured_on(tmp_path: Path) -> None:
+    rows = labelled(90)
+    del rows[40]["response_b"]
+    place = written(tmp_path / "d", mine=rows)
+    printed = here("init", str(place), "train.base.path=world").stdout
+    assert "1 row cannot be read: " in printed and "mine.jsonl:41: no column for response_b" in printed
+    assert "mend the rows of mine.jsonl that cannot be read" in printed
+    assert "measures on 22 rows of mine.jsonl" in printed
+
+
+def test_preferences_are_learned_from_as_they_are_written(tmp_path: Path) -> None:
+    rows = [{"prompt": row["query"], "chosen": row["response_a"], "rejected": row["response_b"]} for row in pairs(40)]
+    place = written(tmp_path / "d", mine=rows)
+    assert "measures on 10 rows of mine.jsonl" in here("init", str(place), "train.base.path=world").stdout
+    assert len(kept_ids(place, tmp_path / "out")) == 30
 
 
 def test_rows_on_one_query_are_held_out_together(tmp_path: Path) -> None:
