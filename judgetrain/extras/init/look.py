@@ -21,6 +21,7 @@ from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
 from judgetrain.extras.init.meanings import (
     LEAST_KNOWN,
+    MOST_VALUES,
     Labels,
     labels_of_pairs,
     labels_of_single_responses,
@@ -245,9 +246,9 @@ class FileContents:
 
 
 _SIDE = "SIDE"
-"""What stands for A, B or tie where a guess would be worse than none."""
-_GUESSED = ("A", "B", "tie")
-"""The meanings that are guessed of few words, in the order in which they are found."""
+"""What stands for A, B or tie, which a guess would teach wrongly if it were taken as it is printed."""
+_SCORE = "SCORE"
+"""What stands for the score of a label of one response, likewise."""
 _WRITABLE = re.compile(r"[A-Za-z0-9_./%+ -]+")
 """Texts that an override on the command line can have as a key."""
 _NO_TEXTS = ("true", "false", "null")
@@ -255,25 +256,18 @@ _NO_TEXTS = ("true", "false", "null")
 
 
 def _sides_to_correct(values: Iterable[str]) -> dict[str, str]:
-    """Return meanings for labels of two responses, for the user to put right.
-
-    Of a scale, and of more values than there are meanings, none is guessed: it would be taken as it is printed.
-    """
-    labels = [*values]
-    is_scale = len(labels) > 2 and any(number_in(label) is not None for label in labels)
-    if is_scale or len(labels) > len(_GUESSED):
-        return dict.fromkeys(labels, _SIDE)
-    return dict(zip(labels, _GUESSED, strict=False))
+    """Return placeholders for the meanings of labels of two responses, which no run takes as they are."""
+    return dict.fromkeys(values, _SIDE)
 
 
 def _scores_to_correct(values: Iterable[str]) -> dict[str, str]:
-    """Return a scale for labels of single responses, for the user to put right."""
+    """Return a scale for labels of single responses that are numbers, and placeholders for words."""
     labels = [*values]
     numbers = [number for number in map(number_in, labels) if number is not None]
     if len(numbers) == len(labels) > 1:
         # The ends of the scale: numbers between them count by their place.
         return {f"{min(numbers):g}": "0", f"{max(numbers):g}": "1"}
-    return dict.fromkeys(labels, "0.5")
+    return dict.fromkeys(labels, _SCORE)
 
 
 def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: bool) -> str:
@@ -284,11 +278,13 @@ def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: boo
         columns: that have to be named, by field.
         single: whether they are labels of one response.
     """
+    usual = "A, B and tie"
+    if single:
+        usual = "pass and fail, or 1 to 5"
     if not all(_WRITABLE.fullmatch(label) and label.casefold() not in _NO_TEXTS for label in meanings):
-        usual = "A, B and tie"
-        if single:
-            usual = "pass and fail, or 1 to 5"
         return f"write {usual} in their place: a command line cannot hold them"
+    if len(meanings) > MOST_VALUES:
+        return f"write {usual} in their place: {len(meanings):,} different ones are too many for a command line"
     labels = ", ".join(f"{label}: {meaning}" for label, meaning in meanings.items())
     fields = ""
     if columns:
@@ -297,6 +293,8 @@ def _to_say(meanings: Mapping[str, str], columns: Mapping[str, str], single: boo
     said = f'say what they mean, as in init DIR "dialogues.sources=[{{name: own, {fields}labels: {{{labels}}}}}]"'
     if _SIDE in meanings.values():
         said += f", with A, B or tie for each {_SIDE}"
+    if _SCORE in meanings.values():
+        said += f", with a number from 0 (worst) to 1 for each {_SCORE}"
     return said
 
 

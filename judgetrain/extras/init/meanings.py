@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from judgetrain.amounts import amount
 from judgetrain.data.cells import EMPTY, NO_LABEL, WORDS, label_text, number_in
 from judgetrain.data.rows.columns import DEFAULT_FIELDS
 
@@ -27,11 +28,19 @@ NUMBERS = {"0": "tie", "1": "A", "2": "B"}
 """Numbers as labels of two responses, where 2 is among them."""
 SCORES = {
     **WORDS,
-    **dict.fromkeys(("accept", "accepted", "helpful", "positive", "right", "thumbs up", "up", "👍"), 1.0),
+    **dict.fromkeys(("accept", "acceptable", "accepted", "helpful", "positive", "right", "thumbs up", "up", "👍"), 1.0),
     **dict.fromkeys(("bad", "negative", "not helpful", "reject", "rejected", "thumbs down", "unhelpful"), 0.0),
-    **dict.fromkeys(("down", "wrong", "👎"), 0.0),
+    **dict.fromkeys(("down", "not acceptable", "unacceptable", "wrong", "👎"), 0.0),
 }
 """The scores of words that label one response, in lower case."""
+_GRADE = re.compile(
+    r"(?P<number>\d{1,3}(?:[.,]\d{1,3})?) ?(?:(?P<stars>stars?)|(?:/|out of) ?(?P<most>\d{1,3})|(?P<percent>%))"
+)
+"""A grade that says what it is out of, as ``4 stars``, ``4/5``, ``4 out of 5`` and ``80%``, in lower case."""
+MOST_STARS = 5
+"""The stars of the best response."""
+NAMED_GRADES = 10
+"""The highest grade of a scale whose grades are all named, whether rows have them or not, and which begins with 1."""
 MISSING = ("n/a", "na", "nan", "null", "-", "?", "unsure", "skip", "skipped")
 """Words that labelling tools write where there is no label, in lower case."""
 LABEL_NAMES = (
@@ -80,7 +89,7 @@ def labels_of_pairs(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> L
 
 
 def labels_of_single_responses(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> Labels | None:
-    """Return the column that says how good single responses are, or None: words, 0 and 1, or 1 to 5.
+    """Return the column that says how good single responses are, or None: words, grades, 0 and 1, or 1 to 5.
 
     Args:
         rows: as they are written.
@@ -103,7 +112,66 @@ def labels_of_single_responses(rows: Sequence[Mapping[str, Any]], used: Iterable
             meanings |= {value: f"{score:g}" for value, score in scores.items()}
         if are_words or are_numbers:
             return Labels(column, meanings)
+        scores_of_grades = _scores_of_grades(labels)
+        if scores_of_grades:
+            return Labels(column, meanings | scores_of_grades)
     return None
+
+
+def _scores_of_grades(counts: Counter[str]) -> dict[str, str]:
+    """Return the scores of grades that say what they are out of; none where they are no such grades.
+
+    Grades up to 10 go from 1, as numbers of 1 to 5 do, unless a row has a lower one. A percentage goes from 0.
+
+    Args:
+        counts: numbers of rows by label.
+    """
+    grades: dict[str, float] = {}
+    scales = set()
+    for label in counts:
+        grade = _GRADE.fullmatch(_plain(label))
+        if grade is None:
+            continue
+        unit = "/"
+        most = int(grade["most"] or 0)
+        if grade["stars"]:
+            unit = "stars"
+            most = MOST_STARS
+        elif grade["percent"]:
+            unit = "%"
+            most = 100
+        scales.add((unit, most))
+        grades[label] = float(grade["number"].replace(",", "."))
+    known = sum(counts[label] for label in grades)
+    # Grades out of 5 beside some out of 10 are no scale.
+    if len(scales) != 1 or len(set(grades.values())) < 2 or known < LEAST_KNOWN * counts.total():
+        return {}
+    [(unit, most)] = scales
+    if max(grades.values()) > most:
+        return {}
+
+    lowest = 0
+    if 1 < most <= NAMED_GRADES and min(grades.values()) >= 1:
+        lowest = 1
+    if most <= NAMED_GRADES:
+        # A grade that nobody gave is a level all the same.
+        for number in range(lowest, most + 1):
+            if number not in grades.values():
+                grades[_written_grade(number, unit, most)] = number
+    return {label: f"{(number - lowest) / (most - lowest):.6g}" for label, number in grades.items()}
+
+
+def _written_grade(number: int, unit: str, most: int) -> str:
+    """Return a grade as people write it, such as ``1 star`` and ``4/5``.
+
+    Args:
+        number: of the grade.
+        unit: ``stars``, or ``/``.
+        most: the best grade.
+    """
+    if unit == "stars":
+        return amount(number, "star")
+    return f"{number}/{most}"
 
 
 def unread_labels(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> tuple[str, Mapping[str, int]] | None:

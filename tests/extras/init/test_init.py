@@ -275,10 +275,10 @@ def test_a_test_file_of_which_some_rows_have_no_label_is_measured_on(kind: str, 
 @pytest.mark.parametrize(
     ("rows", "override", "verdicts"),
     [
-        ([row | {"label": i % 2} for i, row in enumerate(pairs(20))], "labels: {0: A, 1: B}", {"A": 10, "B": 10}),
+        ([row | {"label": i % 2} for i, row in enumerate(pairs(20))], "labels: {0: SIDE, 1: SIDE}", {"A": 10, "B": 10}),
         (
             [row | {"label": ("gpt", "llama")[i % 2]} for i, row in enumerate(pairs(20))],
-            "labels: {gpt: A, llama: B}",
+            "labels: {gpt: SIDE, llama: SIDE}",
             {"A": 10, "B": 10},
         ),
         (
@@ -296,8 +296,12 @@ def test_labels_that_may_mean_anything_are_asked_for_by_the_words_to_say(
     refused = here("init", str(place), "train.base.path=world")
     assert refused.returncode == 2 and override in refused.stderr
     assert not (place / "judgetrain.yaml").exists()
-    # The override as it is printed is taken as it is.
+    # The override as it is printed is taken as it is, unless a user has to say which side a label means.
     override = refused.stderr[refused.stderr.index('"') + 1 : refused.stderr.rindex('"')]
+    if "SIDE" in override:
+        refused = here("init", str(place), "train.base.path=world", override)
+        assert refused.returncode == 2 and "'SIDE': allowed are A, B, tie" in refused.stderr
+        override = override.replace("SIDE", "A", 1).replace("SIDE", "B")
     done = here("init", str(place), "train.base.path=world", override)
     assert done.returncode == 0, done.stderr
     assert "measures on" in done.stdout
@@ -414,6 +418,12 @@ def test_a_label_that_may_mean_either_is_not_guessed(label: str, tmp_path: Path)
         ("quality", ("good", "Bad"), (1.0, 0.0)),
         ("feedback", ("👍", "👎"), (1.0, 0.0)),
         ("helpful", ("yes", "no", "N/A"), (1.0, 0.0, None)),
+        ("label", ("acceptable", "not acceptable"), (1.0, 0.0)),
+        ("label", ("Yes", "No"), (1.0, 0.0)),
+        ("rating", ("1 star", "4 stars", "5 Stars"), (0.0, 0.75, 1.0)),
+        ("label", ("1/5", "4/5", "4 / 5"), (0.0, 0.75, 0.75)),
+        ("label", ("0/10", "7/10", "N/A"), (0.0, 0.7, None)),
+        ("score", ("80%", "5 %", "12,5 %"), (0.8, 0.05, 0.125)),
     ],
 )
 def test_words_of_single_responses_are_read_as_people_write_them(
@@ -429,14 +439,44 @@ def test_words_of_single_responses_are_read_as_people_write_them(
         assert [*votes.get("", ())] == ([] if score is None else [score])
 
 
+def test_a_grade_that_nobody_gave_is_a_level_all_the_same(tmp_path: Path) -> None:
+    rows = [SINGLE | {"query": f"Number {i}?", "label": ("2 stars", "4 stars")[i % 2]} for i in range(12)]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    meanings = {"1 star": "0", "2 stars": "0.25", "3 stars": "0.5", "4 stars": "0.75", "5 stars": "1"}
+    assert findings.labels == meanings
+
+
+@pytest.mark.parametrize(
+    "labels", [("top", "so-so"), ("1/5", "7/10"), ("7/5", "1/5"), ("2 stars", "8 stars"), ("120%", "50%")]
+)
+def test_no_score_is_guessed_of_a_label_of_one_response(labels: Sequence[str], tmp_path: Path) -> None:
+    rows = [SINGLE | {"query": f"Number {i}?", "label": labels[i % 2]} for i in range(20)]
+    place = written(tmp_path / "d", mine=rows)
+    refused = here("init", str(place), "train.base.path=world")
+    assert refused.returncode == 2 and f"labels: {{{labels[0]}: SCORE, {labels[1]}: SCORE}}" in refused.stderr
+    assert "with a number from 0 (worst) to 1 for each SCORE" in refused.stderr
+    override = refused.stderr[refused.stderr.index('"') + 1 : refused.stderr.rindex('"')]
+    refused = here("init", str(place), "train.base.path=world", override)
+    assert refused.returncode == 2 and "'SCORE': allowed are A, B, tie" in refused.stderr
+    override = override.replace("SCORE", "1", 1).replace("SCORE", "0")
+    assert here("init", str(place), "train.base.path=world", override).returncode == 0
+
+
+def test_more_labels_than_a_command_line_can_hold_are_to_be_written_otherwise(tmp_path: Path) -> None:
+    rows = [SINGLE | {"query": f"Number {i}?", "label": f"{i}%"} for i in range(20)]
+    refused = here("init", str(written(tmp_path / "d", mine=rows)), "train.base.path=world")
+    assert refused.returncode == 2 and "write pass and fail, or 1 to 5 in their place: 20 different" in refused.stderr
+
+
 def test_a_column_that_may_hold_labels_is_named_with_the_words_to_say(tmp_path: Path) -> None:
     rows = [row | {"preference": (-1, 1)[i % 2]} for i, row in enumerate(pairs(20))]
     place = written(tmp_path / "d", mine=rows)
     done = here("init", str(place), "train.base.path=world")
     assert done.returncode == 0 and "column preference may hold labels, as -1 (10), 1 (10)" in done.stdout
-    # The override as it is printed is taken as it is.
     line = next(line for line in done.stdout.splitlines() if "may hold labels" in line)
     override = line[line.index('"') + 1 : line.rindex('"')]
+    assert "labels: {-1: SIDE, 1: SIDE}" in override
+    override = override.replace("SIDE", "A", 1).replace("SIDE", "B")
     (place / "judgetrain.yaml").unlink()
     done = here("init", str(place), "train.base.path=world", override)
     assert "labels A 10, B 10" in done.stdout, done.stderr
