@@ -350,6 +350,10 @@ def _pair(one: Comparison, other: Comparison) -> Comparison | None:
     return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=rating_b)
 
 
+PREFERENCE = ("prompt", "chosen", "rejected")
+"""The columns of TRL's preference format."""
+
+
 def preference(row: Any) -> Any:
     """Return a row of TRL's preference format as a labelled comparison, and any other row as it is.
 
@@ -362,12 +366,19 @@ def preference(row: Any) -> Any:
     Raises:
         RowError: two transcripts are about two dialogues.
     """
-    # A row with both shapes is a comparison already.
-    if not isinstance(row, Mapping) or row.get("response_a") is not None:
+    if not isinstance(row, Mapping):
         return row
-    # Imported here, as the module raises this one's errors.
+    # Imported here, as the modules raise this one's errors.
+    from judgetrain.data.rows.columns import first_filled, usual_columns
     from judgetrain.data.transcripts import is_transcript, with_dialogue
 
+    # A row with both shapes is a comparison already.
+    if first_filled(row, ("response_a",)) is not None:
+        return row
+    as_written = row
+    if "chosen" not in row:
+        usual_names = {column: name for name in PREFERENCE for column in usual_columns(row, (name,))}
+        row = {usual_names.get(column, column): cell for column, cell in row.items()}
     if row.get("prompt") is None and is_transcript(row.get("chosen")) and is_transcript(row.get("rejected")):
         row = with_dialogue(row)
     chosen = row.get("chosen")
@@ -379,7 +390,7 @@ def preference(row: Any) -> Any:
     # Texts, or conversations that end in one.
     texts = [replied(chosen), replied(rejected)]
     if not all(isinstance(text, str) for text in texts):
-        return row
+        return as_written
 
     comparison = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
     # Other columns stay, as ids and categories.

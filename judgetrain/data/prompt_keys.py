@@ -8,7 +8,7 @@ from typing import Any
 
 from judgetrain.artifacts import stage_run
 from judgetrain.data.cells import EMPTY, first_cell, id_text, list_in
-from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.columns import DEFAULT_FIELDS, first_filled
 from judgetrain.schema import Dialogue
 
 IDS = ("uid", "question_id", "prompt_id")
@@ -63,7 +63,10 @@ def prompt_key(row: Mapping[str, Any], column: str | None = None) -> PromptKey |
                 texts.append(normalised(str(message.get("content"))))
         # A conversation in which no user speaks is told from others by all its messages.
         return tuple(texts) or (json.dumps(messages),)
-    text = first_cell(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
+    text = None
+    text_column = first_filled(row, DEFAULT_FIELDS["query"]) or first_filled(row, ("dialogue_id",))
+    if text_column is not None:
+        text = row[text_column]
     if text in EMPTY:
         return None
     return (normalised(str(text)),)

@@ -17,12 +17,12 @@ from judgetrain.amounts import amount
 from judgetrain.data import world
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
-from judgetrain.data.cells import RowError, first_cell, id_text, name_text
+from judgetrain.data.cells import RowError, id_text, name_text
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.labelled import Scale, Votes
 from judgetrain.data.prompt_keys import IDS
-from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.columns import DEFAULT_FIELDS, first_filled, usual_columns
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.rows.replies import count_thoughts, thoughts_sentence
 from judgetrain.data.sources import Rejects, files_of, read, row_reader
@@ -155,11 +155,11 @@ class _Answers:
 
     def _first(self, row: Mapping[str, Any], columns: Sequence[str]) -> Any:
         """Return the value of the first of some columns that a row has, and note the column as used."""
-        for name in columns:
-            if row.get(name) is not None:
-                self.used.add(name)
-                break
-        return first_cell(row, columns)
+        column = first_filled(row, columns)
+        if column is None:
+            return None
+        self.used.add(column)
+        return row[column]
 
     def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> SystemAnswer:
         """Return the answer of a row.
@@ -216,7 +216,7 @@ def _check_columns(row: Mapping[str, Any], reason: str) -> None:
     """Raise a RowError for a row without a prompt or an answer, which names all columns that it lacks."""
     missing = []
     for name, columns in (("prompts", DEFAULT_FIELDS["query"]), ("answers", RESPONSES)):
-        if not any(column in row for column in columns):
+        if not usual_columns(row, columns):
             missing.append(f"no column of {name}: looked for {', '.join(columns)}")
     if missing:
         raise RowError(reason, f"{'; '.join(missing)}; found {', '.join(map(str, row))}")

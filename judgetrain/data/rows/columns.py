@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from judgetrain.data.cells import EMPTY, RowError, label_text
@@ -25,8 +26,8 @@ DEFAULT_FIELDS = {
     "reference": ("reference", "reference_answer", "output", "answer"),
     "category": ("category", "scenario"),
     # AlpacaEval says output_1 and generator_1.
-    "response_a": ("response_a", "response_1", "answer_a", "output_1", "response_A"),
-    "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
+    "response_a": ("response_a", "response_1", "answer_a", "answer_1", "output_1"),
+    "response_b": ("response_b", "response_2", "answer_b", "answer_2", "output_2"),
     "model_a": ("model_a", "generator_1"),
     "model_b": ("model_b", "generator_2"),
     "response": ("response", "completion"),
@@ -37,13 +38,18 @@ DEFAULT_FIELDS = {
     "rationale": ("rationale", "feedback", "explanation"),
     "group": ("group", "scenario", "category"),
 }
-"""The columns that each field is read from: the first one that holds something. ``fields`` names another column."""
+"""The columns that each field is read from: the first one that holds something. ``fields`` names another column.
+
+Where a row has none of them, one counts that differs in case, blanks, hyphens or underscores (:func:`usual_columns`).
+"""
 REFERENCES = ("reference", "reference_answer")
 """The columns of references that hold nothing else; an ``output`` or ``answer`` may be many things."""
 LABEL_FIELDS = ("label", "score")
 """The fields that hold labels; of a single response a ``score`` is one."""
 EXCEL_MOST = 32_767
 """The most characters of a cell in Excel, in UTF-16 as it counts; it cuts a longer text there."""
+_NO_LETTERS = re.compile(r"[\s_-]+")
+"""What does not count in a column's name where none is called as usual to the letter."""
 _PLACE = re.compile(r"\{([^{}]+)\}")
 """A column's name in braces, as ``fields`` may have it in a text."""
 
@@ -110,7 +116,10 @@ class Columns:
                 columns.append(fields["messages"])
             elif field == "query":
                 columns += DEFAULT_FIELDS["messages"]
-            if not any(_has_column(row, column) for column in columns):
+            has_field = any(_has_column(row, column) for column in columns)
+            if not has_field and field not in fields:
+                has_field = bool(usual_columns(row, columns))
+            if not has_field:
                 missing[field] = columns
         if not missing:
             return
@@ -206,14 +215,16 @@ class Columns:
     def has_column(self, row: Mapping[str, Any], field: str) -> bool:
         """Return whether a row has a column for a field, whatever it holds."""
         column = self._fields.get(field)
-        columns = list(DEFAULT_FIELDS[field])
         if column:
-            columns = [column]
-        return any(_has_column(row, name) for name in columns)
+            return _has_column(row, column)
+        return bool(usual_columns(row, DEFAULT_FIELDS[field]))
 
     def names_references(self, row: Mapping[str, Any]) -> bool:
         """Return whether the row's column of the reference is called so, or ``fields`` names one."""
-        return "reference" in self._fields or _first_column(row, "reference") in REFERENCES
+        if "reference" in self._fields:
+            return True
+        column = _first_column(row, "reference")
+        return column is not None and loose_name(column) in map(loose_name, REFERENCES)
 
     def has_responses(self, row: Any) -> bool:
         """Return whether the row carries two responses."""
@@ -264,7 +275,7 @@ class Columns:
         if field == "query":
             # A list of messages ends with the query.
             columns += DEFAULT_FIELDS["messages"]
-        if field in self._fields or any(_has_column(row, column) for column in columns):
+        if field in self._fields or usual_columns(row, columns):
             return ""
         return f": looked for {', '.join(columns)}; found {', '.join(map(str, row))}; {self._remedy([field])}"
 
@@ -376,7 +387,54 @@ def _has_column(row: Mapping[str, Any], name: str) -> bool:
 
 def _first_column(row: Mapping[str, Any], field: str) -> str | None:
     """Return the first default column of a field that holds something, or None."""
-    for column in DEFAULT_FIELDS[field]:
-        if row.get(column) is not None:
+    return first_filled(row, DEFAULT_FIELDS[field])
+
+
+def first_filled(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the first of the :func:`usual_columns` of some names that holds something, or None."""
+    for column in usual_columns(row, names):
+        if row[column] is not None:
             return column
     return None
+
+
+def usual_columns(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the columns of a row that have one of some usual names, in the order of these.
+
+    Where none is called so to the letter, case, blanks, hyphens and underscores do not count: ``Response A`` is
+    ``response_a``.
+
+    Raises:
+        RowError: two columns differ in these alone.
+    """
+    exact = [name for name in names if name in row]
+    # An exact name goes first: the other column may well be another thing.
+    if exact:
+        return exact
+    by_loose_name = _by_loose_name(tuple(row))
+    columns: list[str] = []
+    for name in dict.fromkeys(map(loose_name, names)):
+        spellings = by_loose_name.get(name, ())
+        if len(spellings) > 1:
+            raise RowError(
+                "two_columns",
+                f"the columns {' and '.join(map(repr, spellings))} differ in nothing that counts in a name; expected "
+                "one of them: rename the other",
+            )
+        columns += spellings
+    return columns
+
+
+def loose_name(column: object) -> str:
+    """Return a column's name in lower case, without blanks, hyphens and underscores."""
+    return _NO_LETTERS.sub("", str(column).casefold())
+
+
+# The rows of a file have the same columns, mostly.
+@lru_cache(maxsize=1024)
+def _by_loose_name(columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    """Return columns by their loose name."""
+    by_name: dict[str, list[str]] = {}
+    for column in columns:
+        by_name.setdefault(loose_name(column), []).append(column)
+    return by_name

@@ -14,7 +14,7 @@ from judgetrain.data.cells import EMPTY, NO_LABEL, RowError, label_text, number_
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import Seen
 from judgetrain.data.prompt_keys import normalised
-from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.columns import DEFAULT_FIELDS, first_filled, usual_columns
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, read, row_reader
 from judgetrain.engines.answers import estimated_tokens
@@ -23,6 +23,7 @@ from judgetrain.extras.init.meanings import (
     LEAST_KNOWN,
     MOST_VALUES,
     Labels,
+    answers_with_labels,
     labels_of_pairs,
     labels_of_single_responses,
     responses_by_system,
@@ -328,12 +329,12 @@ def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None
     rows = _rows(path)
     named = dict(fields)
     meanings = dict(labels or {})
-    by_system = None
+    by_columns = None
     if not fields:
-        by_system = responses_by_system(rows)
-    if by_system is not None:
-        named |= by_system.fields
-        meanings = {**by_system.meanings, **meanings}
+        by_columns = responses_by_system(rows) or answers_with_labels(rows)
+    if by_columns is not None:
+        named |= by_columns.fields
+        meanings = {**by_columns.meanings, **meanings}
     contents = _contents(path, named, meanings)
     # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
     # not read as such.
@@ -345,7 +346,8 @@ def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None
         if not contents.roles.get("label"):
             contents.unread_labels = unread_labels(rows, contents.roles.values())
         return _with_slips(contents)
-    if found.column not in DEFAULT_FIELDS["label"]:
+    # A column that the reader takes for the label by itself need not be named.
+    if found.column != contents.roles.get("label"):
         named |= {"label": found.column}
     return _with_slips(_contents(path, named, dict(found.meanings)))
 
@@ -361,7 +363,7 @@ def _labels_in(contents: FileContents, rows: Sequence[Mapping[str, Any]]) -> Lab
     used = [column for name, column in contents.roles.items() if name != "label"]
     if contents.kinds[PAIRS]:
         return labels_of_pairs(rows, used)
-    if not any("response" in row for row in rows):
+    if not any(usual_columns(row, DEFAULT_FIELDS["response"]) for row in rows):
         return None
     if contents.kinds[RATED]:
         # The reader found their column, and only what its values mean is looked for.
@@ -469,12 +471,14 @@ def _take(contents: FileContents, reader: RowReader, seen: Seen, row: Any, numbe
     contents.duplicates += not seen.add(normalised("\n".join(texts)))
     for name in SHOWN:
         # Readers know several usual names of a column, the first of which that has a value counts.
-        column = contents.fields.get(name) or _first_column(row, DEFAULT_FIELDS[name])
-        if column:
+        column = contents.fields.get(name) or first_filled(row, DEFAULT_FIELDS[name])
+        # An answer that is the response is no reference.
+        belongs_to_other = name not in contents.fields and reader.columns.belongs_to_other_field(row, name)
+        if column and not belongs_to_other:
             contents.roles.setdefault(name, column)
     if kind == RATED and "label" not in contents.roles:
         # The score of a single response is its label.
-        score = _first_column(row, DEFAULT_FIELDS["score"])
+        score = first_filled(row, DEFAULT_FIELDS["score"])
         if score:
             contents.roles["label"] = score
 
@@ -538,11 +542,3 @@ def _without_response(
     if written in EMPTY:
         return UNRATED, dialogue, ("",), None
     return RATED, dialogue, ("",), label_text(written)
-
-
-def _first_column(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """Return the first of these columns that has a value in the row."""
-    for name in names:
-        if row.get(name) is not None:
-            return name
-    return None

@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from judgetrain.amounts import amount
 from judgetrain.data.cells import EMPTY, NO_LABEL, WORDS, label_text, number_in
-from judgetrain.data.rows.columns import DEFAULT_FIELDS
+from judgetrain.data.rows.columns import DEFAULT_FIELDS, loose_name, usual_columns
 
 TIES = (
     *("tie", "equal", "both", "draw", "same", "tie (bothbad)", "both good", "both bad", "bothbad"),
@@ -41,6 +41,8 @@ MOST_STARS = 5
 """The stars of the best response."""
 NAMED_GRADES = 10
 """The highest grade of a scale whose grades are all named, whether rows have them or not, and which begins with 1."""
+ANSWERS = ("answer", "output")
+"""Columns that hold a good answer, or one that a label beside it says is good or not."""
 MISSING = ("n/a", "na", "nan", "null", "-", "?", "unsure", "skip", "skipped")
 """Words that labelling tools write where there is no label, in lower case."""
 LABEL_NAMES = (
@@ -195,18 +197,45 @@ def responses_by_system(rows: Sequence[Mapping[str, Any]]) -> Labels | None:
     Args:
         rows: as they are written.
     """
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    if any(name in columns for name in DEFAULT_FIELDS["response_a"]):
+    columns = dict.fromkeys(name for row in rows for name in row)
+    if usual_columns(columns, DEFAULT_FIELDS["response_a"]):
         return None
     for column, counts in _candidates(rows, ()):
-        systems = [name for name in columns if name in counts and name != column]
-        ties = {value: "tie" for value in counts if _plain(value) in TIES}
-        known = sum(counts[value] for value in (*systems, *ties))
-        if len(systems) == 2 and known >= LEAST_KNOWN * counts.total():
-            first, second = systems
-            meanings = {first: "A", second: "B", **ties}
+        # By the spelling of a label as of a column: "GPT-4" names the column gpt_4.
+        values: dict[str, list[str]] = {}
+        for value in counts:
+            values.setdefault(loose_name(value), []).append(value)
+        systems = [name for name in columns if loose_name(name) in values and name != column]
+        if len(systems) != 2:
+            continue
+        first, second = systems
+        meanings = {value: "tie" for value in counts if _plain(value) in TIES}
+        meanings |= dict.fromkeys(values[loose_name(first)], "A")
+        meanings |= dict.fromkeys(values[loose_name(second)], "B")
+        if sum(counts[value] for value in meanings) >= LEAST_KNOWN * counts.total():
             return Labels(column, meanings, {"response_a": first, "response_b": second, "label": column})
     return None
+
+
+def answers_with_labels(rows: Sequence[Mapping[str, Any]]) -> Labels | None:
+    """Return the columns of a table of answers with a label each, as ``Question, Answer, Correct``.
+
+    None for any other table: without labels an ``answer`` is a good one.
+
+    Args:
+        rows: as they are written.
+    """
+    columns = dict.fromkeys(name for row in rows for name in row)
+    for name in ("response", "response_a", "response_b", "responses"):
+        if usual_columns(columns, DEFAULT_FIELDS[name]):
+            return None
+    answers = usual_columns(columns, ANSWERS)
+    if not answers:
+        return None
+    labels = labels_of_single_responses(rows, usual_columns(columns, DEFAULT_FIELDS["query"]))
+    if labels is None:
+        return None
+    return replace(labels, fields={"response": answers[0], "label": labels.column})
 
 
 def slips(counts: Mapping[str, int], known: int) -> dict[str, str]:
@@ -309,8 +338,8 @@ def _names_systems(rows: Sequence[Mapping[str, Any]], column: str, counts: Count
         if label in EMPTY:
             continue
         for side in ("model_a", "model_b"):
-            for name in DEFAULT_FIELDS[side]:
-                if row.get(name) not in EMPTY and label_text(row[name]) == label_text(label).strip():
+            for name in usual_columns(row, DEFAULT_FIELDS[side]):
+                if row[name] not in EMPTY and label_text(row[name]) == label_text(label).strip():
                     named += 1
                     sides.add(side)
     ties = sum(count for value, count in counts.items() if _plain(value) in TIES)

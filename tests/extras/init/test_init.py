@@ -362,6 +362,35 @@ def test_responses_under_the_names_of_their_systems_are_found(tmp_path: Path) ->
     assert findings.labels_of_rows == ["A", "B", "tie"] * 3
 
 
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (("Query", "Response_A", "Response_B", "Label"), ("A", "B")),
+        (("Prompt", "Response A", "Response B", "Winner"), ("A", "B")),
+        (("question", "answer_1", "answer_2", "label"), ("A", "B")),
+        (("prompt", "claude", "gpt_4", "winner"), ("Claude", "GPT-4")),
+        (("Prompt", "Claude", "GPT 4", "Label"), ("claude", "gpt-4")),
+    ],
+)
+def test_columns_are_found_under_common_spellings(names: Sequence[str], labels: Sequence[str], tmp_path: Path) -> None:
+    rows = [dict(zip(names, (f"Number {i}?", f"It is {i}.", "No.", labels[i % 2]), strict=True)) for i in range(12)]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert findings.verdicts == {"A": 6, "B": 6} and findings.kind == "comparison"
+    source = SourceConfig(name="mine", fields=findings.fields, labels=findings.labels)
+    verdicts = [row_reader(source, "data").comparison(row, 1, labelled=True).label for row in rows]
+    assert verdicts == ["A", "B"] * 6
+
+
+def test_answers_with_a_label_each_are_responses(tmp_path: Path) -> None:
+    rows = [{"Question": f"Number {i}?", "Answer": f"It is {i}.", "Correct": ("yes", "no")[i % 2]} for i in range(12)]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert findings.verdicts == {"yes": 6, "no": 6} and findings.holds_ratings
+    assert "reference" not in findings.roles
+    # Without labels they are good answers.
+    dialogues = [{"Question": row["Question"], "Answer": row["Answer"]} for row in rows]
+    assert look(written(tmp_path / "e", mine=dialogues) / "mine.jsonl", {}).references == 12
+
+
 def test_numbers_in_a_column_of_another_name_are_no_labels(tmp_path: Path) -> None:
     rows = [row | {"turn": 1 + i % 2} for i, row in enumerate(pairs(12))]
     findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})

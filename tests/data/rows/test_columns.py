@@ -1,0 +1,61 @@
+"""Columns whose names are spelled otherwise than the usual ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from judgetrain.data.cells import RowError, preference
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.prompt_keys import prompt_key
+from judgetrain.data.rows.reader import RowReader
+from judgetrain.errors import DataError
+from judgetrain.judges.rows import comparisons_in
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Query", "Response_A", "Response_B", "Label"),
+        ("Prompt", "Response A", "Response B", "LABEL"),
+        ("Question", "response-a", "Response-B", "label"),
+        ("question", "answer_1", "answer_2", "label"),
+        ("Instruction", "Output 1", "Output 2", "Label "),
+    ],
+)
+def test_case_blanks_hyphens_and_underscores_do_not_count_in_a_column(names: tuple[str, ...]) -> None:
+    row = dict(zip(names, ("Why?", "So.", "Else.", "A"), strict=True))
+    reader = RowReader(SourceConfig(name="mine"))
+    reader.columns.check(row, labelled=True)
+    [from_python] = comparisons_in([row]).items
+    for comparison in (reader.comparison(row, 1, labelled=True), from_python):
+        assert (comparison.dialogue.query, comparison.response_a, comparison.response_b) == ("Why?", "So.", "Else.")
+        assert comparison.label == "A"
+    assert reader.columns.unused() == []
+    assert prompt_key(row) == ("why?",)
+
+
+def test_an_exact_name_goes_before_a_looser_one() -> None:
+    row = {"Prompt": "Another?", "query": "Why?", "Response A": "No.", "response_a": "", "response_b": "Else."}
+    comparison = RowReader(SourceConfig(name="mine")).comparison(row, 1, labelled=False)
+    assert (comparison.dialogue.query, comparison.response_a) == ("Why?", "")
+
+
+def test_columns_that_differ_in_nothing_that_counts_are_refused() -> None:
+    row = {"query": "Why?", "Response A": "So.", "RESPONSE_A": "No.", "response_b": "Else."}
+    with pytest.raises(RowError, match="the columns 'Response A' and 'RESPONSE_A' differ in nothing that counts"):
+        RowReader(SourceConfig(name="mine")).comparison(row, 1, labelled=False)
+    with pytest.raises(DataError, match="expected one of them: rename the other"):
+        comparisons_in([row])
+    # Whoever names the column decides.
+    named = SourceConfig(name="mine", fields={"response_a": "RESPONSE_A"})
+    assert RowReader(named).comparison(row, 1, labelled=False).response_a == "No."
+
+
+@pytest.mark.parametrize("label", [{}, {"Label": "A"}])
+def test_preferences_may_be_spelled_otherwise(label: Mapping[str, Any]) -> None:
+    written = {"Prompt": "Why?", "Chosen": "So.", "Rejected": "Else.", **label}
+    usual = {"prompt": "Why?", "chosen": "So.", "rejected": "Else."}
+    reader = RowReader(SourceConfig(name="mine"))
+    comparison = reader.comparison(preference(written), 1, labelled=True)
+    assert comparison == reader.comparison(preference(usual), 1, labelled=True)
