@@ -46,6 +46,7 @@ HINTS = {
     "no_majority": "as many annotators pass a response as fail it: give another annotator's label",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
     "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
+    "held_out": "the run measures on all rows: give others to learn from, or set part of the benchmark",
     # Of other rows that cannot be read.
     "": "look at rejects.jsonl, and name the columns in dialogues.sources[].fields",
 }
@@ -88,10 +89,20 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         out.note("benchmark_queries", sieve.benchmarks.counts)
     dropped = {outcome.removeprefix(REJECTED): count for outcome, count in total.items() if outcome != "kept"}
     out.count(in_=total.total(), out=total["kept"], dropped=dropped)
-    if dropped.get("contaminated"):
+    held_out = dropped.get("held_out", 0)
+    if held_out:
         out.log(
-            f"dialogues: {dropped['contaminated']} hold a query of a benchmark, its own rows among them, and are "
-            "left out: "
+            f"dialogues: {amount(held_out, 'row')} {agree(held_out, 'are')} held out to measure on, and not learned "
+            f"from: {out.path('contaminated.jsonl')}"
+        )
+    contaminated = dropped.get("contaminated", 0)
+    if contaminated:
+        beside = ""
+        if held_out:
+            beside = " beside these"
+        out.log(
+            f"dialogues: {amount(contaminated, 'row')}{beside} {agree(contaminated, 'hold')} a query of a benchmark, "
+            f"or nearly, and {agree(contaminated, 'are')} left out: "
             f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
         )
     losses = outputs.losses
@@ -156,10 +167,14 @@ class Sieve:
         if settings.near_dedup:
             self._near = NearIndex()
         self.benchmarks = named_queries(settings)
+        self._held_out = _held_out_rows(settings)
         self.votes = PairVotes()
 
     def __call__(self, item: Item) -> tuple[str, Match | None]:
-        """Return ``kept`` or the first reason why not, and for ``contaminated`` the benchmark's query."""
+        """Return ``kept`` or the first reason why not, and for a row with a benchmark's query that query.
+
+        The reason is then ``held_out`` where the row is the benchmark's own, else ``contaminated``.
+        """
         dialogue, comparison = item
         # The cheapest check first: what is too long is not normalised or hashed.
         characters = sum(len(message.content) for message in dialogue.messages)
@@ -197,6 +212,8 @@ class Sieve:
         if self.benchmarks:
             matches = self.benchmarks.matches(dialogue)
         if matches:
+            if any(is_taken(dialogue) for is_taken in self._held_out.get(dialogue.source, ())):
+                return "held_out", matches[0]
             return "contaminated", matches[0]
         if self._near is not None and not self._near.add(dialogue.query, dialogue.context, *responses):
             return "near_duplicate", None
@@ -205,6 +222,24 @@ class Sieve:
         if vote is not None:
             self.votes.begin(text, vote)
         return "kept", None
+
+
+def _held_out_rows(settings: DialoguesConfig) -> dict[str, list[PromptFilter]]:
+    """Return what decides which rows of a source are a benchmark's own, by the source's name.
+
+    They are those of the benchmarks that are read from the source's own file.
+    """
+    filters: dict[str, list[PromptFilter]] = {}
+    for index, benchmark in enumerate(settings.decontaminate):
+        # A condition on the columns cannot be told from a dialogue.
+        if not benchmark.source.local or benchmark.where:
+            continue
+        file = Path(benchmark.source.path).expanduser().resolve()
+        is_taken = PromptFilter(benchmark, f"dialogues.decontaminate[{index}]")
+        for source in settings.sources:
+            if source.local and Path(source.path).expanduser().resolve() == file:
+                filters.setdefault(source.name, []).append(is_taken)
+    return filters
 
 
 class PairVote(NamedTuple):
@@ -321,9 +356,12 @@ class _Outputs:
         # Nothing is lost of a row whose label counts with the others on its response.
         if comparison is LeftOut.SAME_RESPONSE:
             return outcome
-        self.losses.lose(outcome, f"{dialogue.id} ({' '.join(dialogue.query.split())[:80]!r})")
         if match is not None:
             self.keep_contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+        # The rows that are measured on are no loss, so that nobody is told what brings them back.
+        if outcome == "held_out":
+            return outcome
+        self.losses.lose(outcome, f"{dialogue.id} ({' '.join(dialogue.query.split())[:80]!r})")
         return outcome
 
 

@@ -12,9 +12,11 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import duplicates
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
 from judgetrain.data.duplicates import NearIndex, jaccard
+from judgetrain.data.parts import place_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison
 from tests.builders.data import run_dialogues, write_lines
 
 CAKE = "How do I cook an apple cake for my three sons on a rainy Sunday afternoon?"
@@ -229,6 +231,32 @@ def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
 def test_training_on_the_benchmark_itself_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no dialogue is left: 2 contaminated; .*dialogues\.decontaminate=\[\]"):
         run(tmp_path, configured(tmp_path, [{"query": CAKE}, {"query": TURN}], BENCH))
+
+
+def test_rows_that_a_run_holds_out_of_its_own_file_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no loss: what keeps them would teach what is measured on."""
+
+    def place(query: str) -> float:
+        return place_of(Comparison.of(query, "", "").dialogue)
+
+    generator = random.Random(0)
+    queries = ["".join(generator.choices("abcdefghij", k=40)) for _ in range(9)]
+    held_out = [query for query in queries if place(query) < 0.5]
+    assert 3 < len(held_out) < 9
+    # A further row asks nearly the same, and is none of those that are held out.
+    variants = [f"{held_out[0]}{letter}" for letter in "klmnopqrst"]
+    near = next(query for query in variants if place(query) >= 0.5)
+    config = configured(tmp_path, [{"query": query} for query in [*queries, near]], [])
+    source = SourceConfig(path=config.dialogues.sources[0].path)
+    config.dialogues.decontaminate = [BenchmarkConfig("own", source, part=[0.0, 0.5])]
+    out = run(tmp_path, config)
+    assert out.totals()["counts"]["dropped"] == {"held_out": len(held_out), "contaminated": 1}
+    printed = "".join(capsys.readouterr())
+    assert f"{len(held_out)} rows are held out to measure on, and not learned from" in printed
+    assert "1 row beside these holds a query of a benchmark, or nearly, and is left out" in printed
+    assert "left out as held_out" not in printed
 
 
 def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path) -> None:

@@ -421,28 +421,41 @@ def _measured(parts: DataFiles, test: FileContents) -> str:
     few = ""
     if labels.total() < FEW:
         few = "; so few tell little: label more as test.jsonl"
-    left_out = _left_out(parts, test)
+    own, others = _left_out(parts, test)
     nothing_left = ""
-    if left_out == sum(len(file.dialogues) for file in parts.train):
+    if own + others == sum(len(file.dialogues) for file in parts.train):
         nothing_left = (
             ", so that none is left and a run stops there: give other rows, or set dialogues.decontaminate=[] "
             "where queries that differ by a word are different ones"
         )
+    rows_to_learn_from = amount(others, "row")
+    measured = "it"
+    if parts.held:
+        rows_to_learn_from = amount(others, "more row")
+        measured = "them"
     return (
         f"measures on {rows} ({counts_in_order(labels)}){few}; "
-        f"{amount(left_out, 'row')} to learn from {agree(left_out, 'hold')} a query of it, or nearly, and "
-        f"{agree(left_out, 'are')} left out{nothing_left}"
+        f"{rows_to_learn_from} to learn from {agree(others, 'hold')} a query of {measured}, or nearly, and "
+        f"{agree(others, 'are')} left out{nothing_left}"
     )
 
 
-def _left_out(parts: DataFiles, test: FileContents) -> int:
-    """Return how many rows to learn from hold a query that is measured on, or nearly."""
+def _left_out(parts: DataFiles, test: FileContents) -> tuple[int, int]:
+    """Return how many rows to learn from are those that are measured on, and how many others hold a query of these."""
+    part = None
+    if parts.held:
+        part = parts.held.part
     measured = []
     for dialogue in test.dialogues:
-        if parts.held is None or in_part(dialogue, parts.held.part):
+        if part is None or in_part(dialogue, part):
             measured += [("test", query) for query in question_texts(dialogue)]
     queries = BenchmarkQueries(measured)
-    count = 0
+    own = 0
+    others = 0
     for file in parts.train:
-        count += sum(bool(queries.matches(dialogue)) for dialogue in file.dialogues)
-    return count
+        for dialogue in file.dialogues:
+            if file is test and part is not None and in_part(dialogue, part):
+                own += 1
+            elif queries.matches(dialogue):
+                others += 1
+    return own, others

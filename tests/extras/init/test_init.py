@@ -109,6 +109,8 @@ def test_rows_held_out_of_a_sorted_file_have_both_labels_and_are_not_learned_fro
     printed = here("init", str(place), "train.base.path=world").stdout
     assert "1 label has no meaning and is not used: row 34 says 'C'" in printed
     assert "measures on 22 rows of mine.jsonl, drawn at random by query (A 11, B 11)" in printed
+    # The rows that are measured on are not counted once more.
+    assert "; 0 more rows to learn from hold a query of them, or nearly, and are left out" in printed
     commands = [line for line in printed.splitlines() if line.startswith("  python")]
     assert "stage=evaluate" in commands[0]
 
