@@ -338,7 +338,7 @@ def _benchmarks(parts: DataFiles) -> str:
     """Return the recipe's lines on what to measure on."""
     test = parts.test
     if test is None:
-        return "[] # no file has labels to measure on"
+        return f"[] # {_why_not_measured(parts)}"
     keys = ""
     note = ""
     if parts.held:
@@ -392,7 +392,7 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
     target = "dpo"
     files = [*parts.train]
     if test is None:
-        yield "measures on nothing, since no file has labels to measure on: label a hundred as test.jsonl for a table"
+        yield f"measures on nothing, since {_why_not_measured(parts)}: label a hundred as test.jsonl for a table"
     else:
         target = "evaluate"
         files.append(test)
@@ -409,6 +409,22 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
     yield f"wrote {recipe}: read it, then"
     yield f"  {run} stage={target}   # {does}"
     yield f"  {run} stage=preflight   # before it, in a minute or two: what is missing, how long it takes, what is cut"
+
+
+def _why_not_measured(parts: DataFiles) -> str:
+    """Return why no file can be measured on, as a part of a sentence: what is the matter with the first labels."""
+    for file in parts.train:
+        if not file.labelled:
+            continue
+        name = file.path.name
+        if file.labelled < ENOUGH:
+            return f"{name} has {amount(file.labelled, 'label')}, and {ENOUGH} are the fewest to measure on"
+        if len(file.verdicts) == 1:
+            [label] = file.verdicts
+            return f"all {amount(file.labelled, 'label')} of {name} are of one kind, {label}"
+        kinds = " and ".join(amount(count, kind) for kind, count in file.kinds.most_common())
+        return f"{name} holds rows of several kinds, {kinds}, where a test has one"
+    return "no file has labels to measure on"
 
 
 def _measured(parts: DataFiles, test: FileContents) -> str:

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from judgetrain.extras.init.meanings import (
     answers_with_labels,
     labels_of_pairs,
     labels_of_single_responses,
+    may_be_of_pairs,
     responses_by_system,
     slips,
     unread_labels,
@@ -69,6 +70,7 @@ class FileContents:
         kind: the kind that every row is read as, since nearly all are of it; None: each row is read as what it is.
         empty: numbers of the rows of which a response is empty.
         without_response: how many of these have no other response.
+        columns: of all rows.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class FileContents:
     kind: str | None = None
     empty: list[int] = field(default_factory=list)
     without_response: int = 0
+    columns: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -173,12 +176,15 @@ class FileContents:
             facts.append(f"{self.duplicates:,} duplicates")
         if self.unused:
             facts.append(f"nothing is read from column {', '.join(self.unused)}")
-        if self.unread_labels:
+        missing_fields = self._missing_fields()
+        if self.unread_labels and not missing_fields:
             facts.append(self._unread_labels())
         if self.empty:
             facts.append(self._empty_responses())
         if self.rejects:
             facts.append(f"{amount(len(self.rejects), 'row')} cannot be read: {self.rejects[0]}")
+        if missing_fields:
+            facts.append(self._columns_to_name(missing_fields))
         yield "  " + "; ".join(facts)
 
     def _labels(self) -> str:
@@ -232,6 +238,50 @@ class FileContents:
         remedy = _to_say(meanings, {"label": column}, single)
         return f"column {column} may hold labels, as {_commonest(counts)}: if so, {remedy}"
 
+    def _missing_fields(self) -> list[str]:
+        """Return the fields that no column was found for, where rows hold neither responses nor good answers."""
+        if self.kinds[PAIRS] or self.kinds[RATED] or self.kinds[UNRATED] or self.references:
+            return []
+        # A file of which no row is one says why itself.
+        if not self.columns:
+            return []
+        missing_fields = []
+        if not self._has_column("query") and not self._has_column("messages"):
+            missing_fields.append("query")
+        if self._has_column("response") or self._has_column("responses"):
+            return missing_fields
+        pair = [name for name in ("response_a", "response_b") if not self._has_column(name)]
+        is_of_one_response = self.unread_labels is not None and not may_be_of_pairs(self.unread_labels[1])
+        if len(pair) == 2 and is_of_one_response:
+            return [*missing_fields, "response"]
+        return missing_fields + pair
+
+    def _has_column(self, name: str) -> bool:
+        """Return whether a field has a column: one that the user names, or a usual one."""
+        if name in self.fields:
+            return True
+        try:
+            return bool(usual_columns(dict.fromkeys(self.columns), DEFAULT_FIELDS[name]))
+        except RowError:
+            # Two of them have nearly one name: each row says so.
+            return True
+
+    def _columns_to_name(self, missing_fields: Sequence[str]) -> str:
+        """Return the words that tell a user how to name the columns of fields that none was found for."""
+        fields = {name: repr(column) for name, column in self.fields.items()}
+        fields |= dict.fromkeys(missing_fields, _COLUMN)
+        if self.unread_labels is not None and not self._has_column("label"):
+            fields["label"] = repr(self.unread_labels[0])
+        named = ", ".join(f"{name}: {column}" for name, column in fields.items())
+        source = f"{{name: own, fields: {{{named}}}}}"
+        remedy = (
+            f'name the columns behind the command, as in init DIR "dialogues.sources=[{source}]", '
+            f"with a column's name for each {_COLUMN}"
+        )
+        if "response_a" in missing_fields and "response_b" in missing_fields:
+            remedy += f", and response: {_COLUMN} in place of these two where a row holds one response"
+        return remedy
+
     @property
     def remedy(self) -> str:
         """Return the words that tell a user how to say what labels without a meaning mean."""
@@ -246,6 +296,10 @@ class FileContents:
         return _to_say(meanings, self.fields, single)
 
 
+_COLUMN = "COLUMN"
+"""What stands for a column's name that a user has to say."""
+_KEY = "dialogues.sources[0]"
+"""The key of what the user says of columns and labels behind the command, for messages."""
 _SIDE = "SIDE"
 """What stands for A, B or tie, which a guess would teach wrongly if it were taken as it is printed."""
 _SCORE = "SCORE"
@@ -330,8 +384,10 @@ def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None
     named = dict(fields)
     meanings = dict(labels or {})
     by_columns = None
-    if not fields:
-        by_columns = responses_by_system(rows) or answers_with_labels(rows)
+    # Of two columns with nearly one name, each row says so where it is read.
+    with suppress(RowError):
+        if not fields:
+            by_columns = responses_by_system(rows) or answers_with_labels(rows)
     if by_columns is not None:
         named |= by_columns.fields
         meanings = {**by_columns.meanings, **meanings}
@@ -363,7 +419,7 @@ def _labels_in(contents: FileContents, rows: Sequence[Mapping[str, Any]]) -> Lab
     used = [column for name, column in contents.roles.items() if name != "label"]
     if contents.kinds[PAIRS]:
         return labels_of_pairs(rows, used)
-    if not any(usual_columns(row, DEFAULT_FIELDS["response"]) for row in rows):
+    if not contents.kinds[RATED] and not contents.kinds[UNRATED]:
         return None
     if contents.kinds[RATED]:
         # The reader found their column, and only what its values mean is looked for.
@@ -394,7 +450,7 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
             rows.append(row)
 
     try:
-        for _ in read(_source(path, {}, {}), "data", take, Rejects(strict=False)):
+        for _ in read(_source(path, {}, {}), _KEY, take, Rejects(strict=False)):
             pass
     except DataError:
         # It is told where the file is read for what its rows hold.
@@ -422,24 +478,34 @@ def _contents(path: Path, fields: dict[str, str], labels: dict[str, str]) -> Fil
 def _contents_as(kind: str | None, path: Path, fields: dict[str, str], labels: dict[str, str]) -> FileContents:
     """Return what stands in a file, every row of which is read as one of a kind; None: as what it is."""
     contents = FileContents(path, dict(fields), dict(labels), kind=kind)
+    columns: dict[str, None] = {}
     format_ = "auto"
     if kind == PAIRS:
         format_ = "comparison"
     # The project's own readers, so that what is shown here is what a run will read.
     source = _source(path, fields, labels, format_)
-    reader = row_reader(source, "data")
+    # It refuses what the user says of columns and labels, and names the key of it.
+    row_reader(source, _KEY)
+    # Messages about rows have no key: which columns to name is said once, of all of them.
+    reader = row_reader(source, "")
     seen = Seen()
+
+    def take(row: Any, number: int) -> None:
+        if isinstance(row, Mapping):
+            columns.update(dict.fromkeys(map(str, row)))
+        _take(contents, reader, seen, row, number)
 
     def keep_reject(reject: Mapping[str, Any]) -> None:
         contents.rejects.append("{place}: {message}".format(**reject))
 
     try:
         # Not strict: init shows all that is wrong, where a run stops at the first row.
-        for _ in read(source, "data", partial(_take, contents, reader, seen), Rejects(strict=False, keep=keep_reject)):
+        for _ in read(source, _KEY, take, Rejects(strict=False, keep=keep_reject)):
             pass
     except DataError as error:
         # The whole file cannot be read; what was seen of it stays.
         contents.rejects.append(str(error))
+    contents.columns = [*columns]
     contents.unused = [column for column, _ in reader.columns.unused()]
     return contents
 

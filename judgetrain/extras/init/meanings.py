@@ -189,6 +189,15 @@ def unread_labels(rows: Sequence[Mapping[str, Any]], used: Iterable[str]) -> tup
     return None
 
 
+def may_be_of_pairs(labels: Iterable[str]) -> bool:
+    """Return whether labels may say which of two responses is better: not if they are words, grades or 1 to 5."""
+    counts = Counter(labels)
+    if any(_side(_plain(label)) in ("A", "B") for label in counts):
+        return True
+    scores = [label for label in counts if _plain(label) in SCORES or _GRADE.fullmatch(_plain(label))]
+    return len(scores) < LEAST_KNOWN * len(counts)
+
+
 def responses_by_system(rows: Sequence[Mapping[str, Any]]) -> Labels | None:
     """Return the columns of a table whose responses stand under their systems' names, and whose labels name these.
 

@@ -12,6 +12,7 @@ from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.responses import holds_single_responses, load_responses
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import row_reader
+from judgetrain.errors import ConfigError
 from judgetrain.extras.init.command import WEIGHTS
 from judgetrain.extras.init.look import look
 from judgetrain.pipeline.compose import composed_of
@@ -155,6 +156,31 @@ def test_a_file_with_an_empty_response_is_measured_on(kind: str, place_of_row: i
         assert len(load_responses(benchmark, 0, config.seed).responses) == 22
     # The row with the empty response is among those that are learned from, or measured on.
     assert len(kept_ids(place, tmp_path / "out")) == 68
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (
+            [{"query": f"Number {i * i}?", "response": f"It is {i}.", "label": "pass"} for i in range(40)],
+            "all 40 labels of mine.jsonl are of one kind, pass",
+        ),
+        ([row | {"label": "tie"} for row in pairs(40)], "all 40 labels of mine.jsonl are of one kind, tie"),
+        (labelled(9), "mine.jsonl has 9 labels, and 10 are the fewest to measure on"),
+        (
+            [*labelled(40), *({"query": f"Why {i}?", "reference": f"So {i}."} for i in range(20))],
+            "mine.jsonl holds rows of several kinds, 40 comparisons and 20 dialogues, where a test has one",
+        ),
+        (pairs(40), "no file has labels to measure on"),
+    ],
+)
+def test_the_reason_for_measuring_on_nothing_is_said(
+    rows: Sequence[Mapping[str, object]], reason: str, tmp_path: Path
+) -> None:
+    place = written(tmp_path / "d", mine=rows)
+    done = here("init", str(place), "train.base.path=world")
+    assert f"measures on nothing, since {reason}: label" in done.stdout, done.stderr
+    assert f"benchmarks: [] # {reason}" in (place / "judgetrain.yaml").read_text()
 
 
 def test_a_row_of_another_kind_is_named_and_the_others_are_measured_on(tmp_path: Path) -> None:
@@ -391,6 +417,47 @@ def test_answers_with_a_label_each_are_responses(tmp_path: Path) -> None:
     # Without labels they are good answers.
     dialogues = [{"Question": row["Question"], "Answer": row["Answer"]} for row in rows]
     assert look(written(tmp_path / "e", mine=dialogues) / "mine.jsonl", {}).references == 12
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "fields"),
+    [
+        (("ask", "reply", "verdict"), ("pass", "fail"), "query: COLUMN, response: COLUMN, label: 'verdict'"),
+        (("query", "lhs", "rhs", "label"), ("A", "B"), "response_a: COLUMN, response_b: COLUMN"),
+        (("ask", "response_a", "response_b", "label"), ("A", "B"), "query: COLUMN"),
+    ],
+)
+def test_the_command_that_names_columns_names_all_that_are_missing(
+    names: Sequence[str], labels: Sequence[str], fields: str, tmp_path: Path
+) -> None:
+    rows = []
+    for i in range(40):
+        texts = [f"Number {i}?", f"It is {i}.", "No."][: len(names) - 1]
+        rows.append(dict(zip(names, [*texts, labels[i % 2]], strict=True)))
+    place = written(tmp_path / "d", mine=rows)
+    refused = here("init", str(place), "train.base.path=world")
+    assert refused.returncode == 2 and f'init DIR "dialogues.sources=[{{name: own, fields: {{{fields}}}}}]"' in (
+        refused.stdout
+    )
+    assert "data.fields" not in refused.stdout
+    # It is taken once the columns stand in it.
+    override = refused.stdout[refused.stdout.index('"') + 1 : refused.stdout.rindex('"')]
+    for name in names:
+        override = override.replace("COLUMN", name, 1)
+    done = here("init", str(place), "train.base.path=world", override)
+    assert done.returncode == 0 and "measures on 10 rows" in done.stdout, done.stderr
+
+
+def test_a_field_that_there_is_not_is_named_by_its_key(tmp_path: Path) -> None:
+    place = written(tmp_path / "d", mine=labelled(4))
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.fields: unknown field 'queri'"):
+        look(place / "mine.jsonl", {"queri": "ask"})
+
+
+def test_columns_with_nearly_one_name_are_said_and_stop_nothing_else(tmp_path: Path) -> None:
+    rows = [{"query": "q", "Response A": "a", "response-a": "b", "response_b": "c", "winner": i % 3} for i in range(9)]
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert not findings.rows and "the columns 'Response A' and 'response-a' differ" in findings.rejects[0]
 
 
 def test_numbers_in_a_column_of_another_name_are_no_labels(tmp_path: Path) -> None:
