@@ -125,7 +125,9 @@ def test_all_columns_that_a_file_lacks_are_named_at_once(tmp_path: Path) -> None
         assert f"no column for {field}: looked for " in message
     assert message.endswith("say 'verdicts.source.fields={query: COLUMN, response_a: COLUMN, response_b: COLUMN}'")
 
-    with pytest.raises(DataError, match="no column for label: looked for label; found query, response_a, response_b"):
+    with pytest.raises(
+        DataError, match="no column for label: looked for label, winner; found query, response_a, response_b"
+    ):
         read_cases(BenchmarkConfig("b", SourceConfig(name="b", path=write_lines(tmp_path / "b.jsonl", ROWS))), "key")
 
     paths = [write_lines(tmp_path / f"{name}.jsonl", [{"ask": "q", "said": "a"}]) for name in ("one", "two")]

@@ -248,7 +248,7 @@ WRITER = data.ResponseModelConfig(name="w", engine=data.WorldEngineConfig())
 def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
     bare = [{k: v for k, v in row.items() if k != "label"} for row in ROWS]
     for dialogue_source, message in (
-        (source(tmp_path, bare), r"votes\.jsonl: no column for label: looked for label; found id, query"),
+        (source(tmp_path, bare), r"votes\.jsonl: no column for label: looked for label, winner; found id, query"),
         (source(tmp_path), r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels"),
         (
             source(tmp_path, bare, fields={"label": "winner"}),

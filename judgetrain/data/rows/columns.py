@@ -33,7 +33,8 @@ DEFAULT_FIELDS = {
     "response": ("response", "completion"),
     "responses": ("responses", "completions"),
     "criteria": ("criteria", "rubric", "rubrics"),
-    "label": ("label",),
+    # Chatbot Arena says winner.
+    "label": ("label", "winner"),
     "score": ("score", "rating"),
     "rationale": ("rationale", "feedback", "explanation"),
     "group": ("group", "scenario", "category"),

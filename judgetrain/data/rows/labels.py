@@ -14,6 +14,8 @@ from judgetrain.schema import Verdict
 
 VERDICTS = ("A", "B", "tie")
 """The verdicts that a label of two responses can mean."""
+SIDES = {"model_a": "A", "model_b": "B"}
+"""Labels that name the column of the better response's system, as Chatbot Arena's do."""
 TWO_MEANINGS = "two_meanings"
 """The reason why a row is not read whose label is a verdict, and the name of the other response's system."""
 SHOWN = 5
@@ -156,7 +158,7 @@ class LabelReader:
         """Return the verdict that a row's label means: as ``labels`` says, by itself, or as the name of a system."""
         written = self._columns.value(row, "label")
         text = label_text(written)
-        verdict: str | None = text
+        verdict: str | None = SIDES.get(text, text)
         if self._verdicts:
             # Where the source says what labels mean, A, B and tie themselves mean nothing more.
             verdict = self._verdicts.get(text)

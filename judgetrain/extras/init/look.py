@@ -395,9 +395,12 @@ def look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str] | None
     # Labels of another spelling ("left", "model_b") stand in a column that the reader did not take for labels, or could
     # not read as such.
     is_unknown = contents.labelled < LEAST_KNOWN * (contents.labelled + sum(contents.unknown_counts.values()))
-    if meanings or not (is_unknown or not contents.labelled):
+    if meanings or (contents.labelled and not contents.unknown):
         return _with_slips(contents)
     found = _labels_in(contents, rows)
+    # Where nearly all labels are known, only what the others in their column mean is looked for.
+    if contents.labelled and not is_unknown and found is not None and found.column != contents.roles.get("label"):
+        found = None
     if found is None:
         if not contents.roles.get("label"):
             contents.unread_labels = unread_labels(rows, contents.roles.values())

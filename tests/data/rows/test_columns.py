@@ -59,3 +59,22 @@ def test_preferences_may_be_spelled_otherwise(label: Mapping[str, Any]) -> None:
     reader = RowReader(SourceConfig(name="mine"))
     comparison = reader.comparison(preference(written), 1, labelled=True)
     assert comparison == reader.comparison(preference(usual), 1, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("winner", "verdict"), [("model_a", "A"), ("model_b", "B"), ("tie", "tie"), ("gpt", "A"), ("llama", "B")]
+)
+@pytest.mark.parametrize("column", ["winner", "Winner"])
+def test_the_winner_is_the_label_of_two_systems(column: str, winner: str, verdict: str) -> None:
+    row = {"prompt": "Why?", "model_a": "gpt", "model_b": "llama", "response_a": "So.", "response_b": "Else."}
+    reader = RowReader(SourceConfig(name="mine"))
+    assert reader.comparison({**row, column: winner}, 1, labelled=None).label == verdict
+    assert reader.columns.unused() == []
+    # A column that is called label goes first.
+    assert reader.comparison({**row, column: winner, "label": "tie"}, 1, labelled=None).label == "tie"
+
+
+def test_a_system_that_is_called_as_the_other_column_is_no_label() -> None:
+    row = {"query": "Why?", "model_a": "model_b", "model_b": "x", "response_a": "So.", "response_b": "Else."}
+    with pytest.raises(RowError, match="label 'model_b' means B by itself, and is the name of the row's model_a"):
+        RowReader(SourceConfig(name="mine")).comparison({**row, "winner": "model_b"}, 1, labelled=True)

@@ -367,6 +367,14 @@ def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) 
     }
 
 
+def test_a_few_labels_in_other_words_are_read_beside_those_that_readers_know(tmp_path: Path) -> None:
+    """They are no slips of the pen."""
+    rows = [row | {"winner": ("model_a", "model_b")[i % 2]} for i, row in enumerate(pairs(40))]
+    rows[7]["winner"] = "tie (bothbad)"
+    findings = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert findings.verdicts == {"A": 20, "B": 19, "tie": 1} and not findings.unknown
+
+
 def test_the_name_of_a_rows_system_is_a_label(tmp_path: Path) -> None:
     systems = [("gpt", "llama"), ("llama", "gpt")]
     rows = []
