@@ -12,7 +12,7 @@ import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from judgetrain.artifacts.files import named
 from judgetrain.data.cells import NumberScale, RowError, check_names, number_scale, preference
 from judgetrain.data.class_names import names_in_features, names_in_metadata, with_class_names
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows.columns import DEFAULT_FIELDS, LABEL_FIELDS, columns_in, loose_name
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.engines.hub import is_reachable
 from judgetrain.errors import ConfigError, DataError
@@ -354,8 +355,22 @@ def _delimiter(first_line: str, expected: str) -> str:
     return max((expected, *SIGNS), key=lambda sign: len(_cells(first_line, sign)))
 
 
-def table(path: Path, most: int) -> Iterator[Row]:
+_DECIMAL_COMMA = re.compile(r"\s*(-?\d+),(\d+)\s*")
+"""A number with a decimal comma."""
+
+
+def label_columns(source: SourceConfig) -> frozenset[str]:
+    """Return the loose names of the columns that a source's labels may stand in (:func:`loose_name`)."""
+    columns: list[str] = []
+    for name in LABEL_FIELDS:
+        columns += columns_in(source.fields.get(name, DEFAULT_FIELDS[name]))
+    return frozenset(map(loose_name, columns))
+
+
+def table(path: Path, most: int, labels: Collection[str] = ()) -> Iterator[Row]:
     """Yield the rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
+
+    Where columns stand between semicolons or tabs, numbers of the columns of labels may have a decimal comma.
 
     A row with more or fewer cells than there are names comes as a text that says so. Its place is the line that it
     begins on.
@@ -363,6 +378,7 @@ def table(path: Path, most: int) -> Iterator[Row]:
     Args:
         path: of the file.
         most: characters of a row.
+        labels: the loose names of the columns of labels.
     """
     # Python allows 131,072 characters by default, which long responses exceed.
     csv.field_size_limit(most)
@@ -397,11 +413,25 @@ def table(path: Path, most: int) -> Iterator[Row]:
                 if len(cells) != len(names):
                     yield place, f"expected {amount(len(names), 'cell')}, as the first line has, found {len(cells)}"
                 else:
-                    yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
+                    row = {name: cell or None for name, cell in zip(names, cells, strict=True)}
+                    # Between commas 4,5 may be two annotators' labels.
+                    if delimiter in (";", "\t"):
+                        _use_decimal_points(row, labels)
+                    yield place, row
     except csv.Error as error:
         raise DataError(f"{path}:{first_line}: not a row of CSV ({error})") from error
     if not has_rows:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
+
+
+def _use_decimal_points(row: dict[str, str | None], labels: Collection[str]) -> None:
+    """Write numbers with a decimal comma as Python does, in the columns of a row that hold labels."""
+    for name, cell in row.items():
+        if cell is None or loose_name(name) not in labels:
+            continue
+        number = _DECIMAL_COMMA.fullmatch(cell)
+        if number is not None:
+            row[name] = f"{number[1]}.{number[2]}"
 
 
 def _dialect(path: Path, file: IO[str], most: int) -> tuple[int, str, bool]:
@@ -684,7 +714,12 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     if source.type == "hub":
         yield from _hub(source, key)
         return
-    readers = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}
+    readers: dict[str, Callable[[Path, int], Iterator[Row]]] = {
+        "parquet": parquet,
+        "parlai": parlai,
+        "array": json_array,
+        "table": partial(table, labels=label_columns(source)),
+    }
     # File after file, each in its own form: a glob may match several.
     for path in files_of(source.path, f"{key}.path"):
         check_form(path)

@@ -87,7 +87,7 @@ class Columns:
             raise ConfigError(f"{key}.fields: unknown field {unknown_fields[0]!r}; known: {known_fields}")
         for field, column in fields.items():
             # A label may be several annotators', or one a criterion; everything else stands in one column.
-            if not isinstance(column, str) and (field != "label" or not _columns_in(column)):
+            if not isinstance(column, str) and (field != "label" or not columns_in(column)):
                 raise ConfigError(
                     f"{key}.fields.{field}={column!r}: expected a column's name; label alone may be a list of "
                     "annotators' columns, or a column a criterion"
@@ -111,7 +111,7 @@ class Columns:
         for field in needed:
             columns = list(DEFAULT_FIELDS[field])
             if field in fields:
-                columns = _columns_in(fields[field])
+                columns = columns_in(fields[field])
             elif field == "query" and "messages" in fields:
                 # A list of messages ends with the query.
                 columns.append(fields["messages"])
@@ -177,7 +177,7 @@ class Columns:
             # An empty name in ``fields`` says that no column holds this field.
             return None
         if column is not None and not isinstance(column, str):
-            self._used.update(_columns_in(column))
+            self._used.update(columns_in(column))
             with self._all_missing(row):
                 return _cells(row, column, field)
         if column is not None:
@@ -265,7 +265,7 @@ class Columns:
         for name, column in self._fields.items():
             if name == field:
                 continue
-            for own in _columns_in(column):
+            for own in columns_in(column):
                 # Also those that stand in braces, and one whose entry is meant.
                 columns_of_others.update([own, own.partition(".")[0], *_PLACE.findall(own)])
         return _first_column(row, field) in columns_of_others
@@ -288,7 +288,7 @@ class Columns:
         except RowError as error:
             missing = []
             for field, columns in self._fields.items():
-                missing += [f"{name!r} (field {field})" for name in _columns_in(columns) if not _has_column(row, name)]
+                missing += [f"{name!r} (field {field})" for name in columns_in(columns) if not _has_column(row, name)]
             if error.reason != "missing_field" or len(missing) < 2:
                 raise
             raise RowError(
@@ -345,7 +345,7 @@ def _may_be_cut_by_excel(value: Any) -> bool:
     return len(value.encode("utf-16-le", "surrogatepass")) == 2 * EXCEL_MOST
 
 
-def _columns_in(columns: Any) -> list[str]:
+def columns_in(columns: Any) -> list[str]:
     """Return the names of columns that ``fields`` gives a field: one, a list, or one (or a list) a criterion.
 
     Anything else gives none.
@@ -359,7 +359,7 @@ def _columns_in(columns: Any) -> list[str]:
         return []
     names: list[str] = []
     for value in values:
-        of_value = _columns_in(value)
+        of_value = columns_in(value)
         if not of_value:
             return []
         names.extend(of_value)

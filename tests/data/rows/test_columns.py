@@ -1,6 +1,8 @@
 """Columns whose names are spelled otherwise than the usual ones."""
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from judgetrain.data.cells import RowError, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.prompt_keys import prompt_key
 from judgetrain.data.rows.reader import RowReader
+from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.judges.rows import comparisons_in
 
@@ -59,6 +62,24 @@ def test_preferences_may_be_spelled_otherwise(label: Mapping[str, Any]) -> None:
     reader = RowReader(SourceConfig(name="mine"))
     comparison = reader.comparison(preference(written), 1, labelled=True)
     assert comparison == reader.comparison(preference(usual), 1, labelled=True)
+
+
+@pytest.mark.parametrize(("sign", "reads"), [(";", True), ("\t", True), (",", False)])
+@pytest.mark.parametrize(("column", "fields"), [("Label", {}), ("Score", {}), ("note", {"label": "note"})])
+def test_a_decimal_comma_is_one_between_semicolons_or_tabs(
+    column: str, fields: dict[str, str], sign: str, reads: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, delimiter=sign)
+        table.writerows([["Query", "Response", column], ["Why?", "3,5", "1,0"], ["How?", "So.", "4,5"]])
+    rows = list(read(SourceConfig(name="mine", path=str(path), fields=fields), "data", lambda row, number: row))
+    expected = ["1,0", "4,5"]
+    if reads:
+        expected = ["1.0", "4.5"]
+    assert [row[column] for row in rows] == expected
+    # A text is left as it is.
+    assert rows[0]["Response"] == "3,5"
 
 
 @pytest.mark.parametrize(
