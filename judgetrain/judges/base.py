@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, overload
 
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.forfeits import without_forfeits
 from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Prompt, Reference
@@ -76,7 +77,8 @@ class Judge(Protocol):
     ) -> Score | Prediction:
         """Return the verdict on two responses to a prompt, or the score of one.
 
-        Many rows are judged faster together (:meth:`compare_all`, :meth:`score_all`).
+        Many rows are judged faster together (:meth:`compare_all`, :meth:`score_all`). An empty response loses without
+        being read.
 
         Args:
             prompt: the query, or the messages up to it.
@@ -100,7 +102,7 @@ class Judge(Protocol):
             candidates = Candidates.of(prompt, [response_a], reference, rubric)
             return self.score_batch([candidates], seed)[0][0]
         comparison = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
-        return self.compare_batch([comparison], seed)[0]
+        return self.compare_readable([comparison], seed)[0]
 
     def _rubric(self, criteria: Given) -> Rubric | None:
         """Return the rubric that a caller gives (ConfigError: the judge goes by no criteria)."""
@@ -157,7 +159,7 @@ class Judge(Protocol):
 
     def compare(self, comparison: Comparison) -> Prediction:
         """Return the verdict on one comparison, with seed 0."""
-        return self.compare_batch([comparison], 0)[0]
+        return self.compare_readable([comparison], 0)[0]
 
     @overload
     def compare_all(
@@ -185,8 +187,9 @@ class Judge(Protocol):
             seed: of what is sampled.
             criteria: as of a call; rows that bring criteria of their own keep them.
             frame: whether to return a data frame: the columns of the rows, then ``verdict``, ``verdict_ab``,
-                ``verdict_ba``, ``margin``, ``score_a``, ``score_b``, ``decision``, ``failures`` and ``reasons``. A
-                column of the rows with one of these names is shown as ``given_`` and its name.
+                ``verdict_ba``, ``margin``, ``score_a``, ``score_b``, ``decision``, ``failures``, ``note`` (why there is
+                no verdict, or why nothing was read for it) and ``reasons``. A column of the rows with one of these
+                names is shown as ``given_`` and its name.
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
@@ -200,7 +203,7 @@ class Judge(Protocol):
         comparisons = [comparison.with_rubric(rubric) for comparison in table.items]
 
         def judge(some: Sequence[Comparison]) -> list[Prediction]:
-            return self.compare_batch(some, seed)
+            return self.compare_readable(some, seed)
 
         # A bar must not change what is said.
         has_steps = progress and not self.learns_from_others
@@ -228,7 +231,8 @@ class Judge(Protocol):
             seed: of what is sampled.
             criteria: as of a call; rows that bring criteria of their own keep them.
             frame: whether to return a data frame, a line a response: the columns of the rows, then ``score`` (0 to 1),
-                ``by_criterion``, ``decision``, ``passes``, ``failures`` and ``reasons``.
+                ``by_criterion``, ``decision``, ``passes``, ``failures``, ``note`` (why there is no score, or why
+                nothing was read for it) and ``reasons``.
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
@@ -287,6 +291,20 @@ class Judge(Protocol):
         What a kind of judge implements; :meth:`compare_all` reads rows of any shape for it.
         """
         ...
+
+    def compare_readable(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """Return the verdicts of :meth:`compare_batch`, which is asked only about comparisons of two texts.
+
+        An empty response loses without being read, as in stage judge.
+        """
+        # What learns from rows also learns from those that it does not decide.
+        if self.learns_from_others:
+            return self.compare_batch(comparisons, seed)
+
+        def ask(some: Sequence[Comparison]) -> list[Prediction]:
+            return self.compare_batch(some, seed)
+
+        return without_forfeits(comparisons, ask, self.name)
 
     def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """Return the score of each response of each group (ConfigError: the judge compares two responses)."""

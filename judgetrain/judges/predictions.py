@@ -181,6 +181,13 @@ class Score:
         return cls(**{**row, "cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row)})
 
     @property
+    def note(self) -> str:
+        """Return why there is no score; empty where there is one."""
+        if self.value is not None:
+            return ""
+        return listed(self.failures)
+
+    @property
     def by_criterion(self) -> dict[str, float]:
         """Return the score by each criterion that could be read, 0 to 1, by the name of :func:`criterion_key`."""
         scores: dict[str, list[float]] = {}
@@ -213,6 +220,8 @@ class Score:
 
     def __str__(self) -> str:
         head = "unreadable"
+        if self.note:
+            head += f": {self.note}"
         if self.value is not None:
             head = f"score {self.value:.2f}"
         if self.decision is not None:
@@ -347,15 +356,8 @@ class Prediction:
 
     def __str__(self) -> str:
         head: str = self.verdict
-        if self.verdict == "inconsistent":
-            head += f": {self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
-        elif self.forfeit and self.verdict == "tie":
-            head += ": neither response has a text"
-        elif self.forfeit:
-            head += ": the other response has no text"
-        # Other verdicts may hold failures, too, which did not decide.
-        elif self.failures and self.verdict == "unreadable":
-            head += f": {listed(self.failures)}"
+        if self.note:
+            head += f": {self.note}"
         if self.margin is not None:
             head += f" (margin {self.margin:+.2f})"
         if self.decision is not None:
@@ -373,6 +375,20 @@ class Prediction:
         not_judged = tuple(row.get("not_judged", ()))
         own = {"cost": _cost_in(row), "reasons": reasons, "steps": _steps_in(row), "not_judged": not_judged}
         return cls(**{**row, **own})
+
+    @property
+    def note(self) -> str:
+        """Return why there is no verdict that counts, or why it needs no reading; empty for any other verdict."""
+        if self.verdict == "inconsistent":
+            return f"{self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
+        if self.forfeit and self.verdict == "tie":
+            return "neither response has a text"
+        if self.forfeit:
+            return "the other response has no text"
+        # Other verdicts may hold failures, too, which did not decide.
+        if self.failures and self.verdict == "unreadable":
+            return listed(self.failures)
+        return ""
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:

@@ -228,6 +228,7 @@ OF_PREDICTION: Mapping[str, Callable[[Prediction], Any]] = {
     "score_b": lambda prediction: prediction.score_b,
     "decision": lambda prediction: prediction.decision,
     "failures": lambda prediction: dict(prediction.failures),
+    "note": lambda prediction: prediction.note,
     "reasons": lambda prediction: [reason.text for reason in prediction.reasons],
 }
 """The columns that a data frame has of a prediction."""
@@ -237,6 +238,7 @@ OF_SCORE: Mapping[str, Callable[[Score], Any]] = {
     "decision": lambda score: score.decision,
     "passes": lambda score: score.passes,
     "failures": lambda score: dict(score.failures),
+    "note": lambda score: score.note,
     "reasons": lambda score: [reason.text for reason in score.reasons],
 }
 """The columns that a data frame has of a score, beside the response."""
@@ -262,6 +264,8 @@ def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]])
     for cells, candidates, of_row in zip(table.cells, table.items, scores, strict=True):
         for response, score in zip(candidates.responses, of_row, strict=True):
             values = {name: value(score) for name, value in OF_SCORE.items()}
+            if not response.strip():
+                values["note"] = "the response has no text"
             rows.append(_beside({**cells, "response": response}, values))
     index = table.row_index
     if index is not None:

@@ -20,6 +20,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Judge
 from judgetrain.judges.factory import Models
+from judgetrain.judges.forfeits import without_forfeits
 from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.predictions import Cost, Prediction, Score
@@ -43,7 +44,7 @@ from judgetrain.judging.rows import (
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.votes import Labels, labels_that_count, response_labels_that_count
 from judgetrain.rubrics import Criterion
-from judgetrain.schema import Candidates
+from judgetrain.schema import Candidates, Comparison
 
 SHARDS = "judged"
 PAGE = Path(__file__).with_name("templates") / "verdicts.html"
@@ -201,19 +202,18 @@ def _compared(
     items: Sequence[JudgedRow], judge: Callable[[], Judge], name: str, seed: int
 ) -> tuple[list[Row], list[Cost]]:
     """Return the rows of comparisons, and what each of those that were judged cost."""
-    # An empty response loses without being read.
-    waiting = [item.comparison for item in items if item.failure is None and item.comparison.forfeit is None]
-    predictions: Iterator[Prediction] = iter(())
+
     # The judge is not loaded where nothing is to be judged.
-    if waiting:
-        predictions = iter(judge().compare_batch(waiting, seed))
+    def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
+        return judge().compare_batch(comparisons, seed)
+
+    readable = [item.comparison for item in items if item.failure is None]
+    predictions = iter(without_forfeits(readable, ask, name))
     rows: list[Row] = []
     costs: list[Cost] = []
     for item in items:
         prediction = None
-        if item.failure is None and item.comparison.forfeit is not None:
-            prediction = Prediction.of(item.comparison, name)
-        elif item.failure is None:
+        if item.failure is None:
             prediction = next(predictions)
         if prediction is not None:
             costs.append(prediction.whole_cost)

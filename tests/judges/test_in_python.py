@@ -122,6 +122,41 @@ def test_a_data_frame_of_answers_has_the_columns_of_the_rows_and_what_was_found(
     assert found["query"].tolist() == [query for query, *_ in PAIRS]
 
 
+def test_an_empty_response_loses_without_being_read() -> None:
+    """Stage judge asks nobody about it; Python asked, and gave the judge's reasons beside the other verdict."""
+    judge = CountingJudge()
+    one_call = judge("q", "one two", " ")
+    assert (one_call.verdict, one_call.cost.calls, one_call.reasons) == ("A", 0, ())
+    assert judge.compare(Comparison.of("q", "", "one")).verdict == "B"
+    assert judge.explain("q", "", "\n").verdict == "tie"
+    assert not judge.asked
+
+    frame = judge.compare_all([("q", "", "one"), PAIRS[0], ("q", " ", "")], frame=True)
+    assert [comparison.response_a for comparison in judge.asked] == [PAIRS[0][1]]
+    assert frame["verdict"].tolist() == ["B", "A", "tie"]
+    assert frame["note"].tolist() == ["the other response has no text", "", "neither response has a text"]
+    scores = judge.score_all([("q", ""), ("q", "one")], frame=True)
+    assert scores["note"].tolist() == ["the response has no text", ""]
+
+
+def test_a_frame_says_why_there_is_no_verdict() -> None:
+    class Unsure(CountingJudge):
+        def compare_batch(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            first, second = comparisons
+            return [
+                Prediction.of(first, self.name, "A", "B"),
+                Prediction.of(second, self.name, failures={"judgment:no_score_a": 2}),
+            ]
+
+        def score_batch(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+            return [[Score(value=None, failures={"cut_off": 1})] for _ in groups]
+
+    frame = Unsure().compare_all(PAIRS[:2], frame=True)
+    assert frame["note"].tolist() == ["A (A shown first), B (B shown first)", "2 judgment:no_score_a (no score of A)"]
+    scores = Unsure().score_all([("q", "one")], frame=True)
+    assert scores["note"].tolist() == ["1 cut_off (cut at its limit of tokens)"]
+
+
 def test_verdicts_and_scores_stand_beside_the_rows_that_they_are_of() -> None:
     """Pandas puts columns side by side by the index, which rows that were filtered or shuffled keep."""
     rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"], index=[2, 0, 7])

@@ -160,7 +160,7 @@ class JudgeReward:
             # Of what is asked, not of a count of calls: a training that goes on from a checkpoint gets the same
             # rewards.
             seed = derive_seed(self._seed, *(comparison.id for comparison in comparisons))
-            answers = self.judge.compare_batch(comparisons, seed)
+            answers = self.judge.compare_readable(comparisons, seed)
             predictions.extend(answers)
             return answers
 

@@ -235,7 +235,7 @@ class Service:
             if isinstance(items[0], Candidates):
                 results = [score for (score,) in judge.score_batch(items, seed)]
             else:
-                results = judge.compare_batch(items, seed)
+                results = judge.compare_readable(items, seed)
 
             # Handing out unequal numbers would end this thread, and all clients would wait for ever.
             if len(results) != len(batch):
