@@ -48,7 +48,7 @@ def evaluate_judge(
     """
     if resamples is None:
         resamples = EvaluateConfig.bootstrap
-    comparisons = comparisons_in(rows).items
+    comparisons = comparisons_in(rows, labelled=True).items
     _check_ids([comparison.id for comparison in comparisons])
     if all(comparison.label is None for comparison in comparisons):
         raise DataError(

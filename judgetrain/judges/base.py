@@ -176,6 +176,9 @@ class Judge(Protocol):
     ) -> list[Prediction] | DataFrame:
         """Return the verdicts on many rows, in their order.
 
+        A mapping, or a row of a table, that cannot be judged has no verdict (``unreadable``). Its ``failures`` say why,
+        as ``empty_query``. Labels are not needed: one without a meaning is left out, with a warning.
+
         What is sampled for a row follows from the seed and the row's texts alone: the same row gets the same answer
         whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`), unless the judge
         learns from the other rows (:attr:`learns_from_others`).
@@ -193,7 +196,7 @@ class Judge(Protocol):
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
-            DataError: a row cannot be read; names its number, from 0.
+            DataError: a row is no row, or the first one lacks a column; names its number, from 0.
             ConfigError: criteria for a judge that goes by none.
         """
         from judgetrain.judges.rows import comparisons_in, frame_of_predictions, in_steps
@@ -207,7 +210,8 @@ class Judge(Protocol):
 
         # A bar must not change what is said.
         has_steps = progress and not self.learns_from_others
-        predictions = in_steps(comparisons, judge, self.name, has_steps)
+        answers = in_steps(comparisons, judge, self.name, has_steps)
+        predictions = table.answers_by_row(answers, lambda row: row.prediction(self.name))
         return frame_of_predictions(table, predictions) if frame else predictions
 
     @overload
@@ -225,6 +229,8 @@ class Judge(Protocol):
     ) -> list[list[Score]] | DataFrame:
         """Return the scores of the responses of many rows: a list a row, as a row may hold several responses.
 
+        An empty response scores 0. A mapping, or a row of a table, that cannot be judged has one score without a value.
+
         Args:
             rows: tuples (prompt, response), mappings with columns as files have them (``query``, ``response`` or
                 ``responses``), :class:`Candidates` records, a pandas data frame or a ``datasets.Dataset``.
@@ -236,7 +242,7 @@ class Judge(Protocol):
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
-            DataError: a row cannot be read; names its number, from 0.
+            DataError: a row is no row, or the first one lacks a column; names its number, from 0.
             ConfigError: the judge compares two responses, or goes by no criteria where some are given.
         """
         from judgetrain.judges.rows import candidates_in, frame_of_scores, in_steps
@@ -248,7 +254,8 @@ class Judge(Protocol):
         def judge(some: Sequence[Candidates]) -> list[list[Score]]:
             return self.score_batch(some, seed)
 
-        scores = in_steps(groups, judge, self.name, progress)
+        answers = in_steps(groups, judge, self.name, progress)
+        scores = table.answers_by_row(answers, lambda row: row.scores)
         return frame_of_scores(table, scores) if frame else scores
 
     def evaluate(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from judgetrain.amounts import agree, amount
 from judgetrain.errors import DataError
+from judgetrain.judges.predictions import Prediction, Score
 from judgetrain.schema import Candidates, Comparison
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Index
 
+    from judgetrain.data.cells import RowError
     from judgetrain.data.rows.reader import RowReader
-    from judgetrain.judges.predictions import Prediction, Score
+
+log = logging.getLogger(__name__)
 
 Rows = Iterable[Any]
 """Rows to judge, each a record of this package, a tuple of texts or a mapping from columns to cells; or a table."""
@@ -24,9 +30,35 @@ SECONDS_BEFORE_PROGRESS = 3.0
 PAIR = ("query", "response_a", "response_b")
 SINGLE = ("query", "response")
 """The places of a tuple, by the names that columns of files have."""
+IN_PLACE_OF = {"query": "messages", "response": "responses"}
+"""The fields that may stand in place of others."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class UnreadRow:
+    """A row whose cells cannot be judged, so that it has an answer without a verdict.
+
+    Args:
+        id: of the row.
+        reason: why, in a word, as failures are counted.
+        message: why, in a sentence.
+    """
+
+    id: str
+    reason: str
+    message: str
+
+    def prediction(self, judge: str) -> Prediction:
+        """Return the prediction of a judge of this name on the row, which has no verdict."""
+        return Prediction(comparison_id=self.id, method=judge, failures={self.reason: 1})
+
+    @property
+    def scores(self) -> list[Score]:
+        """Return the one score of the row, which has no value."""
+        return [Score(value=None, failures={self.reason: 1})]
 
 
 @dataclass(frozen=True)
@@ -34,14 +66,16 @@ class Table(Sequence[Item]):
     """Rows as records, beside their cells.
 
     Args:
-        items: the rows' comparisons or candidates, in the caller's order.
+        items: the comparisons or candidates of the rows that can be judged, in the caller's order.
         cells: the cells of each row by column, for a data frame of answers.
         row_index: of the data frame that the rows are; None for rows of another kind.
+        unread: the rows that cannot be judged, by their number from 0.
     """
 
     items: list[Item]
     cells: list[Mapping[str, Any]]
     row_index: Index | None = None
+    unread: Mapping[int, UnreadRow] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -49,25 +83,50 @@ class Table(Sequence[Item]):
     def __getitem__(self, place: Any) -> Any:
         return self.items[place]
 
+    def answers_by_row(self, answers: Iterable[Answer], of_unread: Callable[[UnreadRow], Answer]) -> list[Answer]:
+        """Return an answer a row, in the caller's order.
 
-def comparisons_in(rows: Rows) -> Table[Comparison]:
+        Args:
+            answers: to the items.
+            of_unread: returns the answer to a row that cannot be judged.
+        """
+        remaining = iter(answers)
+        by_row = []
+        for number in range(len(self.cells)):
+            if number in self.unread:
+                by_row.append(of_unread(self.unread[number]))
+            else:
+                by_row.append(next(remaining))
+        return by_row
+
+
+def comparisons_in(rows: Rows, labelled: bool = False) -> Table[Comparison]:
     """Return the comparisons in rows of two responses.
 
     A mapping is read as a row of a file is (docs/using.md): ``query`` or ``messages``, ``response_a``, ``response_b``,
-    and ``label``, ``group``, ``id``, ``criteria``, ``reference`` where they are there.
+    and ``label``, ``group``, ``id``, ``criteria``, ``reference`` where they are there. A mapping whose cells cannot be
+    judged is among the unread rows, and a label without a meaning is left out; a warning says so.
+
+    Args:
+        rows: as the caller gave them.
+        labelled: True: the rows are to measure a judge by, so that a cell or label that cannot be read is an error.
 
     Raises:
-        DataError: a row is none of these, or lacks a column; names the row's number, from 0.
+        DataError: a row is none of these, or the first one lacks a column; names the row's number, from 0.
     """
 
     def read(reader: RowReader, row: Mapping[str, Any], number: int) -> Comparison:
-        return reader.comparison(row, number, labelled=None)
+        if labelled:
+            return reader.comparison(row, number, labelled=None)
+        # A label is not needed to judge: one that has no meaning does not cost the row its verdict.
+        comparison = reader.comparison(row, number, labelled=False)
+        return replace(comparison, label=reader.labels.known_verdict(row))
 
     def of_tuple(row: Sequence[Any]) -> Comparison:
         _check_texts(row[1:])
         return Comparison.of(*row)
 
-    return _read(rows, Comparison, PAIR, of_tuple, read)
+    return _read(rows, Comparison, PAIR, of_tuple, read, strict=labelled)
 
 
 def candidates_in(rows: Rows) -> Table[Candidates]:
@@ -101,6 +160,7 @@ def _read(
     names: tuple[str, ...],
     of_tuple: Callable[[Sequence[Any]], Item],
     read: Callable[[RowReader, Mapping[str, Any], int], Item],
+    strict: bool = False,
 ) -> Table[Item]:
     """Return rows as records of a kind.
 
@@ -110,6 +170,7 @@ def _read(
         names: what the places of a tuple are called.
         of_tuple: makes a record of a tuple of as many texts.
         read: makes a record of a mapping, whose number is given.
+        strict: whether a mapping whose cells cannot be judged is an error.
     """
     # Most callers within this package have records, and reading files takes a second to import.
     from judgetrain.data.cells import RowError
@@ -119,6 +180,7 @@ def _read(
     reader = RowReader(SourceConfig(name="rows"), key="")
     items: list[Item] = []
     cells: list[Mapping[str, Any]] = []
+    unread: dict[int, UnreadRow] = {}
     for number, row in enumerate(_each(rows)):
         try:
             shown: Mapping[str, Any]
@@ -126,8 +188,8 @@ def _read(
                 item = row
                 shown = _cells_of(row)
             elif isinstance(row, Mapping):
-                item = read(reader, row, number)
                 shown = row
+                item = read(reader, row, number)
             elif isinstance(row, (tuple, list)) and len(row) == len(names):
                 item = of_tuple(row)
                 shown = dict(zip(names, row, strict=True))
@@ -136,15 +198,59 @@ def _read(
                     f"expected ({', '.join(names)}), a mapping with such columns or a {kind.__name__}, "
                     f"found {type(row).__name__} {row!r:.60}"
                 )
-        except (RowError, DataError) as error:
+            items.append(item)
+        except DataError as error:
             raise DataError(f"row {number}: {error}") from error
-        items.append(item)
+        except RowError as error:
+            # Where the first row lacks a column, most likely all do, and the caller has to know at once.
+            if strict or (number == 0 and _lacks_column(reader, row, names)):
+                raise DataError(f"row {number}: {error}") from error
+            unread[number] = _unread_row(reader, row, number, error)
         cells.append(shown)
+    _warn_of_unread(unread, len(cells))
+    for message in reader.labels.messages():
+        log.warning("rows: %s", message)
     # A data frame has its index under this name, a list a method.
     row_index = None
     if hasattr(rows, "itertuples"):
         row_index = rows.index
-    return Table(items, cells, row_index)
+    return Table(items, cells, row_index, unread)
+
+
+def _lacks_column(reader: RowReader, row: Mapping[str, Any], fields: Sequence[str]) -> bool:
+    """Return whether a row has no column for one of these fields, whatever its other columns hold."""
+    for name in fields:
+        other = IN_PLACE_OF.get(name, name)
+        if not reader.columns.has_column(row, name) and not reader.columns.has_column(row, other):
+            return True
+    return False
+
+
+def _unread_row(reader: RowReader, row: Mapping[str, Any], number: int, error: RowError) -> UnreadRow:
+    """Return what is known of a row that cannot be judged; its id is its number where it has none to read."""
+    # Imported here for the same reason as in :func:`_read`.
+    from judgetrain.data.cells import RowError
+
+    row_id = f"rows:{number:07d}"
+    with suppress(RowError):
+        row_id = reader.id_of(row, number)
+    return UnreadRow(row_id, error.reason, str(error))
+
+
+def _warn_of_unread(unread: Mapping[int, UnreadRow], total: int) -> None:
+    """Warn of rows that cannot be judged, with the first of them as an example; say nothing where there are none."""
+    if not unread:
+        return
+    number = min(unread)
+    count = len(unread)
+    log.warning(
+        "%d of %s cannot be judged and %s no verdict or score, such as row %d: %s",
+        count,
+        amount(total, "row"),
+        agree(count, "have"),
+        number,
+        unread[number].message,
+    )
 
 
 def _each(rows: Rows) -> Iterator[Any]:
@@ -250,8 +356,11 @@ def frame_of_predictions(table: Table[Comparison], predictions: Sequence[Predict
     Rows of a data frame keep its index, by which pandas puts columns of two data frames side by side.
     """
     rows = []
-    for cells, prediction in zip(table.cells, predictions, strict=True):
-        rows.append(_beside(cells, {name: value(prediction) for name, value in OF_PREDICTION.items()}))
+    for number, (cells, prediction) in enumerate(zip(table.cells, predictions, strict=True)):
+        values = {name: value(prediction) for name, value in OF_PREDICTION.items()}
+        if number in table.unread:
+            values["note"] = table.unread[number].message
+        rows.append(_beside(cells, values))
     return _frame(rows, [*PAIR, *OF_PREDICTION], table.row_index)
 
 
@@ -261,15 +370,21 @@ def frame_of_scores(table: Table[Candidates], scores: Sequence[Sequence[Score]])
     Its index is as of :func:`frame_of_predictions`; a row of several responses stands in it as often.
     """
     rows = []
-    for cells, candidates, of_row in zip(table.cells, table.items, scores, strict=True):
-        for response, score in zip(candidates.responses, of_row, strict=True):
+    groups = iter(table.items)
+    for number, (cells, of_row) in enumerate(zip(table.cells, scores, strict=True)):
+        if number in table.unread:
+            values = {name: value(of_row[0]) for name, value in OF_SCORE.items()}
+            values["note"] = table.unread[number].message
+            rows.append(_beside(cells, values))
+            continue
+        for response, score in zip(next(groups).responses, of_row, strict=True):
             values = {name: value(score) for name, value in OF_SCORE.items()}
             if not response.strip():
                 values["note"] = "the response has no text"
             rows.append(_beside({**cells, "response": response}, values))
     index = table.row_index
     if index is not None:
-        index = index.repeat([len(candidates.responses) for candidates in table.items])
+        index = index.repeat([len(of_row) for of_row in scores])
     return _frame(rows, [*SINGLE, *OF_SCORE], index)
 
 

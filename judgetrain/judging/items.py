@@ -458,6 +458,9 @@ def _of_plain_rows(reader: RowReader, source: SourceConfig, rejects: Rejects) ->
             # A row with one response, or with a list of them.
             if reader.columns.is_scored(row):
                 group = reader.candidates(row, number)
+                # Most likely a column that was never filled: a score of 0 would count in the means of all rows.
+                if not any(text.strip() for text in group.responses):
+                    raise RowError("empty_response", "no response holds a text")
                 votes: dict[str, Votes] = {}
                 if reader.columns.is_rated(row):
                     votes = reader.labels.known_votes(row)

@@ -157,6 +157,54 @@ def test_a_frame_says_why_there_is_no_verdict() -> None:
     assert scores["note"].tolist() == ["1 cut_off (cut at its limit of tokens)"]
 
 
+def test_one_cell_that_cannot_be_judged_costs_no_other_row_its_verdict(caplog: pytest.LogCaptureFixture) -> None:
+    """An empty query refused a whole data frame; stage judge goes on, and counts such rows."""
+    rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"], index=[4, 9, 2])
+    rows["query"] = ["Name a prime.", None, " "]
+    judge = CountingJudge()
+    frame = judge.compare_all(rows, frame=True)
+    assert frame.index.tolist() == [4, 9, 2] and len(judge.asked) == 1
+    assert frame["verdict"].tolist() == ["A", "unreadable", "unreadable"]
+    assert frame["failures"].tolist() == [{}, {"missing_field": 1}, {"empty_query": 1}]
+    assert frame["note"].tolist() == [
+        "",
+        "expected text in field query, found nothing",
+        "expected a query, found only white space",
+    ]
+    assert "2 of 3 rows cannot be judged and have no verdict or score, such as row 1: expected text" in caplog.text
+    predictions = judge.compare_all(rows.to_dict("records")[::-1])
+    assert [prediction.verdict for prediction in predictions] == ["unreadable", "unreadable", "A"]
+    # What is measured is to be whole.
+    with pytest.raises(DataError, match="row 1: expected text in field query"):
+        judge.evaluate(rows)
+
+
+def test_single_responses_that_are_empty_score_nothing_and_an_empty_query_costs_its_row_alone() -> None:
+    rows = pd.DataFrame({"query": ["q", "q", "", "q"], "response": ["one two", None, "one", " "]}, index=[*"abcd"])
+    frame = CountingJudge().score_all(rows, frame=True)
+    assert frame.index.tolist() == [*"abcd"]
+    assert frame["score"].tolist()[:2] == [0.2, 0.0] and pd.isna(frame["score"]["c"])
+    no_text = "the response has no text"
+    assert frame["note"].tolist() == ["", no_text, "expected a query, found only white space", no_text]
+    scores = CountingJudge().score_all(rows)
+    assert [score.value for (score,) in scores] == [0.2, 0.0, None, 0.0]
+    with pytest.raises(DataError, match="row 0: .*rename the column"):
+        CountingJudge().score_all(pd.DataFrame({"query": ["q"]}))
+
+
+def test_a_label_without_a_meaning_costs_no_verdict_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"])
+    rows["label"] = [0, 1, 2]
+    assert CountingJudge().compare_all(rows, frame=True)["verdict"].tolist() == ["A", "B", "A"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "rows: 3 labels are none of A, B, tie and are not used: '0' (1), '1' (1), '2' (1); write one of these, or the "
+        "name of the row's model_a or model_b"
+    )
+    with pytest.raises(DataError, match="row 0: label 0 is not one of A, B, tie: write one of these"):
+        CountingJudge().evaluate(rows)
+
+
 def test_verdicts_and_scores_stand_beside_the_rows_that_they_are_of() -> None:
     """Pandas puts columns side by side by the index, which rows that were filtered or shuffled keep."""
     rows = pd.DataFrame(PAIRS, columns=["query", "response_a", "response_b"], index=[2, 0, 7])
@@ -222,10 +270,6 @@ def test_criteria_of_a_call_are_those_of_rows_without_their_own() -> None:
         ([{"query": "q", "response_a": "a"}], "row 0: .*response_b.*rename the column"),
         ([{"response_a": "a"}], "row 0: no column for query: .*for response_b: .*; rename the columns that hold"),
         ([("q", "a", 7)], "row 0: expected responses that are texts, found int 7"),
-        (
-            [{"query": "q", "response_a": "a", "response_b": "b", "label": "C"}],
-            "row 0: label 'C' is not one of A, B, tie: write one of these, or the name of the row's model_a or model_b",
-        ),
     ],
 )
 def test_what_holds_no_rows_is_refused_by_the_row(rows: Any, message: str) -> None:

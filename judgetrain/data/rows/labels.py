@@ -18,6 +18,8 @@ SIDES = {"model_a": "A", "model_b": "B"}
 """Labels that name the column of the better response's system, as Chatbot Arena's do."""
 TWO_MEANINGS = "two_meanings"
 """The reason why a row is not read whose label is a verdict, and the name of the other response's system."""
+NO_KEY = "write one of these, or the name of the row's model_a or model_b"
+"""What to do about a label without a meaning, where rows are given in Python and no configuration key says more."""
 SHOWN = 5
 """The most labels or columns that a message names."""
 
@@ -177,8 +179,7 @@ class LabelReader:
             )
         if verdict not in VERDICTS:
             allowed = ", ".join(self._verdicts or VERDICTS)
-            # Rows that are given in Python have no configuration key.
-            remedy = "write one of these, or the name of the row's model_a or model_b"
+            remedy = NO_KEY
             if self._key:
                 remedy = "set labels to say what it means"
             raise RowError("unknown_label", f"label {written!r} is not one of {allowed}: {remedy}")
@@ -207,10 +208,13 @@ class LabelReader:
             counts = counts_text([(repr(label), count) for label, count in self.unknown.most_common()])
             allowed = ", ".join(self._verdicts or VERDICTS)
             example = next(iter(self.unknown))
+            # Rows that are given in Python have no configuration key.
+            remedy = NO_KEY
+            if self._key:
+                remedy = f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
             yield (
                 f"{amount(self.unknown.total(), 'label')} {agree(self.unknown.total(), 'are')} none of {allowed} "
-                f"and {agree(self.unknown.total(), 'are')} not used: {counts}; "
-                f"say what they mean with '{self._key}.labels={{{example}: A, ...}}'"
+                f"and {agree(self.unknown.total(), 'are')} not used: {counts}; {remedy}"
             )
         if self.unclear:
             count = len(self.unclear)

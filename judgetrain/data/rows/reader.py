@@ -126,8 +126,6 @@ class RowReader:
         texts = tuple(self._replies.reply(response) for response in responses or ())
         if not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
-        if not any(text.strip() for text in texts):
-            raise RowError("empty_response", "no response holds a text")
         self._note_answer(answer, texts)
         return Candidates(dialogue.id, dialogue, texts, rubric)
 
