@@ -8,7 +8,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeVar, cast
+from numbers import Integral, Real
+from os import PathLike
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from judgetrain.errors import ConfigError
 
@@ -139,16 +142,52 @@ def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequenc
         besides: other names that a misspelt key may have meant.
 
     Raises:
-        ConfigError: no such key, or a value out of range.
+        ConfigError: no such key, or a value of another type or out of range.
     """
+    types = get_type_hints(type(config))
     keys = [item.name for item in dataclasses.fields(cast(Any, config))]
     for name in changes:
         if name not in keys:
             hint = did_you_mean(name, [*keys, *besides])
             raise ConfigError(f"{name}: there is no such setting here; there are {', '.join(keys)}{hint}")
+        _check_type(f"{prefix}{name}", changes[name], types[name])
     result: C = replace(cast(Any, config), **changes)
     validate(result, prefix)
     return result
+
+
+_IN_WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+"""The types of single values, as messages call them."""
+
+
+def _check_type(name: str, value: Any, annotation: Any) -> None:
+    """Raise ConfigError where a caller in Python gives a single value of another type than its key has.
+
+    OmegaConf checks the values of the command line.
+    """
+    allowed = [annotation]
+    if get_origin(annotation) in (Union, UnionType):
+        allowed = list(get_args(annotation))
+    # Lists, mappings and sections are checked by what reads them.
+    if any(kind not in _IN_WORDS and kind is not NoneType for kind in allowed):
+        return
+    if any(_is_of(value, kind) for kind in allowed):
+        return
+    words = " or ".join("None" if kind is NoneType else _IN_WORDS[kind] for kind in allowed)
+    raise ConfigError(f"{name}={value!r}: expected {words}")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a single value's type; numbers of NumPy are numbers, and paths are texts."""
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is int:
+        return isinstance(value, Integral)
+    if kind is float:
+        return isinstance(value, Real)
+    if kind is str:
+        return isinstance(value, (str, PathLike))
+    return isinstance(value, kind)
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

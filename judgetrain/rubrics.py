@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ SCALE = tuple(Level(float(score)) for score in range(int(LOWEST), int(HIGHEST) +
 """The default scale, 1 to 5."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Criterion:
     """One thing that a response is scored on.
 
@@ -50,10 +50,12 @@ class Criterion:
         source: who wrote it.
 
     Raises:
-        DataError: there is no text, the weight is 0 or not finite, or there are not two rising levels at least.
+        DataError: there is no text, or what is given is none, the weight is 0 or not finite, or there are not two
+            rising levels at least.
     """
 
     text: str
+    _: KW_ONLY
     name: str = ""
     weight: float = 1.0
     scale: tuple[Level, ...] = SCALE
@@ -61,6 +63,8 @@ class Criterion:
     source: Source = "given"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise DataError(f"text: expected a text, found {type(self.text).__name__} {self.text!r:.60}")
         if not self.text.strip():
             raise DataError("text: expected what to look for, found nothing")
         if not math.isfinite(self.weight) or self.weight == 0:
@@ -130,7 +134,8 @@ class Rubric:
     """An ordered list of criteria, the most important first.
 
     Raises:
-        DataError: there is no criterion, or two have the same name (the same text, where they have no names).
+        DataError: there is no criterion, one is no :class:`Criterion`, or two have the same name (the same text, where
+            they have no names).
     """
 
     criteria: tuple[Criterion, ...]
@@ -138,6 +143,15 @@ class Rubric:
     def __post_init__(self) -> None:
         if not self.criteria:
             raise DataError("a rubric needs a criterion at least, found none")
+
+        for criterion in self.criteria:
+            if not isinstance(criterion, Criterion):
+                raise DataError(
+                    "criteria: expected records of Criterion, as Criterion('is right'), found "
+                    f"{type(criterion).__name__} {criterion!r:.60}"
+                )
+        # A list would make a rubric that cannot be a key, as rewards need it.
+        object.__setattr__(self, "criteria", tuple(self.criteria))
 
         earlier_names: set[str] = set()
         for criterion in self.criteria:

@@ -169,6 +169,8 @@ class Rating:
 class Comparison:
     """A dialogue and two responses, with the models that wrote them and, where known, the right verdict.
 
+    :meth:`of` makes one of a prompt and two texts: ``Comparison.of("Name a prime.", "7", "8")``.
+
     One rated response without another to compare it with is a comparison too (:attr:`alone`): it stands as
     ``response_a``, with ``rating_a``, and ``response_b`` is empty.
 

@@ -10,7 +10,7 @@ from judgetrain.amounts import amount
 from judgetrain.data.benchmarks.benchmark import Benchmark, case_of, united
 from judgetrain.data.cells import majority
 from judgetrain.data.intervals import Resampling
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.judges.base import Given, Judge
@@ -43,9 +43,15 @@ def evaluate_judge(
         progress: whether a bar shows how far it is, once it has taken a few seconds.
 
     Raises:
-        DataError: a row cannot be read, two rows have one id, or none has a label that counts.
-        ConfigError: criteria for a judge that goes by none.
+        DataError: a row cannot be read or holds a single response, two rows have one id, or none has a label that
+            counts.
+        ConfigError: what is given is no judge, or criteria for one that goes by none.
     """
+    # The name of a judge is an easy slip: rewards take one.
+    if not hasattr(judge, "compare_all"):
+        raise ConfigError(
+            f"judge={judge!r:.80}: expected a judge, as load_judge('longer') returns it, found {type(judge).__name__}"
+        )
     if resamples is None:
         resamples = EvaluateConfig.bootstrap
     comparisons = comparisons_in(rows, labelled=True).items

@@ -282,7 +282,7 @@ class Judge(Protocol):
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
-            DataError: a row cannot be read, two rows have one id, or none has a label.
+            DataError: a row cannot be read or holds a single response, two rows have one id, or none has a label.
             ConfigError: criteria for a judge that goes by none.
         """
         # By the package's front, which imports the floor above when the name is used: judges know no evaluation.

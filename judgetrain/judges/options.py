@@ -18,7 +18,7 @@ from judgetrain.engines.digests import DIGESTS
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import BESIDES, Aggregation, JudgeConfig
 from judgetrain.judges.deciding import BRANCHES, DECIDED, Thresholds
-from judgetrain.judges.kinds.aggregation import Fitted, Rule
+from judgetrain.judges.kinds.aggregation import FITTED, Fitted, Rule
 from judgetrain.judges.once_config import OnceConfig
 from judgetrain.judges.panels_config import MemberConfig
 from judgetrain.judges.saved import check_learned, criteria_of, learned_rubric, saved_settings
@@ -58,6 +58,8 @@ class JudgeOptions:
         scorer: how a scorer computes its score.
         members: of a cascade or a jury.
         model: a mark of the model (:func:`model_mark`), to tell it from others; empty: it is not known.
+        prefix: what stands before the names of settings in messages: ``judge.`` before keys of the configuration,
+            nothing before arguments in Python.
 
     Raises:
         ConfigError: more branches than criteria, or none, an unknown plan or aggregation, fitted weights without
@@ -82,12 +84,15 @@ class JudgeOptions:
     scorer: ScorerConfig | None = None
     members: Sequence[MemberConfig] = ()
     model: str = ""
+    prefix: str = field(default="judge.", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_branches(self.branches, self.steps.criteria)
         # Without weights there is nothing to aggregate by, and weights that nothing reads are a mistake.
         if (self.aggregation == "fitted") != (self.fitted is not None):
-            raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
+            raise ConfigError(
+                f"aggregation='fitted' and the weights of stage calibrate ({self.prefix}fitted) go together"
+            )
         # Callers in Python set these two without the command line's check of choices.
         for name, allowed in (("plan", PLANS), ("aggregation", get_args(Aggregation))):
             value = getattr(self, name)
@@ -115,8 +120,8 @@ class JudgeOptions:
         given = [criterion.name or criterion.text for rubric in rubrics for criterion in rubric.criteria]
         if self.fitted.weights.keys().isdisjoint(given):
             raise ConfigError(
-                f"judge.fitted: its weights are of {', '.join(self.fitted.weights)}, and none of these is among the "
-                f"given criteria ({', '.join(given)}): run stage calibrate with these criteria"
+                f"{self.prefix}fitted: its weights are of {', '.join(self.fitted.weights)}, and none of these is among "
+                f"the given criteria ({', '.join(given)}): run stage calibrate with these criteria"
             )
 
     def _check_thresholds(self) -> None:
@@ -130,28 +135,32 @@ class JudgeOptions:
             if by_weights:
                 condition = "without"
             raise ConfigError(
-                f"judge.decided: its thresholds are of margins in {self.thresholds.units}, as they are "
-                f"{condition} weights fitted to pairs (judge.aggregation=fitted): run stage "
+                f"{self.prefix}decided: its thresholds are of margins in {self.thresholds.units}, as they are "
+                f"{condition} weights fitted to pairs ({self.prefix}aggregation=fitted): run stage "
                 "calibrate with the settings that the judge is now asked with"
             )
 
     @classmethod
-    def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
+    def of(
+        cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, prefix: str = "judge.", **more: Any
+    ) -> Self:
         """Return the options of a branching judge.
 
         Args:
             judge: how it is asked.
             criteria: how many criteria it names.
             directory: the trained judge's, where fitted weights may lie; None: another model.
+            prefix: as of the class.
             more: fields of the class; they override what ``judge`` says.
 
         Raises:
             ConfigError: no fitted weights that can be read, or what the class refuses.
         """
         if directory is not None:
-            check_learned(directory, judge.reads)
+            check_learned(directory, judge.reads, prefix)
 
         values: dict[str, Any] = {
+            "prefix": prefix,
             "steps": judge.asking(criteria),
             "reads": judge.reads,
             "retries": judge.retries,
@@ -162,12 +171,12 @@ class JudgeOptions:
             "least_read": judge.least_read,
         }
         if judge.aggregation == "fitted":
-            values["fitted"] = Fitted.load(judge.fitted or directory or "")
+            values["fitted"] = _fitted_weights(judge.fitted, directory, prefix)
         # The file that the run names comes before the one that lies in the judge's directory.
         if judge.decided is not None:
-            values["thresholds"] = Thresholds.load(judge.decided)
+            values["thresholds"] = Thresholds.load(judge.decided, f"{prefix}decided")
         elif directory is not None and (directory / DECIDED).is_file():
-            values["thresholds"] = Thresholds.load(directory)
+            values["thresholds"] = Thresholds.load(directory, f"{prefix}decided")
         # Last, as the caller's fields override.
         values.update(more)
         if directory is not None and values.get("rubric") is None:
@@ -176,12 +185,18 @@ class JudgeOptions:
         options = cls(**values)
         if options.thresholds is None:
             return options
-        differences = "; ".join(options.thresholds.differences(options.way))
+        by_setting = []
+        for difference in options.thresholds.differences(options.way):
+            # Files of thresholds name settings by their keys.
+            if difference.startswith("judge."):
+                difference = prefix + difference.removeprefix("judge.")
+            by_setting.append(difference)
+        differences = "; ".join(by_setting)
         if not differences:
             return options
         if judge.decided is not None:
             raise ConfigError(
-                f"judge.decided={judge.decided}: what it promises was measured on a judge that was asked otherwise "
+                f"{prefix}decided={judge.decided}: what it promises was measured on a judge that was asked otherwise "
                 f"({differences}): run stage calibrate with the settings that the judge is now asked with"
             )
         # The file lies beside the judge, and nobody asked for it here.
@@ -213,7 +228,13 @@ class JudgeOptions:
         plan = keys.pop("plan", "shared")
         # Messages name the caller's arguments, which are no keys of a configuration.
         asked = changed(saved, keys, "", BESIDES)
-        return cls.of(asked, criteria, directory, plan=plan, **more)
+        # In a run a recipe may name weights that not every judge reads; who calls means this judge.
+        if keys.get("fitted") is not None and asked.aggregation != "fitted":
+            raise ConfigError(
+                f"fitted={str(asked.fitted)!r}: these weights are read with aggregation='fitted' alone; found "
+                f"aggregation={asked.aggregation!r}"
+            )
+        return cls.of(asked, criteria, directory, prefix="", plan=plan, **more)
 
     @property
     def rule(self) -> Rule:
@@ -272,6 +293,24 @@ class JudgeOptions:
         if self.rubric:
             parts.append("given criteria")
         return ", ".join(parts)
+
+
+def _fitted_weights(file: str | None, directory: Path | None, prefix: str) -> Fitted:
+    """Return the weights of a file, or of the judge's directory where no file is named.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+    if file:
+        return Fitted.load(file, f"{prefix}fitted")
+    if directory is None or not (directory / FITTED).is_file():
+        place = "the judge has no directory that holds one"
+        if directory is not None:
+            place = f"{directory} holds none"
+        raise ConfigError(
+            f"{prefix}aggregation=fitted needs the {FITTED} of stage calibrate, and {place}: name it by {prefix}fitted"
+        )
+    return Fitted.load(directory, f"{prefix}fitted")
 
 
 def check_branches(branches: int, criteria: int) -> None:

@@ -30,6 +30,11 @@ SECONDS_BEFORE_PROGRESS = 3.0
 PAIR = ("query", "response_a", "response_b")
 SINGLE = ("query", "response")
 """The places of a tuple, by the names that columns of files have."""
+ONE_RESPONSE = (
+    "; the row holds a single response: compare_all and evaluate take two, score_all scores one, and stages judge and "
+    "evaluate of the command line compare such scores with labels"
+)
+"""The end of a message about a row of one response where two are needed."""
 IN_PLACE_OF = {"query": "messages", "response": "responses"}
 """The fields that may stand in place of others."""
 
@@ -204,7 +209,10 @@ def _read(
         except RowError as error:
             # Where the first row lacks a column, most likely all do, and the caller has to know at once.
             if strict or (number == 0 and _lacks_column(reader, row, names)):
-                raise DataError(f"row {number}: {error}") from error
+                hint = ""
+                if kind is Comparison and reader.columns.is_scored(row):
+                    hint = ONE_RESPONSE
+                raise DataError(f"row {number}: {error}{hint}") from error
             unread[number] = _unread_row(reader, row, number, error)
         cells.append(shown)
     _warn_of_unread(unread, len(cells))

@@ -94,23 +94,29 @@ def overridden(judge: JudgeConfig, directory: Path) -> list[str]:
     return different
 
 
-def check_learned(directory: Path, reads: str) -> None:
-    """Warn if a directory's judge is asked to read another number of responses than it was trained on."""
+def check_learned(directory: Path, reads: str, prefix: str = "judge.") -> None:
+    """Warn if a directory's judge is asked to read another number of responses than it was trained on.
+
+    Args:
+        directory: the judge's.
+        reads: how many responses it is asked to read.
+        prefix: what stands before the names of settings in messages.
+    """
     learned = _read(directory).get("learned", "both")
     if learned not in ("both", reads):
-        _warn_of_reads(directory, learned, reads)
+        _warn_of_reads(directory, learned, f"{prefix}reads={reads}")
 
 
 # Cached so that a run that makes the judge's options many times warns once.
 @cache
-def _warn_of_reads(directory: Path, learned: str, reads: str) -> None:
+def _warn_of_reads(directory: Path, learned: str, setting: str) -> None:
     """Warn that a judge is asked to read another number of responses than it was trained on."""
     log.warning(
-        "%s: it learned to read %s, and judge.reads=%s asks for what it never learned: its scores mean little; "
-        "train with tree.reads=both",
+        "%s: it learned to read %s, and %s asks for what it never learned: its scores mean little; "
+        "a judge reads either that a run with tree.reads=both has trained",
         directory,
         learned,
-        reads,
+        setting,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 
 import judgetrain
-from judgetrain import Comparison, evaluate_judge, load_judge
+from judgetrain import Comparison, Criterion, Rubric, evaluate_judge, load_judge
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.metrics import agreement
@@ -387,3 +387,23 @@ def test_errors_name_the_argument_and_what_may_have_been_meant(tmp_path: Path) -
     server = OpenAIEngineConfig(model="m", base_url="http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"^temperature=-1: must be at least 0"):
         load_judge("external", engine=server, temperature=-1)
+
+
+def test_what_is_no_judge_or_holds_one_response_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"judge='longer': expected a judge, as load_judge\('longer'\) .*found str"):
+        evaluate_judge("longer", PAIRS)  # type: ignore[arg-type]
+    single = [{"query": "q", "response": "a", "label": 4}]
+    with pytest.raises(
+        DataError, match="row 0: no column for response_a.* the row holds a single response: .*score_all"
+    ):
+        CountingJudge().evaluate(single)
+
+
+def test_criteria_are_made_of_a_text_and_rubrics_of_criteria() -> None:
+    assert Criterion("is right") == Criterion(text="is right")
+    listed = Rubric([Criterion("is right")])  # type: ignore[arg-type]
+    assert hash(listed) == hash(Rubric((Criterion("is right"),)))
+    with pytest.raises(DataError, match=r"criteria: expected records of Criterion, .*found str 'is right'"):
+        Rubric(["is right"])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="text: expected a text, found int 3"):
+        Criterion(3)  # type: ignore[arg-type]

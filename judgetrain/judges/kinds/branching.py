@@ -63,7 +63,7 @@ class BranchingJudge(Judge):
         self.options = options or JudgeOptions()
         self.name = name
         # Before anything is asked: the prompt set may have no step for single responses.
-        check_reads(prompts, self.options.orders, "judge.reads=one")
+        check_reads(prompts, self.options.orders, f"{self.options.prefix}reads=one")
 
     @classmethod
     def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
