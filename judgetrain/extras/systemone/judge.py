@@ -27,6 +27,8 @@ AT_ONCE = 8
 """Requests at a time."""
 TIMES = 5
 """Times that a request is sent while the server is busy or away."""
+FIRST_CONTACT = 5.0
+"""Seconds for which a server that has never answered may be away: nothing may listen at this address."""
 CONNECTING = 10.0
 """Seconds that are waited for a connection."""
 ANSWERING = 120.0
@@ -152,6 +154,7 @@ class SystemOneJudge(Judge):
         if self._model:
             body["model"] = self._model
         reason = ""
+        began = time.monotonic()
         for attempt in range(TIMES):
             # After 1, 2, 4 and 8 seconds.
             if attempt:
@@ -166,6 +169,11 @@ class SystemOneJudge(Judge):
                 continue
             except httpx2.TransportError as error:
                 reason = str(error) or type(error).__name__
+                next_pause = 2**attempt
+                # A server that is about to start is there by then.
+                if not self._is_reached and time.monotonic() + next_pause > began + FIRST_CONTACT:
+                    reason += "; nothing seems to listen there: start the server, or give another address"
+                    break
                 continue
             self._is_reached = True
             reason = f"status {reply.status_code}: {reply.text[:200]}"

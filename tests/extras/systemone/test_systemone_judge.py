@@ -81,6 +81,31 @@ def test_a_server_that_never_opens_a_connection_is_waited_for_once(monkeypatch: 
         assert 1 <= time.monotonic() - started_at < 10
 
 
+def test_where_nothing_listens_it_says_so_and_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries after 1, 2, 4 and 8 seconds took 15, and said ``Connection refused`` alone."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("[Errno 111] Connection refused")
+
+    monkeypatch.setattr(judge_module.time, "sleep", sleep)
+    monkeypatch.setattr(judge_module.time, "monotonic", lambda: now)
+    unreached = SystemOneJudge("http://nobody", "systemone:http://nobody")
+    unreached._client = httpx2.Client(transport=httpx2.MockTransport(refuse))
+    with pytest.raises(EngineError, match="Connection refused; nothing seems to listen there: start the server, or"):
+        unreached("q", "a", "b")
+    assert now <= judge_module.FIRST_CONTACT
+    # A server that has answered may be starting anew.
+    unreached._is_reached = True
+    with pytest.raises(EngineError, match="Connection refused$"):
+        unreached("q", "a", "b")
+    assert now > 15
+
+
 @pytest.mark.parametrize("name", ["systemone:", "systemone:localhost", "systemone:http://user:pw@host"])
 def test_what_is_no_address_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
