@@ -48,4 +48,5 @@ __getattr__ = lazy_names(__name__, _PLACES)
 
 def __dir__() -> list[str]:
     """Return the public names, also those that nobody has used yet, for tab completion."""
-    return sorted({*globals(), *__all__})
+    # What the module itself imports is nobody else's.
+    return sorted(__all__)

@@ -24,3 +24,8 @@ _PLACES = {
 __all__ = ["BASELINES", "BranchingJudge", "Comparison", "Judge", "LongerJudge", "Message", "Prediction", "load_judge"]
 
 __getattr__ = lazy_names(__name__, _PLACES)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that nobody has used yet, for tab completion."""
+    return sorted(__all__)

@@ -63,9 +63,11 @@ def test_the_names_of_the_package_are_there_and_completed_and_cost_nothing_befor
         "print('torch' in sys.modules, 'pandas' in sys.modules)\n"
         "print(all(hasattr(judgetrain, name) for name in judgetrain.__all__))\n"
         "print({'load_judge', 'Comparison', 'Rubric'} <= {*names})\n"
+        "import judgetrain.judges\n"
+        "print(not {'TYPE_CHECKING', 'lazy_names'} & {*names, *dir(judgetrain.judges)})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "True", "True"]
+    assert done.stdout.split() == ["False", "False", "True", "True", "True"]
     with pytest.raises(AttributeError, match="has no attribute 'load_juge'"):
         judgetrain.load_juge  # noqa: B018
     assert (Path(judgetrain.__file__).parent / "py.typed").is_file()
