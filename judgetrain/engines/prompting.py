@@ -116,7 +116,8 @@ class ControlText:
 
     def _control_spans(self, text: str) -> list[tuple[int, int]]:
         """Return where the tokenizer sees control tokens: the first character and the one after the last."""
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        # The length is checked later; Transformers' warning that the model will fail over the text is false.
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         spans = []
         for token_id, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
             if token_id in self._ids and start < end:
@@ -309,7 +310,8 @@ def encode(
 
     ids: dict[Any, tuple[int, ...]] = {}
     if texts:
-        rows = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
+        # What is too long is refused below: Transformers' warning that the model will fail over it is false.
+        rows = tokenizer(list(texts.values()), add_special_tokens=False, verbose=False)["input_ids"]
         ids = {key: tuple(row) for key, row in zip(texts, rows, strict=True)}
         _say_unknown(tokenizer, texts, ids)
 

@@ -69,7 +69,8 @@ def unknown_pieces(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[
     # Only tokenizers in Rust tell where in the text a token is from.
     if not tokenizer.is_fast:
         return pieces + _unknown_words(tokenizer, text)
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    # A text that is too long is refused elsewhere: Transformers' warning that the model will fail over it is false.
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     for token, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         piece = text[start:end]
         # A blank more or less says nothing; a line break does.

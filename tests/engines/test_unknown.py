@@ -9,9 +9,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.model_check import check_loadable
+from judgetrain.engines.prompting import encode
 from judgetrain.engines.unknown import UnknownText, unknown_pieces
 from judgetrain.errors import ConfigError
 from judgetrain.train.data import Renderer, fitting
@@ -31,6 +33,24 @@ def unigram(**options: Any) -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+
+
+def test_a_text_that_is_too_long_is_no_fault_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    """Transformers warns of indexing errors, and no such text ever comes to the model."""
+    tokenizer = unigram()
+    tokenizer.model_max_length = 4
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    logger.addHandler(caplog.handler)
+    of_words = word_tokenizer()
+    of_words.model_max_length = 4
+    messages = ({"role": "user", "content": "the cat <user> sat on " * 9},)
+    try:
+        assert unknown_pieces(tokenizer, "the cat sat on §") == ["§"]
+        _, unasked = encode([Request(messages=messages, sampling=Sampling())], of_words, 4)
+        assert unasked[0].finish_reason == "too_long"
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert "longer than" not in caplog.text
 
 
 def letters_alone() -> PreTrainedTokenizerFast:
