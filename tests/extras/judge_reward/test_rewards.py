@@ -71,6 +71,13 @@ def test_equal_completions_share_their_verdicts_and_are_judged_once() -> None:
     assert of(judge, []) == []
 
 
+def test_a_completion_without_a_text_loses_without_being_read() -> None:
+    judge = Table(longer)
+    assert of(judge, ["a", " ", "bb"]) == [0.5, 0.0, 1.0]
+    (comparisons,) = judge.calls
+    assert [{one.response_a, one.response_b} for one in comparisons] == [{"a", "bb"}]
+
+
 @pytest.mark.parametrize("group", [["one", "three", "four"], EIGHT, [*EIGHT, "x", "x"]])
 def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(group: list[str]) -> None:
     assert len(set(of(FirstJudge(), group))) == 1

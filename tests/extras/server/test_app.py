@@ -388,6 +388,13 @@ def test_a_response_without_a_text_is_said_to_have_none_as_offline() -> None:
     assert [str(prediction) for prediction in served] == [str(one) for one in LongerJudge().compare_batch(rows)]
 
 
+def test_a_response_without_a_text_is_not_read() -> None:
+    judge = Recording()
+    with client_of(judge) as client:
+        assert through(client).compare_batch([Comparison.of("Why?", "Because.", " ")])[0].verdict == "A"
+    assert not judge.batches
+
+
 def nemo(text: str) -> dict[str, Any]:
     """Return a response as NeMo Gym's policy gives it, with what it thought."""
     thought = {
