@@ -23,6 +23,8 @@ NO_LABEL = "none"
 """The meaning that ``labels`` of a source gives to a label that says nothing, as a slip of the pen."""
 SILENCE = "__SILENCE__"
 """The text that ParlAI writes for a speaker who has not said anything yet."""
+TWO_COLUMNS = "two_columns"
+"""The reason of a row two of whose columns may be meant by one name."""
 
 
 class RowError(ValueError):

@@ -178,7 +178,7 @@ def _read(
         strict: whether a mapping whose cells cannot be judged is an error.
     """
     # Most callers within this package have records, and reading files takes a second to import.
-    from judgetrain.data.cells import RowError
+    from judgetrain.data.cells import TWO_COLUMNS, RowError
     from judgetrain.data.config import SourceConfig
     from judgetrain.data.rows.reader import RowReader
 
@@ -207,8 +207,9 @@ def _read(
         except DataError as error:
             raise DataError(f"row {number}: {error}") from error
         except RowError as error:
-            # Where the first row lacks a column, most likely all do, and the caller has to know at once.
-            if strict or (number == 0 and _lacks_column(reader, row, names)):
+            # What is wrong with the columns of the first row is wrong with all, and the caller has to know at once.
+            of_columns = error.reason == TWO_COLUMNS or (number == 0 and _lacks_column(reader, row, names))
+            if strict or of_columns:
                 hint = ""
                 if kind is Comparison and reader.columns.is_scored(row):
                     hint = ONE_RESPONSE

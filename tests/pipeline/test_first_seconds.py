@@ -194,7 +194,7 @@ NO_OTHERS = ("track.tracker=none", "evaluate.benchmarks=[]")
 
 
 def test_all_columns_that_training_data_lack_are_named_at_once(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "mine.jsonl", [{"ask": "q", "left": "x", "right": "y", "winner": "A"}])  # type: ignore[list-item]
+    path = write_lines(tmp_path / "mine.jsonl", [{"ask": "q", "left": "x", "right": "y", "better": "A"}])  # type: ignore[list-item]
     source = f"dialogues.sources=[{{name: own, path: {path}, type: comparisons, format: comparison}}]"
     config = configured("recipe=pairs", source, f"output_dir={tmp_path / 'out'}", "teacher=given")
     needs_labels = "dialogues.sources[0].fields={query: COLUMN, response_a: COLUMN, response_b: COLUMN, label: COLUMN}"

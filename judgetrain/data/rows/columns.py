@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from judgetrain.data.cells import EMPTY, RowError, label_text
+from judgetrain.data.cells import EMPTY, TWO_COLUMNS, RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.messages import scalar_text
 
@@ -418,7 +418,7 @@ def usual_columns(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         spellings = by_loose_name.get(name, ())
         if len(spellings) > 1:
             raise RowError(
-                "two_columns",
+                TWO_COLUMNS,
                 f"the columns {' and '.join(map(repr, spellings))} differ in nothing that counts in a name; expected "
                 "one of them: rename the other",
             )

@@ -23,7 +23,7 @@ from judgetrain.schema import Comparison
 from tests.builders.served import SLOW, Served, free_port, served
 from tests.builders.unopening import unopening
 
-ROWS = [Comparison.of(f"query {i}", "a" * (i % 7), "b" * (i % 5), id=f"row-{i}") for i in range(256)]
+ROWS = [Comparison.of(f"query {i}", "a" * (1 + i % 7), "b" * (1 + i % 5), id=f"row-{i}") for i in range(256)]
 
 
 def slow(directory: Path, port: int, seconds: float, *overrides: str) -> list[str]:
