@@ -162,23 +162,41 @@ for _ in {1..600}; do sleep 0.1; done
 """SLURM's programs, and a torchrun of the time before it had options for the end."""
 
 
-def test_a_job_of_slurm_keeps_its_step_with_a_former_torchrun_too(tmp_path: Path) -> None:
-    for name, body in FORMER.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41235", "SLURM_JOB_NUM_NODES": "1"}
-    environment = os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen([shipped("launch") / "slurm.sh", "stage=sft"], stdout=log, stderr=log, env=environment)
+def end_job_of_former_torchrun(place: Path, programs: dict[str, str], job: dict[str, str], signals: int) -> None:
+    """Run slurm.sh among stand-ins, signal it so often while its torchrun runs, and check that the step is kept.
+
+    Args:
+        place: of the programs and the log.
+        programs: what stands in for each, as :data:`FORMER`.
+        job: the variables that SLURM gives this job.
+        signals: how often SIGUSR1 comes, half a second apart.
+    """
+    for name, body in programs.items():
+        (place / name).write_text(f"#!/usr/bin/env bash\n{body}")
+        (place / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_NUM_NODES": "1"} | job
+    environment = os.environ | slurm | {"PATH": f"{place}:{os.environ['PATH']}"}
+    log = place / "log"
+    with log.open("wb") as file:
+        script = subprocess.Popen(
+            [shipped("launch") / "slurm.sh", "stage=sft"], stdout=file, stderr=file, env=environment
+        )
     try:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "runs").exists():
-            assert job.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+        while not (place / "runs").exists():
+            assert script.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        job.send_signal(signal.SIGUSR1)
-        assert job.wait(60) == 143, (tmp_path / "log").read_text()
+        script.send_signal(signal.SIGUSR1)
+        for _ in range(signals - 1):
+            time.sleep(0.5)
+            script.send_signal(signal.SIGUSR1)
+        assert script.wait(60) == 143, log.read_text()
     finally:
-        job.kill()
+        script.kill()
+
+
+def test_a_job_of_slurm_keeps_its_step_with_a_former_torchrun_too(tmp_path: Path) -> None:
+    end_job_of_former_torchrun(tmp_path, FORMER, {"SLURM_JOB_ID": "41235"}, signals=1)
     assert (tmp_path / "told").exists()
     assert (tmp_path / "scontrol.log").read_text() == "requeue 41235\n"
 
@@ -192,25 +210,9 @@ def test_a_task_of_an_array_queues_itself_again_once_its_step_is_kept(is_refused
 here=$(dirname "$0"); ls "$here" | grep -cx told >>"$here/kept"; echo "$@" >>"$here/scontrol.log"; exit STATUS
 """.replace("STATUS", str(int(is_refused)))
     by_number = FORMER["scancel"].replace("$SLURM_JOB_ID", "41230_7")
-    for name, body in (FORMER | {"torchrun": slow, "scontrol": answer, "scancel": by_number}).items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "41237", "SLURM_JOB_NUM_NODES": "1"}
-    array = {"SLURM_ARRAY_JOB_ID": "41230", "SLURM_ARRAY_TASK_ID": "7"}
-    environment = os.environ | slurm | array | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen([shipped("launch") / "slurm.sh", "stage=sft"], stdout=log, stderr=log, env=environment)
-    try:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "runs").exists():
-            assert job.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.05)
-        job.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        job.send_signal(signal.SIGUSR1)
-        assert job.wait(60) == 143, (tmp_path / "log").read_text()
-    finally:
-        job.kill()
+    programs = FORMER | {"torchrun": slow, "scontrol": answer, "scancel": by_number}
+    job = {"SLURM_JOB_ID": "41237", "SLURM_ARRAY_JOB_ID": "41230", "SLURM_ARRAY_TASK_ID": "7"}
+    end_job_of_former_torchrun(tmp_path, programs, job, signals=2)
     assert (tmp_path / "scontrol.log").read_text() == "requeue 41230_7\n"
     assert (tmp_path / "kept").read_text() == "1\n"
     assert ("submit the same command" in (tmp_path / "log").read_text()) == is_refused
