@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.amounts import amount
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
@@ -277,12 +277,24 @@ class StopAfterStep(TrainerCallback):  # type: ignore[misc]
         self._raise()
 
 
-def with_deaf_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a trainer's loader, the processes of which leave it to the trainer to end by a signal.
+class DeafLoaders(Trainer):  # type: ignore[misc]
+    """A trainer whose loaders' processes leave it to the trainer to end by a signal.
 
-    SLURM and ``timeout`` send one to all processes of a group. Where a loader's process ended by it, the step under way
-    would have no more batches and be lost.
+    Stands before one of TRL's trainers among a class's bases. SLURM and ``timeout`` send a signal to all processes of a
+    group. Where a loader's process ended by it, the step under way would have no more batches and be lost.
     """
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Return the batches to train on."""
+        return _with_deaf_workers(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """Return the held-out batches."""
+        return _with_deaf_workers(super().get_eval_dataloader(eval_dataset))
+
+
+def _with_deaf_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a loader the processes of which ignore the signals that end a run."""
     # Accelerate's loaders hold PyTorch's, which starts the processes.
     starts_processes = getattr(loader, "base_dataloader", loader)
     starts_processes.worker_init_fn = _DeafWorker(starts_processes.worker_init_fn)

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 from trl import DPOTrainer, SFTTrainer
 
 from judgetrain.amounts import amount
@@ -17,7 +16,7 @@ from judgetrain.engines.internals import check_internals
 from judgetrain.scorers.head import Head
 from judgetrain.train import internals
 from judgetrain.train.arguments import BEST
-from judgetrain.train.checkpoints import KeptBest, rounding, with_deaf_workers
+from judgetrain.train.checkpoints import DeafLoaders, KeptBest, rounding
 from judgetrain.train.data import Row
 from judgetrain.train.internals import SharedOutByFsdp, TokenisedPairs, figures
 from judgetrain.train.prefix_trees import ENDS, POSITIONS
@@ -47,7 +46,7 @@ def agreement_then_loss(metrics: Row, pairs: int) -> float:
     return ordered_as_labelled + 1.0 / (2.0 + max(0.0, loss))
 
 
-class RowMeans(Trainer):  # type: ignore[misc]
+class RowMeans(DeafLoaders):
     """A trainer whose held-out figures are means over rows, each row once, however rows are batched or shared out.
 
     Stands before one of TRL's trainers among a class's bases. The model reads a batch at once; from its outputs TRL
@@ -58,14 +57,6 @@ class RowMeans(Trainer):  # type: ignore[misc]
     """For each batch evaluated so far, the sum of its rows' weights and of each figure times the weight; None outside
     an evaluation."""
     _figure_names: Sequence[str] = ()
-
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return the batches to train on."""
-        return with_deaf_workers(super().get_train_dataloader())
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """Return the held-out batches."""
-        return with_deaf_workers(super().get_eval_dataloader(eval_dataset))
 
     def weights(self, inputs: Mapping[str, Any]) -> list[float]:
         """Return how much each row of a batch counts in a mean."""

@@ -29,7 +29,7 @@ from judgetrain.judges.trees.config import TREE_READS, StepsConfig
 from judgetrain.judges.trees.grow import Shape, TreeModel, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Reads, Verdict
-from judgetrain.train.checkpoints import KeptBest
+from judgetrain.train.checkpoints import DeafLoaders, KeptBest
 from judgetrain.train.internals import OwnMicroBatches
 
 AGREEMENT = "eval_agreement"
@@ -53,7 +53,7 @@ def policy(trainer: Any) -> Iterator[PreTrainedModel]:
             yield model
 
 
-class BranchTrainer(OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
+class BranchTrainer(DeafLoaders, OwnMicroBatches, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer; advantages and loss are TRL's.
 
     Micro-batches hold rows of like length, cut to the longest of them: prompts of criteria and of judgments differ
