@@ -31,6 +31,7 @@ from judgetrain.artifacts.shards import Rows, count_rows
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.sources import Rejects, read
+from judgetrain.engines.answer_tokens import token_ids
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, TransformersEngineConfig, engines_in
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import DataError, NothingToLearnError, TrainingError
@@ -320,7 +321,7 @@ class Play:
     def _note_lengths(self) -> None:
         """Note how long the teacher's texts are: what it wrote is what the judge learns to write."""
         for row in Rows(self._place("teacher"), "examples"):
-            ids = self._tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
+            ids = token_ids(self._tokenizer, row["completion"][-1]["content"])
             # With the end token.
             self.ledger.lengths[row["level"]].append(len(ids) + 1)
 
