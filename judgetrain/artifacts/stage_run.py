@@ -445,6 +445,31 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
             out.log(f"{out.stage}: {shards}: {amount(number, 'shard')} {agree(number, 'are')} taken from {other}")
 
 
+def adopt_file(name: str, key: str, is_whole: Callable[[Path], bool], out: StageRun) -> None:
+    """Take over a finished file from another artifact of the stage that has the same key, and note the key here.
+
+    As :func:`adopt`, for what a stage makes as one file. The other artifact may be unfinished: its stage may have
+    failed behind the file. A file that lies here under another key is removed.
+
+    Args:
+        name: the file's.
+        key: a hash of all that decides what the file holds.
+        is_whole: returns whether a file that stands under the name can be used; a damaged one is made again.
+        out: the run of the artifact that takes it over.
+    """
+    if not _has_key(out.directory, name, key):
+        out.path(name).unlink(missing_ok=True)
+        write_text_atomic(out.path(f".{name}.key"), key)
+    if out.path(name).exists():
+        return
+    for other in sorted(out.directory.parent.iterdir()):
+        file = other / name
+        if other != out.directory and _has_key(other, name, key) and file.is_file() and is_whole(file):
+            _link(file, out.path(name))
+            out.log(f"{out.stage}: {name} is taken from {other}")
+            return
+
+
 def _adopt_from(other: Path, shards: str, out: StageRun) -> int:
     """Link the finished shards of another artifact into this one, and return how many there were."""
     number = 0
@@ -473,9 +498,9 @@ def _failed(marker: Path) -> bool:
     return any(reason == "error" or reason.endswith(":error") for reason in facts["counts"]["dropped"])
 
 
-def _has_key(directory: Path, shards: str, key: str) -> bool:
-    """Return whether an artifact's shards of a name were made under a key."""
-    path = directory / f".{shards}.key"
+def _has_key(directory: Path, name: str, key: str) -> bool:
+    """Return whether an artifact's shards, or its file, of a name were made under a key."""
+    path = directory / f".{name}.key"
     return path.is_file() and path.read_text(encoding="utf-8") == key
 
 
@@ -485,7 +510,9 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        # A copy that a kill cut short would pass for a whole file.
+        with source.open("rb") as content, atomic(target) as file:
+            shutil.copyfileobj(content, file)
 
 
 def _cpu() -> float:

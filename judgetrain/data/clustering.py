@@ -20,9 +20,9 @@ import numpy as np
 from judgetrain.amounts import agree, amount
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import atomic, write_rows_atomic, write_text_atomic
-from judgetrain.artifacts.fingerprint import ADAPTERS
+from judgetrain.artifacts.fingerprint import ADAPTERS, ContentHashes, fingerprint
 from judgetrain.artifacts.shards import count_rows, read_rows
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import StageRun, adopt_file
 from judgetrain.data.config import A_CLUSTER, ClusterConfig
 from judgetrain.data.stages import ClusterSettings
 from judgetrain.engines.config import ModelConfig, model_commit
@@ -63,6 +63,7 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     # Before all are embedded, which may take hours.
     check_count(count, config.n_clusters)
     queries = (row["messages"][-1]["content"] for row in rows())
+    take_over_embeddings(inputs["dialogues"], count, config, out)
     embeddings = encode(queries, count, config, out)
     out.log(f"cluster: {amount(count, 'query')} embedded in {embeddings.shape[1]} dimensions")
 
@@ -273,6 +274,8 @@ def _reserve(file: IO[bytes], size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
+JOINED = "embeddings.npy"
+"""The file of all embeddings, which appears when it is whole."""
 SHARD = 16384
 """Queries a shard."""
 STATIC = "static:"
@@ -470,6 +473,35 @@ class Encoder:
         """Free nothing; models that are loaded once are closed at the end."""
 
 
+def take_over_embeddings(dialogues: Path, count: int, config: ClusterConfig, out: StageRun) -> None:
+    """Take over the embeddings of these dialogues by this encoder from another run of the stage, if one has them.
+
+    Neither the number of clusters, nor the sample, nor what computes k-means changes an embedding.
+
+    Args:
+        dialogues: the artifact of stage dialogues.
+        count: the number of dialogues.
+        config: the encoder.
+        out: the stage's run.
+    """
+    hashes = ContentHashes.of_run(out.home)
+    texts = hashes.of(str(dialogues / "dialogues*.jsonl"))
+    # The other settings as they are by default, whatever they are.
+    encoder = hashes.identity(ClusterConfig(encoder=config.encoder))
+    key = fingerprint({"texts": texts, "encoder": encoder})
+    hashes.keep()
+
+    def is_whole(file: Path) -> bool:
+        try:
+            return len(np.load(file, mmap_mode="r", allow_pickle=False)) == count and _cut_file(file).exists()
+        except (OSError, ValueError):
+            return False
+
+    cut_name = _cut_file(Path(JOINED)).name
+    adopt_file(cut_name, key, lambda file: True, out)
+    adopt_file(JOINED, key, is_whole, out)
+
+
 def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: StageRun) -> np.ndarray:
     """Return unit-length embeddings [count, dimension], float16, memory-mapped.
 
@@ -482,11 +514,11 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         config: the encoder.
         out: the stage's run.
     """
-    # Where it stands, an earlier run has embedded everything and was stopped later in the stage.
-    joined = out.path("embeddings.npy")
+    # Where it stands, everything is embedded: by a run that was stopped later in the stage, or by another one.
+    joined = out.path(JOINED)
     total = -(-count // SHARD)
     paths = [out.path(f"embeddings-{number:05d}-of-{total:05d}.npy") for number in range(total)]
-    if not joined.exists():
+    if not (joined.exists() and _cut_file(joined).exists()):
         finished = {path for path in paths if path.exists() and _cut_file(path).exists()}
         encoded_before = min(count, SHARD * len(finished))
         texts = iter(queries)
@@ -510,16 +542,10 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
                     np.save(file, done.result.vectors, allow_pickle=False)
                 out.keep_seconds()
                 advance(len(done.result.vectors))
-        cut = sum(int(_cut_file(path).read_text(encoding="utf-8")) for path in paths)
-        out.note("cut_by_encoder", cut)
-        if cut:
-            out.log(
-                f"cluster: {cut:,} of {amount(count, 'query')} {agree(cut, 'are')} longer than {config.encoder} "
-                f"reads, and {agree(cut, 'stand')} "
-                "where their "
-                f"beginnings do; static:MODEL reads all of a text"
-            )
+        number_cut = sum(int(_cut_file(path).read_text(encoding="utf-8")) for path in paths)
+        write_text_atomic(_cut_file(joined), str(number_cut))
         _join(paths, joined)
+    _tell_cut(int(_cut_file(joined).read_text(encoding="utf-8")), count, config, out)
     for path in paths:
         # The joined file holds all of it.
         path.unlink(missing_ok=True)
@@ -527,8 +553,18 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
     return np.load(joined, mmap_mode="r", allow_pickle=False)
 
 
+def _tell_cut(cut: int, count: int, config: ClusterConfig, out: StageRun) -> None:
+    """Note how many of the texts the encoder cut, and say so if it cut any."""
+    out.note("cut_by_encoder", cut)
+    if cut:
+        out.log(
+            f"cluster: {cut:,} of {amount(count, 'query')} {agree(cut, 'are')} longer than {config.encoder} reads, and "
+            f"{agree(cut, 'stand')} where their beginnings do; static:MODEL reads all of a text"
+        )
+
+
 def _cut_file(path: Path) -> Path:
-    """Return the file beside a shard of embeddings that holds how many of its texts were cut."""
+    """Return the file beside a file of embeddings that holds how many of its texts were cut."""
     return path.with_suffix(".cut")
 
 
@@ -537,7 +573,7 @@ def _join(paths: Sequence[Path], joined: Path) -> None:
     # Mapped, not read: the embeddings may be larger than the memory.
     shards = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
     shape = (sum(len(shard) for shard in shards), shards[0].shape[1])
-    temporary = joined.with_name(".embeddings.npy.tmp")
+    temporary = joined.with_name(f".{JOINED}.tmp")
     whole = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
     with temporary.open("r+b") as file:
         _reserve(file, temporary.stat().st_size)

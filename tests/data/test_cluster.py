@@ -30,6 +30,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import clustering
 from judgetrain.data.clustering import Encoder, encode, kmeans, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.stages import ClusterSettings
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError, DataError, EngineError
@@ -230,6 +231,41 @@ def test_queries_that_are_all_alike_leave_clusters_empty_and_are_sampled_all_the
     assert len(sample) == 4 and "b" in sample, "what the singleton cannot give, the other cluster does"
 
 
+def test_other_clusters_of_the_same_queries_need_no_new_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = StageRun(tmp_path / "dialogues", "dialogues", 0, Console())
+
+    def clustered(name: str, dialogues: int, **changed: Any) -> Path:
+        read.write_rows("dialogues", (d.to_row() for d in train_dialogues(WorldConfig(train_dialogues=dialogues), 0)))
+        out = StageRun(tmp_path / "cluster" / name, "cluster", 0, Console())
+        values = ClusterSettings(seed=17, cluster=replace(STATIC, **changed))
+        clustering.run(values, {"dialogues": read.directory}, out)
+        assert out.notes["cut_by_encoder"] == 0
+        return out.directory / "embeddings.npy"
+
+    made = clustered("first", 40)
+    calls: list[int] = []
+    embedding = Encoder.__call__
+
+    def counting(encoder: Encoder, texts: list[str]) -> np.ndarray:
+        calls.append(len(texts))
+        return embedding(encoder, texts)
+
+    monkeypatch.setattr(Encoder, "__call__", counting)
+    taken = clustered("second", 40, n_clusters=6, sample=9, backend="sklearn")
+    assert calls == [] and taken.read_bytes() == made.read_bytes()
+
+    clustered("third", 41)
+    assert calls == [41], "other queries"
+    # The stage of these failed behind the embeddings, whose file then lost its end.
+    for file in (made, taken):
+        file.unlink()
+        file.write_bytes((tmp_path / "cluster" / "third" / "embeddings.npy").read_bytes()[:-9])
+    again = clustered("fourth", 40)
+    assert calls == [41, 40] and len(np.load(again)) == 40
+
+
 def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=12), 0)
     out = run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=12, sample=7))
@@ -265,7 +301,7 @@ def test_texts_that_the_encoder_cuts_are_counted_and_told(tmp_path: Path, capsys
     cut = sum(len(tokenizer(query)["input_ids"]) > 12 for query in queries)
     assert 0 < cut < 5 and out.notes["cut_by_encoder"] == cut
     assert f"cluster: {cut} of 5 queries are longer than" in "".join(capsys.readouterr())
-    assert not list(out.directory.glob("*.cut"))
+    assert not list(out.directory.glob("embeddings-*"))
 
 
 def test_an_embedding_that_is_no_number_names_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
