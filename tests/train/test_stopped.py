@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -14,17 +15,24 @@ import pytest
 
 from judgetrain.rooms import shipped
 from judgetrain.train.complete import COMPLETE, complete_checkpoints
-from tests.builders.pairs_pipeline import OVERRIDES, ROOT, composed, first_checkpoint, plant
+from tests.builders.pairs_pipeline import OVERRIDES, RL, ROOT, composed, first_checkpoint, plant
 
 LONG = ["stage=sft", "train.sft={max_steps: 3000, save_steps: 3, per_device_train_batch_size: 4}"]
 """A training that does not end by itself in a test's time."""
+LOADED_BY_OTHERS = {
+    "sft": [*LONG, "++train.sft.trainer={dataloader_num_workers: 2}"],
+    "dpo": ["stage=dpo", "train.dpo.max_steps=3000", "++train.dpo.trainer={dataloader_num_workers: 2}"],
+    # Its checkpoints are made where it is evaluated.
+    "rl": [*RL, "rl.max_steps=3000", "rl.eval_steps=2", "++rl.trainer={dataloader_num_workers: 2}"],
+}
+"""For each kind of trainer, such a training whose batches are loaded by other processes."""
 
 
-def started(output: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start the command line in a process of its own, whose lines go to ``log``."""
+def started(output: Path, log: Path, *arguments: str, words: Sequence[str] = LONG) -> subprocess.Popen[bytes]:
+    """Start the command line, with the words of a training, in a process of its own, whose lines go to ``log``."""
     with log.open("ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "judgetrain", *arguments, *OVERRIDES, *LONG, f"output_dir={output}"],
+            [sys.executable, "-m", "judgetrain", *arguments, *OVERRIDES, *words, f"output_dir={output}"],
             stdout=file,
             stderr=file,
             cwd=ROOT,
@@ -60,14 +68,17 @@ def test_a_signal_keeps_the_step_under_way(number: signal.Signals, mode: str, tm
     assert "interrupted in stage" in printed and f"(training step {step}" in printed
 
 
-def test_a_signal_to_all_processes_keeps_the_step_where_others_load_the_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", [*LOADED_BY_OTHERS])
+def test_a_signal_to_all_processes_keeps_the_step_where_others_load_the_batches(stage: str, tmp_path: Path) -> None:
     """As SLURM and ``timeout`` send it: the processes that load batches are told as well."""
-    loading = "++train.sft.trainer={dataloader_num_workers: 2}"
-    plant(composed(tmp_path, *LONG, loading))
+    words = LOADED_BY_OTHERS[stage]
+    plant(composed(tmp_path, *words))
     log = tmp_path / "log"
-    process = started(tmp_path, log, loading)
+    process = started(tmp_path, log, words=words)
     checkpoints = first_checkpoint(tmp_path, log, lambda: process.poll() is None)
-    for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+    loaders = psutil.Process(process.pid).children(recursive=True)
+    assert loaders
+    for each in [*loaders, process]:
         each.send_signal(signal.SIGTERM)
     assert process.wait(120) == 143, log.read_text()
     assert "Traceback" not in log.read_text()
