@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.executor import begin_worker, make_executor, share_cores
-from judgetrain.artifacts.signals import ENDING, error_of
+from judgetrain.artifacts.signals import ENDING, error_of, start_resource_tracker
 from judgetrain.artifacts.stage_run import RunOptions, StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -147,6 +147,8 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # The workers register what they share with the tracker of this process.
+    start_resource_tracker()
     count = distributed.processes(config.train)
     # The workers inherit the environment, and share the cores of this machine.
     share_cores(count)

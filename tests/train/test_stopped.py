@@ -85,6 +85,21 @@ def test_a_signal_to_all_processes_keeps_the_step_where_others_load_the_batches(
     last_step(checkpoints)
 
 
+def test_a_signal_to_all_processes_of_several_leaves_no_errors_behind(tmp_path: Path) -> None:
+    """SIGUSR1 also reaches the process in which multiprocessing keeps what the others share."""
+    two = ["train.distributed=ddp", "train.processes=2"]
+    plant(composed(tmp_path, *LONG, *two))
+    log = tmp_path / "log"
+    process = started(tmp_path, log, *two)
+    checkpoints = first_checkpoint(tmp_path, log, lambda: process.poll() is None)
+    for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+        each.send_signal(signal.SIGUSR1)
+    assert process.wait(120) == 143, log.read_text()
+    printed = log.read_text()
+    assert "Error" not in printed and "resource_tracker" not in printed
+    last_step(checkpoints)
+
+
 STAND_INS = {
     # As SLURM's own: it hands on the signals that it gets, and gives a task the cores that its own variable says.
     "srun": """\
