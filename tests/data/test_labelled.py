@@ -265,6 +265,30 @@ def test_pairs_with_a_rubric_each_and_dialogues_of_pairs_are_read_by_their_adapt
     path = write_lines(tmp_path / "hh.jsonl", [{**pair, "messages": messages}])
     (comparison,) = load_benchmark(benchmark(path, adapter="hh_harmless"), 0, 0, None).comparisons
     assert [message.content for message in comparison.dialogue.messages] == ["x", "y", "z"]
+    assert comparison.rubric is not None and comparison.rubric.criteria[0].name == "Harmlessness"
+    without = BenchmarkConfig(name="hh", source=SourceConfig(path=path, adapter="hh_harmless", fields={"criteria": ""}))
+    assert load_benchmark(without, 0, 0, None).comparisons[0].rubric is None
+    path = write_lines(tmp_path / "own.jsonl", [{**pair, "messages": messages, "criteria": ["Is kind."]}])
+    (comparison,) = load_benchmark(benchmark(path, adapter="hh_harmless"), 0, 0, None).comparisons
+    assert comparison.rubric is not None and comparison.rubric.criteria[0].text != "Is kind.", "no column of it is read"
+
+
+def test_the_criteria_of_an_adapter_are_those_of_rows_without_any(tmp_path: Path) -> None:
+    adapter = tmp_path / "mine.yaml"
+    kind = "kind: pair\nfields: {query: q, response_a: a, response_b: b, label: l}\nlabels: {A: A, B: B}\n"
+    adapter.write_text(kind + "optional: {criteria: [asked]}\ncriteria: [Is short., Is kind.]\n")
+    row = {"q": "q", "a": "1", "b": "2", "l": "A"}
+    path = write_lines(tmp_path / "in.jsonl", [row, {**row, "a": "3", "asked": ["Is true."]}])
+    compared = load_benchmark(benchmark(path, adapter=str(adapter)), 0, 0, None).comparisons
+    texts = [[criterion.text for criterion in item.rubric.criteria] for item in compared if item.rubric]
+    assert texts == [["Is short.", "Is kind."], ["Is true."]]
+    for wrong, message in (
+        ("Is short.", "expected a list of criteria, found 'Is short.'"),
+        ("[{name: 3}]", "criteria: "),
+    ):
+        adapter.write_text(f"{kind}criteria: {wrong}\n")
+        with pytest.raises(ConfigError, match=message):
+            load_benchmark(benchmark(path, adapter=str(adapter)), 0, 0, None)
 
 
 def test_an_adapter_of_your_own_names_annotators_columns_and_the_scale(tmp_path: Path) -> None:

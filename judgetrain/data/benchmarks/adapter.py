@@ -27,7 +27,8 @@ from judgetrain import rooms
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import adapter_file
 from judgetrain.data.rows.labels import VERDICTS
-from judgetrain.errors import ConfigError
+from judgetrain.data.rubrics import rubric_of
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Verdict
 from judgetrain.yaml_text import load_yaml
 
@@ -63,6 +64,7 @@ class Adapter:
         scalar_texts: numbers and truth values in the columns of texts are texts (``True``).
         rubric: the columns of a row's own criterion, by the names that criteria have in rubrics (``criteria``,
             ``score1_description``); ``a.b`` is the entry ``b`` of a column ``a``.
+        criteria: what the people who wrote the labels were asked, as criteria of rows that bring none of their own.
         prompts: columns of prompts in Feedback Collection's form, whose parts are further columns
             (:mod:`judgetrain.data.benchmarks.prompt_form`): ``COLUMN.query``, ``COLUMN.response``, ``COLUMN.criteria``.
         preferences: rows of kind ``pair`` may hold ``chosen`` and ``rejected`` in place of two responses and a label,
@@ -84,6 +86,7 @@ class Adapter:
     apart: list[str] = field(default_factory=list)
     scalar_texts: bool = False
     rubric: Mapping[str, str] = field(default_factory=dict)
+    criteria: list[Any] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     preferences: bool = False
 
@@ -106,11 +109,17 @@ class Adapter:
             raise RowError("missing_field", f"expected the column {expected} (field {name}), found {present}")
         return None
 
-    def criteria(self, row: Mapping[str, Any]) -> Any:
-        """Return a row's criteria: the cell of their column, or the criterion that its columns make (``rubric``)."""
+    def criteria_of(self, row: Mapping[str, Any]) -> Any:
+        """Return a row's criteria, or None.
+
+        They are the cell of their column, the criterion that its columns make (``rubric``), or else those that all rows
+        were labelled by (``criteria``).
+        """
         # Whoever gives the field an empty name wants the rows without their criteria.
-        if not self.rubric or self.fields.get("criteria") == []:
-            return self.value(row, "criteria", required=False)
+        if self.fields.get("criteria") == []:
+            return None
+        if not self.rubric:
+            return self.value(row, "criteria", required=False) or self.criteria or None
         criterion = {}
         for name, column in self.rubric.items():
             outer, _, inner = column.partition(".")
@@ -206,7 +215,20 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
             values[part][name_of_field] = list(columns)
     # YAML reads 0 and true as a number and a truth value; rows are compared by text.
     values["labels"] = {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
+    _check_criteria(raw.get("criteria"), path)
     return Adapter(name=path.stem, **values)
+
+
+def _check_criteria(criteria: Any, path: Path) -> None:
+    """Refuse (ConfigError) criteria of an adapter's file that are none; None: it has no such key."""
+    if criteria is None:
+        return
+    if not isinstance(criteria, list):
+        raise ConfigError(f"{path}: criteria: expected a list of criteria, found {criteria!r:.80}")
+    try:
+        rubric_of(criteria)
+    except DataError as error:
+        raise ConfigError(f"{path}: criteria: {error}") from error
 
 
 def _check(raw: Any, path: Path) -> None:

@@ -180,7 +180,7 @@ class CaseReader:
         else:
             fields = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference")
             values = {name: self.adapter.text(row, name) for name in fields}
-            values["criteria"] = self.adapter.criteria(row)
+            values["criteria"] = self.adapter.criteria_of(row)
             comparison = self._comparison(local_id, row, values)
             prompt = ""
         votes = list(self.adapter.votes(row))
@@ -208,7 +208,7 @@ class CaseReader:
         values = {"id": local_id}
         for name in ("query", "input", "response", "reference", "model_a"):
             values[name] = self.adapter.text(row, name)
-        values["criteria"] = self.adapter.criteria(row)
+        values["criteria"] = self.adapter.criteria_of(row)
         values["group"] = self.adapter.value(row, "group", required=False)
         values["label"] = self.adapter.ratings(row)
         return values
@@ -319,7 +319,7 @@ class CaseReader:
                 "response_b": rejected,
                 "model_a": chosen_model,
                 "model_b": rejected_model,
-                "criteria": self.adapter.criteria(row),
+                "criteria": self.adapter.criteria_of(row),
             }
             # RM-Bench reports agreement by pairs of styles, not by the rows' own groups.
             if styles:
