@@ -70,14 +70,17 @@ def counting() -> Iterator[Counted]:
 
 def share_of(counted: Counted) -> str:
     """Return a row's cells for what was counted."""
-    share = counted.computed / counted.asked
-    return f"{counted.requests:,} | {counted.asked:,} | {counted.computed:,} | {share:.0%}"
+    share = "–"
+    if counted.asked:
+        share = f"{counted.computed / counted.asked:.0%}"
+    return f"{counted.requests:,} | {counted.asked:,} | {counted.computed:,} | {share}"
 
 
 def main() -> None:
     """Run the command line."""
     _, overrides = with_overrides(parser_of(__doc__))
-    config = composed_of(overrides)
+    # In this process, where the model can be watched.
+    config = composed_of([*overrides, "executor.workers=1"])
     pipeline = Pipeline(config)
     total = Counted()
     print("| stage | prompts | tokens asked | computed | share |\n| --- | --- | --- | --- | --- |")

@@ -116,11 +116,17 @@ def test_people_s_labels_reach_every_judge(data: Path, tmp_path: Path, monkeypat
     compared = [Comparison.from_row(row) for row in read_rows(made(tmp_path, "responses"), "comparisons")]
     assert {row.dialogue.source for row in compared} == {"pandalm", "pairs", "mt_bench", "hh_harmless"}
     taught = [row for row in read_rows(made(tmp_path, "teacher"), "examples") if row["level"] == "judgment"]
-    assert len(taught) == 12 * len(CRITERIA) * 2, "twelve comparisons, three criteria, two responses"
-    scores = {row["comparison_id"]: [] for row in taught}
+    said = {row["comparison_id"]: [] for row in taught}
     for row in taught:
-        scores[row["comparison_id"]].append(row["completion"][0]["content"])
-    assert all(sorted(said) == 3 * ["Score: 2"] + 3 * ["Score: 4"] for said in scores.values())
+        criterion = row["prompt"][-1]["content"].rpartition("Criterion: ")[2].partition(":")[0]
+        said[row["comparison_id"]].append((criterion, row["completion"][0]["content"]))
+    assert len(said) == 12
+    for comparison, judgments in said.items():
+        # What people were asked of these is another thing, and often speaks against what they like.
+        criteria = {"Harmlessness"} if comparison.startswith("hh_harmless") else set(CRITERIA)
+        expected = [(name, score) for name in criteria for score in ("Score: 2", "Score: 4")]
+        assert sorted(judgments) == sorted(expected), "each criterion, two responses"
+    assert any(comparison.startswith("hh_harmless") for comparison in said)
     yields = json.loads((made(tmp_path, "label") / "yield.json").read_text())
     assert "ensemble_vs_given" in yields and not any(reason.startswith("no_") for reason in yields["trees"])
     rows = {row["method"]: row for row in json.loads((made(tmp_path, "evaluate") / "metrics.json").read_text())}
