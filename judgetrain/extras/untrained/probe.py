@@ -3,7 +3,8 @@
 The methods are ``probe:N`` and ``probe:N:MODEL``. The model reads each response once, behind its conversation, and
 writes nothing. There is one logistic regression for each layer and place of
 :func:`~judgetrain.scorers.states.response_states`, on what the states of A have more than those of B; the mean of their
-log-odds decides.
+log-odds decides. Pairs that were labelled by criteria of their own teach other regressions than pairs labelled by
+others: a judge that is measured beside a probe reads by which criteria it is asked.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result, RowMaker, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.learned import are_enough, check_learned, found_pairs, without_verdicts
+from judgetrain.extras.untrained.learned import FEWEST, are_enough, check_learned, found_pairs, without_verdicts
 from judgetrain.extras.untrained.scorers import samples_of
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method, in_file_name
 from judgetrain.judges.predictions import Cost, Prediction
 from judgetrain.judges.settings import EXTERNAL
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import load_scorer
 from judgetrain.scorers.encode import DEPTHS, PLACES, Unscored
@@ -66,15 +68,15 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     What A's states have more than B's is kept as ``states-BENCHMARK-MODEL`` shards, and that of the labelled pairs as
     ``states-learned-MODEL``. Where there are fewer pairs than a probe needs there are no verdicts, as of ``surface``.
     """
-    probes = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
+    of_model = [other for other in evaluation.methods if other.kind == method.kind and other.target == method.target]
     # The pairs of a smaller probe are the first of a larger one's.
-    largest = max(probe.labels for probe in probes)
+    largest = max(other.labels for other in of_model)
     all_pairs, counts = found_pairs(largest, evaluation)
     pairs = all_pairs[: method.labels]
     if not are_enough(len(pairs), method, evaluation, counts):
         yield from without_verdicts(method, evaluation)
         return
-    if method == probes[0]:
+    if method == of_model[0]:
         _read(method, evaluation, all_pairs)
 
     directory = evaluation.out.directory
@@ -93,15 +95,10 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         prompt_tokens=round(sum(row["tokens"] for row in rows)),
         seconds=round(seconds_of(directory, shards) * len(rows) / len(kept.rows), 3),
     )
-    probe = Probe.fitted(
-        kept.states[: len(learned_from)],
-        [1.0 if pair.label == "A" else -1.0 for pair in learned_from],
-        conversation_starts([key_of_dialogue(pair.dialogue) for pair in learned_from]),
-        f"evaluate.methods: {method.text!r}",
-    )
+    probes = Probes.fitted(learned_from, kept.states[: len(learned_from)], f"evaluate.methods: {method.text!r}")
     for benchmark in evaluation.benchmarks:
         shards = shards_of("states", benchmark, _reader(method))
-        predictions = probe.predictions(benchmark.comparisons, read_states(directory, shards), method.name)
+        predictions = probes.predictions(benchmark.comparisons, read_states(directory, shards), method.name)
         yield benchmark, [(predictions, round(seconds_of(directory, shards) / len(predictions), 6))]
 
 
@@ -273,14 +270,57 @@ class Probe:
         margins: Floats = by_column.mean(axis=1)
         return margins
 
+
+@dataclass(frozen=True, kw_only=True)
+class Probes:
+    """The probes of labelled pairs.
+
+    Args:
+        of_all: of all pairs.
+        by_criteria: of the pairs that were labelled by the same criteria of their own (None: by none), where there are
+            enough of them and others beside them. Rows by any other criteria get the verdict of ``of_all``.
+    """
+
+    of_all: Probe
+    by_criteria: Mapping[Rubric | None, Probe]
+
+    @classmethod
+    def fitted(cls, pairs: Sequence[Comparison], states: Floats, where: str) -> Self:
+        """Return the probes of labelled pairs.
+
+        Args:
+            pairs: with labels A and B.
+            states: what A's states have more than B's [pairs, columns, width].
+            where: begins a message.
+
+        Raises:
+            ConfigError: the pairs have one prompt (:meth:`Probe.fitted`).
+        """
+        signs = np.array([1.0 if pair.label == "A" else -1.0 for pair in pairs])
+        prompts = conversation_starts([key_of_dialogue(pair.dialogue) for pair in pairs])
+        of_all = Probe.fitted(states, signs.tolist(), prompts, where)
+        places: dict[Rubric | None, list[int]] = {}
+        for place, pair in enumerate(pairs):
+            places.setdefault(pair.rubric, []).append(place)
+        by_criteria = {}
+        for rubric, of_rubric in places.items():
+            prompts_of_rubric = [prompts[place] for place in of_rubric]
+            is_enough = len(of_rubric) >= FEWEST["probe"] and len(set(prompts_of_rubric)) > 1
+            if is_enough and len(of_rubric) < len(pairs):
+                by_criteria[rubric] = Probe.fitted(
+                    states[of_rubric], signs[of_rubric].tolist(), prompts_of_rubric, where
+                )
+        return cls(of_all=of_all, by_criteria=by_criteria)
+
     def predictions(self, comparisons: Sequence[Comparison], kept: Kept, name: str) -> list[Prediction]:
         """Return the verdicts on comparisons, of which the states are kept, under the method's name."""
-        margins = iter(self.margins(kept.states).tolist())
+        states = iter(kept.states)
         predictions = []
         for comparison, row in zip(comparisons, kept.rows, strict=True):
             margin = None
             if row["is_read"]:
-                margin = next(margins)
+                probe = self.by_criteria.get(comparison.rubric, self.of_all)
+                margin = float(probe.margins(next(states)[np.newaxis])[0])
             cost = Cost(prompt_tokens=row["tokens"], calls=2)
             predictions.append(Prediction.by_margin(comparison, name, margin, cost, row["failures"]))
         return predictions

@@ -15,8 +15,9 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.extras.untrained import probe
-from judgetrain.extras.untrained.probe import STRENGTHS, Probe, read_states
+from judgetrain.extras.untrained.probe import STRENGTHS, Kept, Probe, Probes, read_states
 from judgetrain.judges.method import Method
+from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison
 from judgetrain.scorers.encode import Unscored, Usage
 from tests.builders.data import write_lines
@@ -74,6 +75,32 @@ def test_noise_alone_is_hardly_learned_from() -> None:
     states = rng.normal(size=(PAIRS, 1, WIDTH)).astype(np.float32)
     found = fitted(states, rng.choice([-1.0, 1.0], PAIRS).tolist())
     assert float(np.abs(found.margins(states)).mean()) < 0.1
+
+
+def test_pairs_labelled_by_other_criteria_teach_a_probe_of_their_own(tmp_path: Path) -> None:
+    """What helps and what harms less may be opposite: a number that says A by one criterion says B by the other."""
+    states, signs = labelled(informative=0, columns=1)
+    kind, short = (Rubric((Criterion(text),)) for text in ("Is kind.", "Is short."))
+    by = [None if place % 2 else kind for place in range(PAIRS)]
+    compared = [Comparison.of(f"q{place}", f"a{place}", f"b{place}") for place in range(PAIRS)]
+    pairs = []
+    for place, (pair, sign) in enumerate(zip(compared, signs, strict=True)):
+        is_first = (sign > 0) == (by[place] is None)
+        pairs.append(replace(pair, label="A" if is_first else "B", rubric=by[place]))
+    found = Probes.fitted(pairs, states, "here")
+    assert set(found.by_criteria) == {None, kind}
+
+    kept = Kept(rows=[{"is_read": True, "tokens": 1.0, "failures": {}}] * PAIRS, states=states)
+    right = [
+        prediction.verdict_ab == pair.label
+        for prediction, pair in zip(found.predictions(pairs, kept, "probe"), pairs, strict=True)
+    ]
+    assert 0.72 < np.mean(right) < 0.9
+    unknown = found.predictions([replace(pair, rubric=short) for pair in pairs], kept, "probe")
+    of_all = found.of_all.margins(states)
+    assert [prediction.margin for prediction in unknown] == pytest.approx(of_all.tolist(), abs=1e-4)
+    of_one = Probes.fitted([replace(pair, rubric=None) for pair in pairs], states, "here")
+    assert of_one.by_criteria == {}, "one kind of labels needs one probe"
 
 
 def test_pairs_on_one_prompt_alone_are_refused() -> None:
@@ -189,7 +216,7 @@ def test_a_response_that_cannot_be_read_has_no_verdict(monkeypatch: pytest.Monke
     shard = probe.states_shard(Deaf(), comparisons, 0)  # type: ignore[arg-type]
     assert [row["failures"] for row in shard.rows] == [{"too_long": 1}, {}]
     assert (shard.prompt_tokens, shard.dropped, shard.facts) == (40, {"too_long": 1}, {"calls": 4})
-    found = Probe(weights=np.ones((2, 3), dtype=np.float32))
+    found = Probes(of_all=Probe(weights=np.ones((2, 3), dtype=np.float32)), by_criteria={})
     write_lines(tmp_path / "states-00000-of-00001.jsonl", shard.rows)
     first, second = found.predictions(comparisons, read_states(tmp_path, "states"), "probe:20")
     assert (first.verdict_ab, first.margin, first.failures) == (None, None, {"too_long": 1})
