@@ -26,6 +26,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates
 from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
+from tests.benchmarks.prompt_share import counting
 
 SIZES = (1, 8, 32, 128)
 """Rows of the peer's batches, of which the fastest counts."""
@@ -132,10 +133,12 @@ def figures(
         return [rows / second for second in seconds[name]]
 
     # A response's prompts as they are sent: what criteria share is read once, and counted with each of them.
-    ours_read = fmean(score.cost.prompt_tokens for (score,) in alone.score_batch(groups))
+    with counting() as counted:
+        ours_read = fmean(score.cost.prompt_tokens for (score,) in alone.score_batch(groups))
     written_read = fmean(score.cost.generated_tokens for (score,) in written.score_batch(groups))
     peer_read = fmean(map(len, scalar.prompts()))
-    tokens = f"{ours_read:.0f} tokens of prompts; peer: {peer_read:.0f}"
+    share = counted.computed / counted.asked
+    tokens = f"{ours_read:.0f} tokens of prompts, {share:.0%} of them computed; peer: {peer_read:.0f}"
     return [
         Figure("three scores without text", "responses/s", rate("alone"), rate(fastest), peer, tokens),
         Figure("three judgments with text", "responses/s", rate("written"), rate(fastest), peer, tokens),

@@ -8,6 +8,7 @@ import torch
 
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.local.decoding import tokens_to_read
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.builders.engines import WORDS, word_tokenizer
 
@@ -110,6 +111,42 @@ def test_short_beginnings_are_read_once_where_many_prompts_have_them(shared, num
     assert is_read_once or computed == whole
     for text, completion in zip(texts, completions, strict=True):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+@pytest.mark.parametrize("window", [None, 120])
+def test_what_stands_behind_a_common_beginning_is_read_once_for_its_prompts(window):
+    """Examples before every response, and each response before its criteria: neither is read twice."""
+    engine = windowed(window, 64)
+    words = " ".join(prompts(120)).split()
+    examples = words[:150]
+    responses = [words[150 + 40 * i : 190 + 40 * i] for i in range(3)]
+    ends = WORDS[:4]
+    texts = [" ".join([*examples, *response, end, end]) for response in responses for end in ends]
+    read = []
+    hook = engine.model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    completions = engine.generate([ask(text) for text in texts], seed=1)
+    hook.remove()
+    computed = sum(tokens for tokens in read if tokens > len(texts))  # the others are steps
+    frame = completions[0].prompt_tokens - len(texts[0].split())
+    once = len(examples) + sum(map(len, responses)) + len(texts) * (2 + frame)
+    assert abs(computed - once) <= len(texts), "the frame's beginning and padding"
+
+    # One whose own words nobody shares reads on from the examples, too.
+    texts.append(" ".join([*examples, *words[300:310]]))
+    completions = engine.generate([ask(text) for text in texts], seed=1)
+    for text, completion in zip(texts, completions, strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+def test_tokens_to_read_are_those_of_a_tree_of_beginnings():
+    examples = tuple(range(100))
+    one, two = ((*examples, *range(start, start + 80)) for start in (200, 300))
+    distinct = [(*one, 1, 1), (*one, 2, 2), (*two, 1, 1), (*two, 2, 2)]
+    assert tokens_to_read(distinct) == 100 + 2 * 80 + 4 * 2
+    assert tokens_to_read([*distinct, (*examples, 7, 7, 7)]) <= 100 + 2 * 80 + 4 * 2 + 3 + 2
+    assert tokens_to_read([(1, 2, 3), (1, 2, 4)]) == 6, "a pass for two tokens would cost more than it saves"
 
 
 ROPES = {

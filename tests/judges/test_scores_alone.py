@@ -91,6 +91,36 @@ def test_a_score_costs_one_token_and_one_pass(trained: Path, monkeypatch: pytest
     assert counts["passes"] == 1, "both responses by both criteria are one batch"
 
 
+def test_all_criteria_of_a_response_are_one_pass_behind_what_they_share(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
+    generate = TransformersEngine.generate
+
+    def watched(self: TransformersEngine, requests: list[Request], seed: int) -> list[Completion]:
+        prompts.extend(encode(requests, self.tokenizer, self.max_context)[0].values())
+        hook = self.model.register_forward_pre_hook(
+            lambda _, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+        )
+        try:
+            return generate(self, requests, seed)
+        finally:
+            hook.remove()
+
+    asked = judge(trained, reasons=False)
+    monkeypatch.setattr(TransformersEngine, "generate", watched)
+    comparison = COMPARISONS[0]
+    asked.score_batch([Candidates(comparison.id, comparison.dialogue, (comparison.response_a,))])
+    first, *others = prompts
+    shared = 0
+    while all(other[: shared + 1] == first[: shared + 1] for other in others):
+        shared += 1
+    assert shared > 2 * len(CRITERIA) * 10, "most of what they read"
+    rest = max(map(len, prompts)) - shared
+    assert shapes == [(1, shared), (len(CRITERIA), rest)]
+
+
 def test_single_responses_and_the_judges_own_criteria(trained: Path) -> None:
     comparison = COMPARISONS[0]
     group = Candidates(comparison.id, comparison.dialogue, (comparison.response_a, comparison.response_b))

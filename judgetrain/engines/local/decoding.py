@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -174,15 +175,14 @@ class BatchDecoder:
 
     def _reads(self, distinct: Sequence[Ids]) -> Iterator[tuple[Sequence[Ids], torch.Tensor, DynamicCache]]:
         """Read prompts in parts, and yield for each part its prompts, their last logits and the filled cache."""
-        # The beginning that each prompt shares with others, for prompts that share one.
+        if not distinct:
+            return
         beginnings: dict[Ids, Ids] = {}
-        for family, shared in families(distinct):
-            if shared and self._by_parts:
-                for prompt in family:
-                    beginnings[prompt] = family[0][:shared]
+        if self._by_parts:
+            beginnings = beginnings_of(distinct)
 
-        for starts in self._chunks(_by_length({*beginnings.values()}), {}):
-            _, start_cache = self._read(starts)
+        # Beginnings may begin alike themselves.
+        for starts, _, start_cache in self._reads(_by_length({*beginnings.values()})):
             row_of = {start: row for row, start in enumerate(starts)}
             lengths_read = {prompt: len(start) for prompt, start in beginnings.items() if start in row_of}
             for prompts in self._chunks(_by_rest(lengths_read), lengths_read):
@@ -385,36 +385,88 @@ def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
 
     A family shares :data:`SHARED` tokens or more, and at least half of its longest prompt: dialogue, reference and
     responses stand before the criterion in a prompt set, and an instruction alone makes no family. Where all that
-    sharing saves is less than :data:`SAVED` tokens, it shares nothing. The prompts of a family are sorted by their
-    length.
+    sharing saves is less than :data:`SAVED` tokens, it shares nothing. Where members share still more among
+    themselves, and that saves as much again, they are a family of their own: so are the criteria of each response
+    behind examples that stand before every response. What families begin with is read by families, too.
+
+    The prompts of a family are sorted by their length, and families with a common beginning stand side by side, those
+    of shorter prompts first.
     """
     groups: list[list[Ids]] = []
-    shared_lengths: list[int] = []
+    shared = 0
     longest = 0
     # Prompts that begin alike stand side by side.
     for prompt in sorted(prompts):
         if groups:
             common = _common_length(groups[-1][0], prompt)
             if len(groups[-1]) > 1:
-                common = min(common, shared_lengths[-1])
+                common = min(common, shared)
             if common >= max(SHARED, len(prompt) / 2, longest / 2):
                 groups[-1].append(prompt)
-                shared_lengths[-1] = common
+                shared = common
                 longest = max(longest, len(prompt))
                 continue
         groups.append([prompt])
-        shared_lengths.append(0)
         longest = len(prompt)
 
     result = []
-    for group, shared in zip(groups, shared_lengths, strict=True):
-        shortest = min(len(prompt) for prompt in group)
-        # A token of each prompt is left to read, since its logits are needed.
-        shared = min(shared, shortest - 1)
-        if shared * (len(group) - 1) < SAVED:
-            shared = 0
-        result.append((_by_length(group), shared))
+    for group in sorted(groups, key=lambda group: max((len(prompt), prompt) for prompt in group)):
+        result.extend(_families_within(group))
     return result
+
+
+def _families_within(group: Sequence[Ids]) -> list[tuple[list[Ids], int]]:
+    """Return the families of prompts that begin alike, as :func:`families` does; ``group`` is sorted."""
+    if len(group) == 1:
+        return [([*group], 0)]
+    # The first and the last of sorted prompts have the least in common.
+    common = _common_length(group[0], group[-1])
+    parts = [[group[0]]]
+    for before, prompt in pairwise(group):
+        if _common_length(before, prompt) > common:
+            parts[-1].append(prompt)
+        else:
+            parts.append([prompt])
+
+    inner: list[tuple[list[Ids], int]] = []
+    rest: list[Ids] = []
+    readers = 0
+    for part in parts:
+        common_of_part = _common_length(part[0], part[-1])
+        if (common_of_part - common) * (len(part) - 1) >= SAVED:
+            inner.extend(_families_within(part))
+            readers += 1
+        else:
+            rest.extend(part)
+            readers += len(part)
+    if not rest:
+        return inner
+
+    # A token of each prompt is left to read, since its logits are needed.
+    shared = min(common, min(map(len, rest)) - 1)
+    if shared * (readers - 1) < SAVED:
+        shared = 0
+    return [(_by_length(rest), shared), *inner]
+
+
+def beginnings_of(prompts: Iterable[Ids]) -> dict[Ids, Ids]:
+    """Return the beginning that each prompt shares with others (:func:`families`), for prompts that share one."""
+    beginnings = {}
+    for family, shared in families(prompts):
+        if shared:
+            for prompt in family:
+                beginnings[prompt] = prompt[:shared]
+    return beginnings
+
+
+def tokens_to_read(prompts: Iterable[Ids]) -> int:
+    """Return how many tokens a batch of distinct prompts reads: what several begin with is read once."""
+    distinct = {*prompts}
+    beginnings = beginnings_of(distinct)
+    tokens = sum(len(prompt) - len(beginnings.get(prompt, ())) for prompt in distinct)
+    if beginnings:
+        tokens += tokens_to_read(beginnings.values())
+    return tokens
 
 
 def _common_length(one: Ids, other: Ids) -> int:

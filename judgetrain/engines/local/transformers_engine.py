@@ -260,8 +260,6 @@ def _reading_order(prompts: Mapping[int, tuple[int, ...]]) -> list[int]:
     Equal prompts and equal beginnings stand side by side, so that they are read once. Similar lengths do too, so that
     they need little padding.
     """
-    groups = [family for family, _ in families({*prompts.values()})]
-    # The last prompt of a family is its longest.
-    groups.sort(key=lambda family: (len(family[-1]), family[-1]))
-    rank = {prompt: place for place, prompt in enumerate(chain.from_iterable(groups))}
+    in_order = chain.from_iterable(family for family, _ in families({*prompts.values()}))
+    rank = {prompt: place for place, prompt in enumerate(in_order)}
     return sorted(prompts, key=lambda index: rank[prompts[index]])

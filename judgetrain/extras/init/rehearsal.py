@@ -18,7 +18,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import form_text
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import TransformersEngineConfig
-from judgetrain.engines.local.decoding import Ids, families
+from judgetrain.engines.local.decoding import Ids, tokens_to_read
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
 from judgetrain.label.labels import judgment
@@ -178,10 +178,8 @@ class Ledger:
             requests: each one's prompt and number of new tokens.
         """
         prompts, new_tokens = zip(*requests, strict=True)
-        tokens_read = 0
         # The engine reads a common beginning once and copies its cache; the reckoning must do likewise.
-        for family, shared in families({*prompts}):
-            tokens_read += shared + sum(len(prompt) - shared for prompt in family)
+        tokens_read = tokens_to_read(prompts)
         written = sum(new_tokens)
         # A place in the batch that is free is filled at once, so the steps are those of the longest or of the mean.
         steps = max(max(new_tokens), written / min(self.batch, len(new_tokens)))
