@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from judgetrain import rooms
 from judgetrain.artifacts.console import quiet_libraries
+from judgetrain.artifacts.signals import start_resource_tracker
 from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
 from judgetrain.keys import key
 
@@ -343,6 +344,8 @@ def _forked(workers: int) -> ProcessPoolExecutor:
     if multiprocessing.get_start_method(allow_none=True) == "loky":
         multiprocessing.set_start_method(method, force=True)
     context.set_forkserver_preload(IMPORTED)
+    # The pool's locks and queues are registered with it.
+    start_resource_tracker()
     return ProcessPoolExecutor(workers, context, begin_worker)
 
 

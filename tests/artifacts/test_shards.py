@@ -171,6 +171,27 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
+def test_a_signal_to_all_processes_leaves_no_errors_of_multiprocessing(tmp_path: Path) -> None:
+    """As SLURM sends SIGUSR1: also to the process in which multiprocessing keeps what the others share."""
+    program = (
+        "import pathlib, signal, sys; from judgetrain.artifacts.executor import ExecutorConfig, make_executor\n"
+        "from judgetrain.artifacts.signals import terminate; from tests.artifacts.test_shards import *\n"
+        "signal.signal(signal.SIGUSR1, terminate)\n"
+        "path, two = pathlib.Path(sys.argv[1]), make_executor(ExecutorConfig(workers=2))\n"
+        "try: fill(stage(path, two), path / 'log', 60)\n"
+        "except (KeyboardInterrupt, EngineError): print('ended')\n"
+        "two.close()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        until(lambda: (tmp_path / "log").exists() and len((tmp_path / "log").read_text().split()) == 2)
+        for process in [*psutil.Process(run.pid).children(recursive=True), psutil.Process(run.pid)]:
+            process.send_signal(signal.SIGUSR1)
+        printed, errors = run.communicate(timeout=120)
+    assert printed.endswith("ended\n") and run.returncode == 0, errors
+    assert "resource_tracker" not in errors and "Error" not in errors
+
+
 def until(true: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not true():
