@@ -325,6 +325,14 @@ def frozen_experts(model: PreTrainedModel) -> int:
     return count
 
 
+def freeze_embeddings(model: PreTrainedModel) -> None:
+    """Have training leave a model's token embeddings and its output layer as they are, which may be one weight."""
+    for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+        # A model may have no output layer of its own.
+        if layer is not None:
+            layer.requires_grad_(False)
+
+
 def without_dropout(model: nn.Module) -> None:
     """Switch off the dropout that layers do by a number of their own (``attention_dropout``).
 

@@ -57,6 +57,12 @@ class TrainConfig(TrainerConfig):
         "torch.compile for the repeated blocks, with a C++ compiler: a minute, other last digits",
         in_fingerprint=False,
     )
+    freeze_embeddings: bool = key(
+        False,
+        "train no token embeddings and no output layer: of a small model with a large vocabulary they are most of the "
+        "weights",
+        active_if=lambda c: c.freeze_embeddings,
+    )
 
 
 @dataclass

@@ -354,11 +354,14 @@ def make_trainer(
         out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")
 
     steps = math.ceil(len(rows) / (config.per_device_train_batch_size * config.global_accumulation_steps))
-    size = get_model_param_count(model) / 1e6
+    size = f"{get_model_param_count(model) / 1e6:.1f}M parameters"
+    if config.freeze_embeddings:
+        trained = get_model_param_count(model, trainable_only=True) / 1e6
+        size += f", of which {trained:.1f}M are trained"
     what = job.what
     if getattr(config, "share_prefixes", False):
         what = f"rows of {job.what}"
-    out.log(f"{out.stage}: {len(examples)} {what}, {amount(steps, 'step')}, {size:.1f}M parameters")
+    out.log(f"{out.stage}: {len(examples)} {what}, {amount(steps, 'step')}, {size}")
     return trainer
 
 
@@ -404,6 +407,8 @@ def policy_of(job: Job) -> PreTrainedModel:
     start = arguments.trainable(start, job.config.bf16, job.config.lora)
     model = load_model(start, four_bit=job.config.four_bit)
     model.train()
+    if getattr(job.config, "freeze_embeddings", False):
+        arguments.freeze_embeddings(model)
     # DPO and RL compare the model with itself, read without dropout.
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
         arguments.without_dropout(model)

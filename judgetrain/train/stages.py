@@ -307,6 +307,11 @@ def check_stage(stages: TrainStages, key: str, config: TrainerConfig) -> int:
                 "partitioned; set train.distributed=zero2 or ddp"
             )
         check_package("bitsandbytes", f"{key}.four_bit=true")
+    if config.lora and getattr(config, "freeze_embeddings", False):
+        raise ConfigError(
+            f"{key}.freeze_embeddings=true and {key}.lora=true: adapters leave the embeddings as they are anyway; "
+            "leave one of the two out"
+        )
     if getattr(config, "regional_compilation", False) and stages.distributed == FSDP:
         raise ConfigError(
             f"{key}.regional_compilation=true and train.distributed={FSDP}: whole blocks are compiled, and each "

@@ -123,6 +123,23 @@ def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
     assert changed and all(name.rpartition(".")[0].endswith("_proj") for name in changed)
 
 
+def test_frozen_embeddings_stay_as_they_are_and_the_blocks_learn(tmp_path: Path) -> None:
+    settings = config(max_steps=4, freeze_embeddings=True)
+    out = run_initial(tmp_path, settings, sft_rows(16))
+    moved = weights(out.directory)
+    base = load_model(ModelConfig(path="world"))
+    changed = {name for name, weight in base.state_dict().items() if not torch.equal(moved[name], weight)}
+    kept = {name for name, _ in base.named_parameters() if "embed" in name or "lm_head" in name}
+    assert kept
+    assert changed == {name for name, _ in base.named_parameters()} - kept
+
+
+def test_adapters_refuse_to_freeze_what_they_do_not_train() -> None:
+    settings = TrainConfig(lora=True, freeze_embeddings=True)
+    with pytest.raises(ConfigError, match=r"^k\.freeze_embeddings=true and k\.lora=true: .* leave one of the two out$"):
+        stages.check_stage(config().train, "k", settings)
+
+
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
     """Adapters start at random, and the order of the data is random: all from one seed."""
     lora = True
