@@ -15,6 +15,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from judgetrain import rooms
+from judgetrain.amounts import amount
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.signals import start_resource_tracker
 from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
@@ -89,8 +90,10 @@ class Done(Generic[R]):
     cpu: float = 0.0
 
 
-def share_cores(processes: int = 0) -> None:
+def share_cores(processes: int = 0) -> str | None:
     """Set OpenMP's environment so that threads share the cores, unless the user has chosen otherwise.
+
+    Returns a sentence for the user where this process alone gets fewer threads than it has cores, else None.
 
     Threads that wait soon sleep, and there are no more of them than idle cores. Threads that spin on beside other
     processes slow training down tenfold; threads that never spin, by half. Call it before PyTorch is imported.
@@ -107,8 +110,17 @@ def share_cores(processes: int = 0) -> None:
     usable = _usable_cores()
     idle = min(usable, idle_cores())
     # Without workers and with all cores idle, OpenMP's own choice (one thread a core) is right.
-    if not _THREADS_CHOSEN and (processes or idle < usable):
-        os.environ["OMP_NUM_THREADS"] = str(max(1, idle // max(1, processes)))
+    if _THREADS_CHOSEN or (not processes and idle >= usable):
+        return None
+    threads = max(1, idle // max(1, processes))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    # Workers share the cores among themselves, which is no news. One core has one thread however busy it is.
+    if processes or threads == usable:
+        return None
+    return (
+        "other programs keep cores of this machine busy, so that this command computes with "
+        f"{amount(threads, 'thread')} to its end; OMP_NUM_THREADS={usable} before it takes {amount(usable, 'core')}"
+    )
 
 
 def _usable_cores() -> int:

@@ -220,7 +220,7 @@ def _sweep_job(composed: DictConfig) -> Any:
 def hydra_jobs(words: Sequence[str]) -> None:
     """Run Hydra over the command line."""
     # Before anything imports torch, which reads the number of threads once.
-    share_cores()
+    few_threads = share_cores()
     sys.excepthook = _show_unforeseen
     # Of the processes that torchrun starts, the first speaks for all.
     is_helper = os.environ.get("RANK", "0") != "0"
@@ -233,10 +233,14 @@ def hydra_jobs(words: Sequence[str]) -> None:
     with_stage = named_stage(list(words))
     sys.argv[1:] = recipe_overrides(arguments(with_stage))
     # Hydra writes files of its own for every job. These have no use for a command that writes nothing.
-    if is_helper or not WITHOUT_FILES.isdisjoint(with_stage):
+    is_quick = not WITHOUT_FILES.isdisjoint(with_stage)
+    if is_helper or is_quick:
         sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
     # What is only shown need not be resolved to secrets.
     is_shown = not {"--resolve", *SHOWN}.isdisjoint(word.partition("=")[0] for word in words)
+    # A process that has PyTorch keeps the threads that it has.
+    if few_threads and not is_shown and not is_quick and "torch" not in sys.modules:
+        log.warning(few_threads)
     naming: AbstractContextManager[None] = nullcontext()
     if is_shown:
         naming = by_name()

@@ -308,7 +308,11 @@ def test_threads_are_as_many_as_there_are_idle_cores_unless_the_user_has_chosen(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    share_cores(processes)
+    remark = share_cores(processes)
+    assert (remark is not None) == (not processes and threads is not None)
+    if remark is not None:
+        assert f"computes with {threads} thread" in remark
+        assert "OMP_NUM_THREADS=8" in remark
     chosen_ones = os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]
     assert (os.environ.get("OMP_NUM_THREADS"), chosen_ones) == (threads, ("ACTIVE", "7"))
     monkeypatch.delenv("OMP_WAIT_POLICY")
