@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
@@ -831,16 +832,34 @@ def numbers_of(source: SourceConfig, key: str) -> dict[str, NumberScale]:
 
     Arguments as of :func:`row_reader`.
     """
+    rows = _rows(source, key, Rejects(strict=False))
+    # Only rows that are used decide, so that a far row cannot change what the first ones mean.
+    used = islice(rows, source.limit)
+
+    def without_nan() -> Iterator[Any]:
+        for _, row, raw in used:
+            # Rows that cannot be read are reported where they are read for their content.
+            with suppress(RowError, TypeError, ValueError, AttributeError):
+                yield _without_nan(row, raw)
+
+    return numbers_among(without_nan(), source, key)
+
+
+def numbers_among(rows: Iterable[Any], source: SourceConfig, key: str) -> dict[str, NumberScale]:
+    """Return what the numbers that rate single responses are read as, by criterion, of all rows of a source.
+
+    Args:
+        rows: all of them.
+        source: how they are read.
+        key: the configuration key of the source, for messages; empty for rows that are given in Python.
+    """
     # A reader of its own, as this one counts the labels of the whole column before the rows are read.
     reader = RowReader(source, key)
     numbers: dict[str, set[float]] = {}
-    # Rows that cannot be read are reported where they are read for their content.
-    for count, (_, row, raw) in enumerate(_rows(source, key, Rejects(strict=False))):
-        # Only rows that are used decide, so that a far row cannot change what the first ones mean.
-        if source.limit is not None and count >= source.limit:
-            break
+    for row in rows:
+        # Rows that cannot be read are reported where they are read for their content.
         with suppress(RowError, TypeError, ValueError, AttributeError):
-            for name, of_row in reader.labels.rated_numbers(_without_nan(row, raw)).items():
+            for name, of_row in reader.labels.rated_numbers(row).items():
                 numbers.setdefault(name, set()).update(of_row)
     return {name: number_scale(of_name) for name, of_name in numbers.items()}
 

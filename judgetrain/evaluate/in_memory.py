@@ -1,20 +1,28 @@
-"""Measures a judge in Python, without a run: the figures of ``metrics.json`` on rows with labels."""
+"""Measures a judge in Python, without a run: the figures of stage evaluate on rows with labels."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from judgetrain.amounts import amount
 from judgetrain.data.benchmarks.benchmark import Benchmark, case_of, united
+from judgetrain.data.benchmarks.responses import benchmark_of_rows, counted
 from judgetrain.data.cells import majority
+from judgetrain.data.config import SourceConfig
 from judgetrain.data.intervals import Resampling
+from judgetrain.data.labelled import OVERALL
+from judgetrain.data.rows.reader import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.rating_rows import Measuring
 from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.runners.responses import ScoreResult
 from judgetrain.judges.base import Given, Judge
-from judgetrain.judges.rows import Rows, comparisons_in
+from judgetrain.judges.predictions import Score
+from judgetrain.judges.rows import Rows, comparisons_in, each_row
 from judgetrain.schema import ORDERS
 
 
@@ -28,14 +36,21 @@ def evaluate_judge(
     resamples: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Return the figures of a judge on labelled comparisons, as a row of ``metrics.json`` has them.
+    """Return the figures of a judge on labelled rows, as stage evaluate has them.
 
-    Shares are from 0 to 1, intervals resample prompts whole; ``agreement`` asks for the label in both orders. Rows that
-    label one pair of responses are votes on one comparison, which counts once, as in stage evaluate.
+    Of comparisons these are a row of ``metrics.json``. Shares are from 0 to 1, intervals resample prompts whole;
+    ``agreement`` asks for the label in both orders. Rows that label one pair of responses are votes on one comparison,
+    which counts once, as in stage evaluate.
+
+    Of single responses they are the row of ``ratings.json`` that is of responses as a whole, where labels are; and,
+    beside it, ``by_criterion``: such rows by the name of each criterion that labels and scores are of, and ``always``:
+    the row of the rule that gives every response the commonest label.
 
     Args:
         judge: to be measured.
-        rows: as :meth:`~judgetrain.judges.base.Judge.compare_all` reads them, with labels (``A``, ``B``, ``tie``).
+        rows: as :meth:`~judgetrain.judges.base.Judge.compare_all` reads them, with labels (``A``, ``B``, ``tie``); or
+            mappings and tables as :meth:`~judgetrain.judges.base.Judge.score_all` reads them, one response a row, with
+            labels in ``label`` or ``score`` (pass and fail, 0 and 1, 1 to 5, or an object with a label a criterion).
         name: what the rows are called in the row of figures.
         seed: of what is sampled, and of intervals.
         criteria: to judge by, for rows without criteria of their own.
@@ -43,9 +58,10 @@ def evaluate_judge(
         progress: whether a bar shows how far it is, once it has taken a few seconds.
 
     Raises:
-        DataError: a row cannot be read or holds a single response, two rows have one id, or none has a label that
-            counts.
-        ConfigError: what is given is no judge, or criteria for one that goes by none.
+        DataError: a row cannot be read or holds a single response beside rows of two, two rows have one id, or none
+            has a label that counts.
+        ConfigError: what is given is no judge, criteria for one that goes by none, or single responses for one that
+            compares two.
     """
     # The name of a judge is an easy slip: rewards take one.
     if not hasattr(judge, "compare_all"):
@@ -54,7 +70,11 @@ def evaluate_judge(
         )
     if resamples is None:
         resamples = EvaluateConfig.bootstrap
-    comparisons = comparisons_in(rows, labelled=True).items
+    # A generator is read once, and the first row says what all rows are.
+    records = list(each_row(rows))
+    if _hold_single_responses(records):
+        return _evaluate_scores(judge, records, name, seed, criteria, Resampling(resamples, seed), progress)
+    comparisons = comparisons_in(records, labelled=True).items
     _check_ids([comparison.id for comparison in comparisons])
     if all(comparison.label is None for comparison in comparisons):
         raise DataError(
@@ -73,6 +93,64 @@ def evaluate_judge(
     benchmark = Benchmark(name=name, split="", comparisons=comparisons)
     per_verdict = round(seconds / len(comparisons) / len(ORDERS), 6)
     return metric_row(benchmark, predictions, per_verdict, Resampling(resamples, seed)).to_row()
+
+
+def _hold_single_responses(records: Sequence[Any]) -> bool:
+    """Return whether rows hold one response each, as the first one with a response has it."""
+    columns = RowReader(SourceConfig(name="rows"), key="").columns
+    for row in records:
+        if not isinstance(row, Mapping) or columns.has_responses(row):
+            return False
+        if columns.holds_one_response(row):
+            return True
+        # An empty cell does not tell what the other rows hold.
+        if not columns.has_column(row, "response"):
+            return False
+    return False
+
+
+def _evaluate_scores(
+    judge: Judge, records: Sequence[Any], name: str, seed: int, criteria: Given, resampling: Resampling, progress: bool
+) -> dict[str, Any]:
+    """Return the figures of a judge's scores of labelled responses; arguments as of :func:`evaluate_judge`."""
+    benchmark = benchmark_of_rows(records, name)
+    if not counted(benchmark.responses, benchmark.scales):
+        raise DataError(
+            f"none of the {amount(len(records), 'row')} has a label to measure {judge.name} by: give a column label "
+            "with pass and fail, 0 and 1, or 1 to 5, on which annotators do not tie"
+        )
+    began = time.perf_counter()
+    groups = judge.score_all(
+        [response.candidates for response in benchmark.responses], seed, criteria=criteria, progress=progress
+    )
+    seconds = time.perf_counter() - began
+    scores = [score for (score,) in groups]
+    per_score = round(seconds / len(scores), 6)
+    result = ScoreResult(method=judge.name, branches=_own_criteria(scores), scores=scores, seconds=per_score)
+    measuring = Measuring(benchmark, benchmark.split, [True] * len(scores), resampling)
+    overall: dict[str, Any] = {}
+    always: dict[str, Any] | None = None
+    by_criterion = {}
+    for row in measuring.rows([result]):
+        figures = row.to_row()
+        if row.criterion != OVERALL:
+            # The rule's row of a criterion is as easily counted from its prevalence.
+            if not row.is_rule:
+                by_criterion[row.criterion] = figures
+        elif row.is_rule:
+            always = figures
+        else:
+            overall = figures
+    return {**overall, "by_criterion": by_criterion, "always": always}
+
+
+def _own_criteria(scores: Sequence[Score]) -> int:
+    """Return how many criteria of its own a judge went by, at most; 0 for a rule."""
+    counts = []
+    for score in scores:
+        own = {reason.criterion for reason in score.reasons if reason.source != "given"}
+        counts.append(len(own))
+    return max(counts)
 
 
 def _check_ids(ids: list[str]) -> None:

@@ -268,13 +268,15 @@ class Judge(Protocol):
         resamples: int | None = None,
         progress: bool = True,
     ) -> dict[str, Any]:
-        """Return how well the judge agrees with the labels of rows, as a row of ``metrics.json`` has it.
+        """Return how well the judge agrees with the labels of rows, as stage evaluate has it.
 
-        Shares such as ``agreement`` and ``consistency`` are from 0 to 1; ``agreement`` asks for the label in both
-        orders. It is :func:`~judgetrain.evaluate.in_memory.evaluate_judge` of this judge.
+        Shares such as ``agreement`` and ``consistency`` are from 0 to 1; ``agreement`` of comparisons asks for the
+        label in both orders. It is :func:`~judgetrain.evaluate.in_memory.evaluate_judge` of this judge, which says what
+        the figures of single responses are.
 
         Args:
-            rows: as :meth:`compare_all` reads them, with labels (``A``, ``B``, ``tie``).
+            rows: as :meth:`compare_all` reads them, with labels (``A``, ``B``, ``tie``); or mappings and tables as
+                :meth:`score_all` reads them, one labelled response each.
             seed: of what is sampled, and of intervals.
             name: what the rows are called in the row of figures.
             criteria: as of a call; rows that bring criteria of their own keep them.
@@ -282,8 +284,9 @@ class Judge(Protocol):
             progress: whether a bar shows how far it is, once it has taken a few seconds.
 
         Raises:
-            DataError: a row cannot be read or holds a single response, two rows have one id, or none has a label.
-            ConfigError: criteria for a judge that goes by none.
+            DataError: a row cannot be read or holds a single response beside rows of two, two rows have one id, or none
+                has a label.
+            ConfigError: criteria for a judge that goes by none, or single responses for one that compares two.
         """
         # By the package's front, which imports the floor above when the name is used: judges know no evaluation.
         from judgetrain import evaluate_judge

@@ -31,8 +31,8 @@ PAIR = ("query", "response_a", "response_b")
 SINGLE = ("query", "response")
 """The places of a tuple, by the names that columns of files have."""
 ONE_RESPONSE = (
-    "; the row holds a single response: compare_all and evaluate take two, score_all scores one, and stages judge and "
-    "evaluate of the command line compare such scores with labels"
+    "; the row holds a single response: compare_all takes two, score_all scores one, and evaluate measures such scores "
+    "where all rows hold one"
 )
 """The end of a message about a row of one response where two are needed."""
 IN_PLACE_OF = {"query": "messages", "response": "responses"}
@@ -186,7 +186,7 @@ def _read(
     items: list[Item] = []
     cells: list[Mapping[str, Any]] = []
     unread: dict[int, UnreadRow] = {}
-    for number, row in enumerate(_each(rows)):
+    for number, row in enumerate(each_row(rows)):
         try:
             shown: Mapping[str, Any]
             if isinstance(row, kind):
@@ -262,7 +262,7 @@ def _warn_of_unread(unread: Mapping[int, UnreadRow], total: int) -> None:
     )
 
 
-def _each(rows: Rows) -> Iterator[Any]:
+def each_row(rows: Rows) -> Iterator[Any]:
     """Yield the rows of a table or of any iterable; a missing cell of a data frame is None.
 
     Raises:

@@ -394,11 +394,53 @@ def test_errors_name_the_argument_and_what_may_have_been_meant(tmp_path: Path) -
 def test_what_is_no_judge_or_holds_one_response_is_refused_in_a_sentence() -> None:
     with pytest.raises(ConfigError, match=r"judge='longer': expected a judge, as load_judge\('longer'\) .*found str"):
         evaluate_judge("longer", PAIRS)  # type: ignore[arg-type]
-    single = [{"query": "q", "response": "a", "label": 4}]
-    with pytest.raises(
-        DataError, match="row 0: no column for response_a.* the row holds a single response: .*score_all"
-    ):
-        CountingJudge().evaluate(single)
+    mixed = [{"query": "q", "response_a": "a", "response_b": "b", "label": "A"}, {"query": "q", "response": "a"}]
+    with pytest.raises(DataError, match="row 1: .*column for response_a.* holds a single response: .*score_all"):
+        CountingJudge().evaluate(mixed)
+
+
+def test_a_judge_is_measured_by_labels_of_single_responses() -> None:
+    """Six words or more are a pass to the judge, who is wrong of one of four; two people say of one what it is."""
+    rows = [
+        {"query": "q0", "response": "one two", "label": "fail"},
+        {"query": "q1", "response": "one two three four five six seven", "label": "pass"},
+        {"query": "q2", "response": "one two three four five six", "label": "fail"},
+        {"query": "q3", "response": "one", "label": "fail"},
+        {"query": "q3", "response": "one", "label": "fail"},
+        {"query": "q4", "response": "one", "label": None},
+    ]
+    judge = CountingJudge()
+    figures = judge.evaluate(pd.DataFrame(rows), name="mine", criteria=["given: is right"], resamples=20)
+    assert (figures["n"], figures["agreement"], figures["benchmark"]) == (4, 0.75, "mine")
+    assert figures["prevalence"] == {"fail": 0.75, "pass": 0.25}
+    assert (figures["sensitivity"], figures["specificity"]) == (1.0, pytest.approx(2 / 3))
+    # The rule that says fail of every response is right of three of four without a judge.
+    assert (figures["always"]["method"], figures["always"]["agreement"]) == ("always fail", 0.75)
+    assert figures["by_criterion"] == {}
+    assert len(judge.asked) == 5
+    assert all("is right" in candidates.rubric.criteria[0].text for candidates in judge.asked)
+
+
+def test_what_a_number_of_single_responses_means_is_read_off_all_rows() -> None:
+    """On a scale of 1 to 5, which one row alone shows, 3 is half of the way: five of ten words."""
+    texts = ["one two three four five", "one", "one two three four five six seven eight nine ten"]
+    rows = []
+    for number, (text, score) in enumerate(zip(texts, (3, 1, 5), strict=True)):
+        rows.append({"query": f"q{number}", "response": text, "score": score})
+    figures = CountingJudge().evaluate(iter(rows), resamples=20)
+    assert (figures["n"], figures["agreement"], figures["spearman"]) == (3, 1.0, pytest.approx(1.0))
+
+
+def test_single_responses_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
+    row = {"query": "q", "response": "a"}
+    with pytest.raises(DataError, match="none of the 2 rows has a label to measure counting by: give a column label"):
+        CountingJudge().evaluate([row, {**row, "response": "b"}])
+    with pytest.raises(DataError, match="row 1: .*'perhaps'"):
+        CountingJudge().evaluate([{**row, "label": "pass"}, {**row, "response": "b", "label": "perhaps"}])
+    with pytest.raises(DataError, match="row 1: the id .* stands twice"):
+        CountingJudge().evaluate([{**row, "id": "x", "label": 1}, {**row, "id": "x", "response": "b", "label": 0}])
+    with pytest.raises(ConfigError, match="compares two responses, and gives no score to one"):
+        load_judge("surface").evaluate([{**row, "label": "pass"}])
 
 
 def test_criteria_are_made_of_a_text_and_rubrics_of_criteria() -> None:

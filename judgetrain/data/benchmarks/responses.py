@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from judgetrain.amounts import agree, amount
@@ -13,13 +13,13 @@ from judgetrain.artifacts.losses import Losses
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, adapter_of, selected, source_of
 from judgetrain.data.cells import RowError
-from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import conversation_starts, key_of_dialogue
 from judgetrain.data.rows.reader import RowReader
-from judgetrain.data.sources import Rejects, read, row_reader
+from judgetrain.data.sources import Rejects, numbers_among, read, row_reader
 from judgetrain.data.votes import response_of
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison
@@ -133,36 +133,78 @@ def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledR
         reader = CaseReader(source)
     else:
         reader = row_reader(source, f"{key}.source")
-    responses: dict[Hashable, LabelledResponse] = {}
-    place_of_id: dict[str, Hashable] = {}
-    repeats = 0
+    united = UnitedResponses(as_published=bool(source.adapter))
     is_taken = PromptFilter(benchmark, key)
 
     def take(row: Any, number: int) -> None:
-        nonlocal repeats
         if not selected(row, benchmark.where):
             return
         response = reader.labelled(row, number)
-        if not is_taken(response.dialogue):
-            return
-        # An adapter's rows are as published, where one id is one response. Users' rows may repeat a response, one row
-        # for each annotator, under any id.
-        place: Hashable = response.id
-        if not source.adapter:
-            place = _asked(response)
-        # An id that stands for two responses would give one of them the other's judgment.
-        if place_of_id.setdefault(response.id, place) != place or (source.adapter and place in responses):
-            raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")
-        earlier = responses.get(place)
-        if earlier is not None:
-            repeats += 1
-            response = replace(earlier, votes=_together(earlier.votes, response.votes))
-        responses[place] = response
+        if is_taken(response.dialogue):
+            united.add(response)
 
     # Responses are put together by ``take``.
     for _ in read(source, f"{key}.source", take):
         pass
-    return list(responses.values()), reader.scales(), repeats
+    return united.responses, reader.scales(), united.repeats
+
+
+def benchmark_of_rows(rows: Sequence[Any], name: str) -> ResponseBenchmark:
+    """Return rows that were given in Python, one labelled response each, as a benchmark.
+
+    Args:
+        rows: mappings with columns as files have them: ``query`` or ``messages``, ``response``, ``label`` or ``score``.
+        name: of the benchmark.
+
+    Raises:
+        DataError: a row cannot be read, its label has no meaning, or its id stands for another response, too; names the
+            row's number, from 0.
+    """
+    source = SourceConfig(name="rows")
+    reader = RowReader(source, "", partial(numbers_among, rows, source, ""))
+    united = UnitedResponses()
+    for number, row in enumerate(rows):
+        try:
+            united.add(reader.labelled(row, number))
+        except RowError as error:
+            raise DataError(f"row {number}: {error}") from error
+    return ResponseBenchmark(name=name, split="", responses=united.responses, scales=reader.scales())
+
+
+class UnitedResponses:
+    """Collects labelled responses, and makes rows on one response to one prompt votes on it.
+
+    Args:
+        as_published: an id stands for one response, and rows that repeat a response stay as many. Users' rows may
+            repeat one under any id, a row for each annotator.
+    """
+
+    def __init__(self, as_published: bool = False) -> None:
+        self._as_published = as_published
+        self._by_place: dict[Hashable, LabelledResponse] = {}
+        self._place_of_id: dict[str, Hashable] = {}
+        self.repeats = 0
+        """How many rows were on a response that was there."""
+
+    @property
+    def responses(self) -> list[LabelledResponse]:
+        """Return the responses in the order of their first rows."""
+        return list(self._by_place.values())
+
+    def add(self, response: LabelledResponse) -> None:
+        """Add the response of a row (RowError: its id stands for another response, too)."""
+        place: Hashable = response.id
+        if not self._as_published:
+            place = _asked(response)
+        # An id that stands for two responses would give one of them the other's judgment.
+        is_other = self._place_of_id.setdefault(response.id, place) != place
+        if is_other or (self._as_published and place in self._by_place):
+            raise RowError("repeated_id", f"the id {response.id!r} stands twice; ids must differ")
+        earlier = self._by_place.get(place)
+        if earlier is not None:
+            self.repeats += 1
+            response = replace(earlier, votes=_together(earlier.votes, response.votes))
+        self._by_place[place] = response
 
 
 def _asked(response: LabelledResponse) -> Hashable:
@@ -206,8 +248,8 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
             "column with source.fields={label: COLUMN}, or set unlabelled=true to leave such rows uncounted"
         )
     left_out.lose_all("no_label", (response.id for response in without_label))
-    left_out["no_majority"] = len(kept) - len(without_label) - _counted(kept, scales)
-    if not _counted(kept, scales):
+    left_out["no_majority"] = len(kept) - len(without_label) - counted(kept, scales)
+    if not counted(kept, scales):
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise DataError(f"{key}: no response with a label is left of {len(responses)} ({counts})")
     split = "test"
@@ -223,7 +265,7 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
     )
 
 
-def _counted(responses: Sequence[LabelledResponse], scales: Mapping[str, Scale]) -> int:
+def counted(responses: Sequence[LabelledResponse], scales: Mapping[str, Scale]) -> int:
     """Return how many responses have a label that counts: annotators that tie over two levels give none."""
     count = 0
     for response in responses:
