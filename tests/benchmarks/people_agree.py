@@ -57,7 +57,7 @@ def judged(measured: Measured, by_id: dict[str, list[float]], jury: int) -> tupl
                 labels.append(LABELS[ahead[person]])
                 margins.append(fmean(ahead[place] for place in together))
     taken = measured.take(ids)
-    return Rated(ids=ids, labels=labels, longer=taken.longer, prompts=taken.prompts), margins
+    return Rated(ids=ids, labels=labels, longer=taken.longer, prompts=taken.prompts, kinds=taken.kinds), margins
 
 
 def table(measured: Measured, by_id: dict[str, list[float]]) -> Iterator[str]:

@@ -10,7 +10,9 @@ is another run. ``--dry-run`` prints the commands.
 
 The measure is one: *right of decided* is forced choice on the rows that people decided, of which a judge that is even
 is half right (``judgetrain.evaluate.metrics.verdicts.forced``); *length-balanced* is the mean of its halves where the
-longer and where the shorter response is better; *strict* counts ties and needs both orders. Benchmarks count together.
+longer and where the shorter response is better, within rows that ask the same of people (which helps more, which harms
+less), which count by their number: over both together, a rule that takes the longer response of the ones and the
+shorter of the others would be above half; *strict* counts ties and needs both orders. Benchmarks count together.
 Intervals are 95% bootstrap ones over prompts. Each method is also compared with the first arm's last judge, and with
 ``longer``, on the same rows. Of several seeds there is a row of their margins' mean: three judges as one.
 """
@@ -30,8 +32,7 @@ from numpy.typing import NDArray
 
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.data.intervals import Resampling, bootstrap_interval
-from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
+from judgetrain.data.intervals import Resampling
 from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.schema import Comparison
@@ -189,17 +190,26 @@ class Measured:
         rows = [self.by_id[name] for name in ids]
         labels = [str(row.label) for row in rows]
         longer = [str(row.longer) for row in rows]
-        return Rated(ids=list(ids), labels=labels, longer=longer, prompts=[self._prompts[name] for name in ids])
+        prompts = [self._prompts[name] for name in ids]
+        return Rated(ids=list(ids), labels=labels, longer=longer, prompts=prompts, kinds=[kind_of(row) for row in rows])
+
+
+def kind_of(comparison: Comparison) -> tuple[str, ...]:
+    """Return the criteria that a row brings, which say what its people were asked; none: which response helps more."""
+    if comparison.rubric is None:
+        return ()
+    return tuple(criterion.text for criterion in comparison.rubric.criteria)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rated:
-    """Labels, longer responses and prompts of the rows that are measured on, each [n]."""
+    """Labels, longer responses, prompts and kinds (:func:`kind_of`) of the rows that are measured on, each [n]."""
 
     ids: Sequence[str]
     labels: Sequence[str]
     longer: Sequence[str]
     prompts: Sequence[str]
+    kinds: Sequence[tuple[str, ...]]
 
     @property
     def decided(self) -> NDArray[np.bool_]:
@@ -213,38 +223,68 @@ class Rated:
 
     def row(self, name: str, right: Floats, strict: Sequence[bool] | None) -> str:
         """Return a row of the table."""
-        mask = self.decided
-        clusters = [prompt for prompt, is_decided in zip(self.prompts, mask, strict=True) if is_decided]
-        whole = bootstrap_interval(right[mask], RESAMPLING.number, RESAMPLING.seed, clusters)
-        balanced = length_balanced(right, self.labels, self.longer)
-        of_balanced = length_balanced_interval(right, self.labels, self.longer, RESAMPLING, self.prompts)
         strict_text = "–"
         if strict is not None:
             strict_text = f"{100 * float(np.mean(strict)):.1f}"
-        cells = [name, str(len(right)), str(int(mask.sum())), _with(float(right[mask].mean()), whole)]
-        return f"| {' | '.join([*cells, _with(balanced, of_balanced), strict_text])} |"
+        cells = [name, str(len(right)), str(int(self.decided.sum())), *self._measured(right, lowest=0.0)]
+        return f"| {' | '.join([*cells, strict_text])} |"
 
     def differences(self, first: Floats, second: Floats) -> str:
         """Return by how many points the first is right more often, and more often length-balanced, on the same rows."""
-        gain = first - second
+        return " | ".join(self._measured(first - second, lowest=-1.0, sign="+"))
+
+    def _measured(self, values: Floats, lowest: float, sign: str = "") -> list[str]:
+        """Return the mean of values of decided rows, and their length-balanced mean, in percent with intervals."""
         mask = self.decided
-        columns = np.column_stack([gain * mask, mask.astype(float)])
-        whole = resampled_interval(columns, lambda sums: sums[0] / sums[1], self.prompts, RESAMPLING, lowest=-1.0)
-        balanced = length_balanced(gain, self.labels, self.longer)
-        is_counted = mask & np.array([side != "tie" for side in self.longer])
+        columns = np.column_stack([values * mask, mask.astype(float)])
+        whole = resampled_interval(columns, _share, self.prompts, RESAMPLING, lowest)
+        halves = self._halves(values)
+        balanced = float(_balanced(halves.sum(axis=0)[:, None])[0])
+        of_balanced = resampled_interval(halves, _balanced, self.prompts, RESAMPLING, lowest)
+        return [_with(float(values[mask].mean()), whole, sign), _with(balanced, of_balanced, sign)]
+
+    def _halves(self, values: Floats) -> Floats:
+        """Return columns [n, 4 a kind]: values and counts where the longer, then where the shorter is better."""
+        is_counted = self.decided & np.array([side != "tie" for side in self.longer])
         is_long = np.array([label == side for label, side in zip(self.labels, self.longer, strict=True)])
-        long = is_counted & is_long
-        short = is_counted & ~is_long
-        halves = np.column_stack([gain * long, long, gain * short, short]).astype(float)
-        of_balanced = resampled_interval(
-            halves, lambda sums: (sums[0] / sums[1] + sums[2] / sums[3]) / 2, self.prompts, RESAMPLING, lowest=-1.0
-        )
-        return f"{_with(float(gain[mask].mean()), whole, '+')} | {_with(balanced, of_balanced, '+')}"
+        columns = []
+        for kind in dict.fromkeys(self.kinds):
+            is_of_kind = is_counted & np.array([other == kind for other in self.kinds])
+            for half in (is_of_kind & is_long, is_of_kind & ~is_long):
+                columns += [values * half, half.astype(float)]
+        return np.column_stack(columns)
+
+
+def _share(sums: Floats) -> Floats:
+    """Return the first of two sums over the second [resamples]."""
+    return np.asarray(sums[0] / sums[1])
+
+
+def _balanced(sums: Floats) -> Floats:
+    """Return the mean over kinds, by their number of rows, of the mean of both halves' means [resamples].
+
+    A kind without a row in one of its halves is left out.
+
+    Args:
+        sums: of :meth:`Rated._halves` [4 a kind, resamples].
+    """
+    total = np.zeros(sums.shape[1])
+    weight = np.zeros(sums.shape[1])
+    for place in range(0, len(sums), 4):
+        of_long, longs, of_short, shorts = sums[place : place + 4]
+        has_both = (longs > 0) & (shorts > 0)
+        of_kind = (of_long / np.maximum(longs, 1) + of_short / np.maximum(shorts, 1)) / 2
+        number = (longs + shorts) * has_both
+        total += number * of_kind
+        weight += number
+    # Without any such kind there is nothing to balance.
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / weight)
 
 
 def _with(value: float | None, interval: tuple[float, float] | None, sign: str = "") -> str:
     """Return a share, or a difference of shares, in percent with its interval."""
-    if value is None:
+    if value is None or np.isnan(value):
         return "–"
     if interval is None:
         return f"{100 * value:{sign}.1f}"

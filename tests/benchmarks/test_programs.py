@@ -17,6 +17,8 @@ from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import load_world
 from tests.benchmarks import figures
+from tests.benchmarks.beside_length import by_kind
+from tests.benchmarks.people_pairs_arms import Rated
 from tests.benchmarks.probe_apart import fitted_to_others
 from tests.benchmarks.quickstart_table import Results, Run, difference
 from tests.benchmarks.stressed_rubrics import gained_by_length
@@ -49,6 +51,35 @@ def test_figures_of_all_comparisons_make_a_page(tmp_path: Path, monkeypatch: pyt
     assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
     for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
         assert abs(float(ours) - float(peers)) < 0.3 * float(peers)
+
+
+def test_what_is_fitted_by_kind_knows_nothing_of_the_other_kind() -> None:
+    features = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    expected = [[1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 4.0], [5.0, 6.0, 0.0, 0.0]]
+    assert by_kind(features, [(), ("harm",), ()]).tolist() == expected
+
+
+def test_a_rule_of_length_by_kind_is_no_better_than_a_coin_where_length_is_balanced() -> None:
+    """Of those who help the longer one is better in 3 of 4, of those who harm the shorter one in 3 of 4."""
+    labels = ["A", "A", "A", "B"] * 5 + ["B", "B", "B", "A"] * 5
+    rated = Rated(
+        ids=[str(number) for number in range(40)],
+        labels=labels,
+        longer=["A"] * 40,
+        prompts=[str(number) for number in range(40)],
+        kinds=[()] * 20 + [("harm",)] * 20,
+    )
+    says_long = np.array([1.0, 1.0, 1.0, 0.0] * 5 + [1.0, 1.0, 1.0, 0.0] * 5)
+    cells = rated.row("by kind", says_long, None).split(" | ")
+    assert cells[2] == "40"
+    assert cells[3].startswith("75.0 (")
+    assert cells[4].startswith("50.0 (")
+    # The second kind is half of the rows, and read rightly throughout.
+    half_read = np.concatenate([says_long[:20], np.ones(20)])
+    assert rated.row("reads harm", half_read, None).split(" | ")[4].startswith("75.0 (")
+    gain = rated.differences(half_read, says_long)
+    assert gain.startswith("+12.5 (")
+    assert gain.split(" | ")[1].startswith("+25.0 (")
 
 
 def test_what_is_fitted_to_other_prompts_knows_no_label_of_its_own() -> None:
