@@ -238,10 +238,13 @@ class Rated:
         mask = self.decided
         columns = np.column_stack([values * mask, mask.astype(float)])
         whole = resampled_interval(columns, _share, self.prompts, RESAMPLING, lowest)
-        halves = self._halves(values)
-        balanced = float(_balanced(halves.sum(axis=0)[:, None])[0])
-        of_balanced = resampled_interval(halves, _balanced, self.prompts, RESAMPLING, lowest)
-        return [_with(float(values[mask].mean()), whole, sign), _with(balanced, of_balanced, sign)]
+        of_balanced = resampled_interval(self._halves(values), _balanced, self.prompts, RESAMPLING, lowest)
+        return [_with(float(values[mask].mean()), whole, sign), _with(self.balanced(values), of_balanced, sign)]
+
+    def balanced(self, values: Floats) -> float:
+        """Return the length-balanced mean of values [n] (the module's description); NaN where there is none."""
+        sums = self._halves(values).sum(axis=0)
+        return float(_balanced(sums[:, None])[0])
 
     def _halves(self, values: Floats) -> Floats:
         """Return columns [n, 4 a kind]: values and counts where the longer, then where the shorter is better."""

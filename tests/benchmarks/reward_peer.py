@@ -4,10 +4,11 @@
 
 PAIRS is a finished stage ``teacher`` (pairs that the Initial judge was taught) or ``responses`` (all pairs). What is no
 option is an override of the recipe, whose base is trained and whose ``evaluate.benchmarks``, development rows, choose
-the rate. A pair whose label is a tie teaches nothing here. The other settings are TRL's defaults, of which 1e-4 and
-three epochs are two. KEEP holds a directory for each rate, seed and number of labels, which is resumed after a kill and
-not made twice, and ``results.jsonl``. The last line names the best rate by length-balanced forced choice, which stage
-evaluate takes as ``reward:DIR``.
+the rate. A pair whose label is a tie teaches nothing here. Where a row brings criteria of its own, they stand before
+its query, so that the peer is told what the judge is: which response helps more, or which harms less. The other
+settings are TRL's defaults, of which 1e-4 and three epochs are two. KEEP holds a directory for each rate, seed and
+number of labels, which is resumed after a kill and not made twice, and ``results.jsonl``. What is printed is measured
+as by ``people_pairs_arms``; the last line names the best rate by length-balanced forced choice.
 """
 
 from __future__ import annotations
@@ -17,21 +18,18 @@ import random
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.evaluate.metrics.groups import length_balanced
-from judgetrain.evaluate.metrics.verdicts import forced
 from judgetrain.extras.reward_model.judge import RewardJudge, conversation
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of, with_overrides
+from tests.benchmarks.people_pairs_arms import Floats, Measured, kind_of, right_by
 from tests.builders.pipeline import configured
 
 CHECKPOINT_STEPS = 20
@@ -47,8 +45,19 @@ def labelled_pairs(directory: Path) -> list[Comparison]:
     return [comparison for comparison in comparisons if comparison.label in ("A", "B")]
 
 
+def told(comparison: Comparison) -> Comparison:
+    """Return a comparison whose query begins with the criteria that its row brings, if it brings any."""
+    criteria = kind_of(comparison)
+    if not criteria:
+        return comparison
+    *earlier, last = comparison.dialogue.messages
+    asked = replace(last, content=f"Judge the answer by this: {'; '.join(criteria)}\n\n{last.content}")
+    return replace(comparison, dialogue=replace(comparison.dialogue, messages=(*earlier, asked)))
+
+
 def preference(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison in TRL's conversational preference format."""
+    comparison = told(comparison)
     texts = [comparison.response_a, comparison.response_b]
     if comparison.label == "B":
         texts.reverse()
@@ -108,23 +117,14 @@ def train(config: Config, pairs: Sequence[Comparison], rate: float, seed: int, p
     (place / ".model").rename(place / "model")
 
 
-def measured(directory: Path, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return how right a reward model is on labelled comparisons by forced choice."""
+def judged(directory: Path, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return how far response A is ahead by a reward model on each comparison, and the seconds of a verdict."""
     judge = RewardJudge(str(directory), directory.parent.name)
     began = time.monotonic()
-    predictions = judge.compare_batch(comparisons)
+    predictions = judge.compare_batch([told(comparison) for comparison in comparisons])
     seconds = (time.monotonic() - began) / len(comparisons)
-    labels = [str(comparison.label) for comparison in comparisons]
-    verdicts = [prediction.verdict_ab for prediction in predictions]
-    right = forced(verdicts, verdicts, [prediction.margin for prediction in predictions], labels)
-    decided = np.array([label != "tie" for label in labels])
-    balanced = length_balanced(right, labels, [comparison.longer for comparison in comparisons])
-    return {
-        "decided": int(decided.sum()),
-        "right_of_decided": round(float(right[decided].mean()), 4),
-        "length_balanced": balanced,
-        "seconds_of_a_verdict": round(seconds, 3),
-    }
+    margins = [prediction.margin for prediction in predictions]
+    return {"margins": margins, "seconds_of_a_verdict": round(seconds, 3)}
 
 
 def main() -> None:
@@ -143,10 +143,9 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true")
     options, overrides = with_overrides(parser)
     config = configured(*overrides)
-    comparisons: list[Comparison] = []
-    for place, benchmark in enumerate(config.evaluate.benchmarks):
-        rows = load_benchmark(benchmark, place, config.seed, None).comparisons
-        comparisons += [comparison for comparison in rows if comparison.label is not None]
+    # The recipe is named there already.
+    measured = Measured([word for word in overrides if not word.startswith("recipe=")])
+    rated = measured.take([*measured.by_id])
 
     options.keep.mkdir(parents=True, exist_ok=True)
     results = options.keep / "results.jsonl"
@@ -154,6 +153,7 @@ def main() -> None:
     if results.exists():
         finished = {row["name"]: row for row in map(json.loads, results.read_text().splitlines())}
     names = []
+    right: dict[str, Floats] = {}
     for seed in options.seeds:
         pairs = labelled_pairs(options.pairs)
         random.Random(100 + seed).shuffle(pairs)
@@ -166,11 +166,22 @@ def main() -> None:
                 train(config, pairs, rate, seed, place, options)
             if name not in finished:
                 facts = json.loads((place / "facts.json").read_text())
-                finished[name] = {"name": name, "rate": rate, **facts, **measured(place / "model", comparisons)}
+                finished[name] = {
+                    "name": name,
+                    "rate": rate,
+                    **facts,
+                    **judged(place / "model", [*measured.by_id.values()]),
+                }
                 with results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(finished[name]) + "\n")
-            print(json.dumps(finished[name]), flush=True)
-    best = max(names, key=lambda name: finished[name]["length_balanced"] or 0.0)
+            row = finished[name]
+            right[name] = right_by(row["margins"], rated.labels)
+            print(
+                f"{rated.row(name, right[name], None)} {rated.differences(right[name], rated.right_of_longer)} | "
+                f"{row['tokens']} tokens in {row['seconds_since_resume']} s; {row['seconds_of_a_verdict']} s a verdict",
+                flush=True,
+            )
+    best = max(names, key=lambda name: rated.balanced(right[name]))
     print(f"the best by development rows: reward:{options.keep / best / 'model'}")
 
 
