@@ -7,6 +7,7 @@ from pathlib import Path
 from signal import SIGINT, SIGTERM, default_int_handler, raise_signal, signal
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from hypothesis import given
@@ -37,7 +38,9 @@ from tests.builders.watched import Elsewhere, interrupted
 def test_training_lowers_the_loss_and_leaves_a_whole_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    datasets.enable_progress_bars()
     out = run_initial(tmp_path, config(num_train_epochs=2), sft_rows(60))
+    assert "examples/s" not in capsys.readouterr().err, "bars of the trainer between the console's lines"
     log = logged(out)
     losses = [row["loss"] for row in log if "loss" in row]
     assert losses[-1] < 0.5 * losses[0]
