@@ -640,12 +640,16 @@ def _summary(manifest: dict[str, Any]) -> str:
     """Return a stage's counts and seconds in one line; with -v the reasons why rows were left out, too."""
     counts = manifest["counts"]
     dropped = counts["dropped"]
+    generated = manifest["tokens"]["generated"]
     parts = [TOLD.format(**counts)]
     if VERBOSE in os.environ:
         parts += [f"{number} {reason}" for reason, number in sorted(dropped.items())]
     elif dropped:
-        parts.append(f"{sum(dropped.values()):,} left out or asked again (-v says why)")
-    generated = manifest["tokens"]["generated"]
+        what = "left out"
+        # Answers that cannot be read are asked for again, where a stage asks at all.
+        if generated:
+            what = "left out or asked again"
+        parts.append(f"{sum(dropped.values()):,} {what} (-v says why)")
     if generated:
         parts.append(f"{amount(generated, 'token')} generated")
     return f"{', '.join(parts)}, {duration(manifest['seconds'])}"

@@ -111,8 +111,13 @@ class FileContents:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """Return the numbers of rows by label."""
-        return Counter(label for label in self.labels_of_rows if label is not None)
+        """Return the numbers of rows by label, spelt as the first row has it: upper and lower case say the same."""
+        spellings: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for label in self.labels_of_rows:
+            if label is not None:
+                counts[spellings.setdefault(label.casefold(), label)] += 1
+        return counts
 
     @property
     def labelled(self) -> int:

@@ -667,3 +667,13 @@ def test_a_recipe_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (place / "judgetrain.yaml").write_text("seed: 3\n")
     assert "is there already" in here("init", str(place)).stderr
     assert (place / "judgetrain.yaml").read_text() == "seed: 3\n"
+
+
+def test_labels_that_differ_in_upper_and_lower_case_alone_are_one(tmp_path: Path) -> None:
+    rows = []
+    for number in range(40):
+        label = ("TRUE", "true", "false", "False")[number % 4]
+        rows.append({"query": f"Question {number}: why?", "response": f"Since {number}.", "label": label})
+    place = written(tmp_path / "data", mine=rows)
+    contents = look(place / "mine.jsonl", {})
+    assert contents.verdicts == {"TRUE": 20, "false": 20}
