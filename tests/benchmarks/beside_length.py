@@ -52,9 +52,9 @@ def main() -> None:
     floors = dict(right_of)
     for name, of_method in methods.items():
         right_of[name] = np.array(of_method.right)
-        if any(margin is None for margin in of_method.margins):
-            continue
-        both = np.column_stack([np.array(of_method.margins, dtype=float), lengths])
+        # A verdict that could not be read speaks for neither side.
+        read = [0.0 if margin is None else margin for margin in of_method.margins]
+        both = np.column_stack([read, lengths])
         margins = fitted_to_others(by_kind(both, kinds), rated.labels, rated.prompts)
         right_of[f"{name} and length by kind"] = right_by(margins.tolist(), rated.labels)
 

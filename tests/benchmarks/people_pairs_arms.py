@@ -84,6 +84,15 @@ ARMS: dict[str, tuple[str, ...]] = {
     "drawn": (*FEWER, f"criteria={RUBRIC}"),
     "labels_70": ("teacher.comparisons=70", "train.initial.num_train_epochs=3", "evaluate.methods=[initial+given]"),
     "labels_200": ("teacher.comparisons=200", "train.initial.num_train_epochs=3", "evaluate.methods=[initial+given]"),
+    # On a CPU with bfloat16 instructions.
+    "three_passes": (
+        "train.base.dtype=bfloat16",
+        "teacher.comparisons=4000",
+        "train.initial.num_train_epochs=3",
+        "train.initial.freeze_embeddings=true",
+        "train.initial.regional_compilation=true",
+        "evaluate.methods=[initial+given]",
+    ),
     "labels_all": ("teacher.comparisons=4000", "evaluate.methods=[initial+given]"),
     "baselines": (
         "prompts=examples",
