@@ -140,7 +140,8 @@ class LogLines(logging.Handler):
 def quiet_libraries() -> None:
     """Keep the libraries' progress bars and notices out of the run's output.
 
-    Call it before importing them. An environment variable that the user has set stays as it is.
+    Call it before importing them; ``datasets`` is also told where it was imported before. An environment variable that
+    the user has set stays as it is.
     """
     # Trainers, the Hub and data sets each have bars of their own, which would be mixed with this run's lines.
     defaults = {
@@ -153,6 +154,9 @@ def quiet_libraries() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    # It reads the variable when it is imported, and trainers map their rows with it.
+    if "datasets" in sys.modules:
+        sys.modules["datasets"].disable_progress_bars()
     # Deprecations inside Transformers are not the user's to mend.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
 

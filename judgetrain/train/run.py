@@ -317,15 +317,12 @@ def make_trainer(
     job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
     """Return the trainer of a job on rows, ready to train."""
-    from datasets import disable_progress_bars
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
 
     from judgetrain.train.trainers import PreferenceTrainer, SupervisedTrainer
 
     config = job.config
-    # TRL's trainers map their rows under bars of their own, which in a log are one long line between the console's.
-    disable_progress_bars()
     rows = _in_order(config, examples, out.seed)
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = _callbacks(job, heldout, out)

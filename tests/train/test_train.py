@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
@@ -39,6 +40,8 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     datasets.enable_progress_bars()
+    # As at the beginning of every stage.
+    quiet_libraries()
     out = run_initial(tmp_path, config(num_train_epochs=2), sft_rows(60))
     assert "examples/s" not in capsys.readouterr().err, "bars of the trainer between the console's lines"
     log = logged(out)
