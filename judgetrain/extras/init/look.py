@@ -58,6 +58,7 @@ class FileContents:
         kinds: numbers of rows by what they are.
         roles: the column that each field is read from.
         labels_of_rows: of the rows that could be read; None: a row has no label.
+        spellings: how a label is written in the first row with it, by its lower case: either case says the same.
         labels_by_criterion: how many responses have a label by a criterion, by its name.
         unknown: numbers of the rows whose label has no meaning, by that label.
         unused: columns that nothing is read from.
@@ -79,6 +80,7 @@ class FileContents:
     kinds: Counter[str] = field(default_factory=Counter)
     roles: dict[str, str] = field(default_factory=dict)
     labels_of_rows: list[str | None] = field(default_factory=list)
+    spellings: dict[str, str] = field(default_factory=dict)
     labels_by_criterion: Counter[str] = field(default_factory=Counter)
     unknown: dict[str, list[int]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
@@ -111,13 +113,8 @@ class FileContents:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """Return the numbers of rows by label, spelt as the first row has it: upper and lower case say the same."""
-        spellings: dict[str, str] = {}
-        counts: Counter[str] = Counter()
-        for label in self.labels_of_rows:
-            if label is not None:
-                counts[spellings.setdefault(label.casefold(), label)] += 1
-        return counts
+        """Return the numbers of rows by label."""
+        return Counter(label for label in self.labels_of_rows if label is not None)
 
     @property
     def labelled(self) -> int:
@@ -531,6 +528,8 @@ def _take(contents: FileContents, reader: RowReader, seen: Seen, row: Any, numbe
     kind, dialogue, responses, label = _content(contents, reader, row, number)
     # A row that cannot be read is none of any kind, so it is counted once it is read.
     contents.kinds[kind] += 1
+    if label is not None:
+        label = contents.spellings.setdefault(label.casefold(), label)
     contents.labels_of_rows.append(label)
     contents.dialogues.append(dialogue)
     contents.references += bool(dialogue.reference)

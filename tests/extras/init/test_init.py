@@ -677,3 +677,5 @@ def test_labels_that_differ_in_upper_and_lower_case_alone_are_one(tmp_path: Path
     place = written(tmp_path / "data", mine=rows)
     contents = look(place / "mine.jsonl", {})
     assert contents.verdicts == {"TRUE": 20, "false": 20}
+    # What is drawn to be measured on is balanced by these, too.
+    assert set(contents.labels_of_rows) == {"TRUE", "false"}
