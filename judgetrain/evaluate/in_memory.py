@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from judgetrain.amounts import amount
 from judgetrain.data.benchmarks.benchmark import Benchmark, case_of, united
-from judgetrain.data.benchmarks.responses import benchmark_of_rows, counted
-from judgetrain.data.cells import majority
+from judgetrain.data.benchmarks.responses import ResponseBenchmark, benchmark_of_rows, counted, row_holds_one
+from judgetrain.data.cells import RowError, majority
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.intervals import Resampling
 from judgetrain.data.labelled import OVERALL
@@ -70,10 +70,13 @@ def evaluate_judge(
         )
     if resamples is None:
         resamples = EvaluateConfig.bootstrap
+    resampling = Resampling(resamples, seed)
     # A generator is read once, and the first row says what all rows are.
     records = list(each_row(rows))
     if _hold_single_responses(records):
-        return _evaluate_scores(judge, records, name, seed, criteria, Resampling(resamples, seed), progress)
+        responses = _labelled(records, name, judge)
+        result = _scored(judge, responses, seed, criteria, progress)
+        return _figures_of_scores(responses, result, resampling)
     comparisons = comparisons_in(records, labelled=True).items
     _check_ids([comparison.id for comparison in comparisons])
     if all(comparison.label is None for comparison in comparisons):
@@ -92,33 +95,39 @@ def evaluate_judge(
     seconds = time.perf_counter() - began
     benchmark = Benchmark(name=name, split="", comparisons=comparisons)
     per_verdict = round(seconds / len(comparisons) / len(ORDERS), 6)
-    return metric_row(benchmark, predictions, per_verdict, Resampling(resamples, seed)).to_row()
+    return metric_row(benchmark, predictions, per_verdict, resampling).to_row()
 
 
 def _hold_single_responses(records: Sequence[Any]) -> bool:
-    """Return whether rows hold one response each, as the first one with a response has it."""
+    """Return whether rows hold one response each, as the first one that tells has it.
+
+    Raises:
+        DataError: two columns of a row have one name.
+    """
     columns = RowReader(SourceConfig(name="rows"), key="").columns
-    for row in records:
-        if not isinstance(row, Mapping) or columns.has_responses(row):
-            return False
-        if columns.holds_one_response(row):
-            return True
-        # An empty cell does not tell what the other rows hold.
-        if not columns.has_column(row, "response"):
-            return False
+    for number, row in enumerate(records):
+        try:
+            holds_one = row_holds_one(columns, row)
+        except RowError as error:
+            raise DataError(f"row {number}: {error}") from error
+        if holds_one is not None:
+            return holds_one
     return False
 
 
-def _evaluate_scores(
-    judge: Judge, records: Sequence[Any], name: str, seed: int, criteria: Given, resampling: Resampling, progress: bool
-) -> dict[str, Any]:
-    """Return the figures of a judge's scores of labelled responses; arguments as of :func:`evaluate_judge`."""
+def _labelled(records: Sequence[Any], name: str, judge: Judge) -> ResponseBenchmark:
+    """Return rows of one response each as a benchmark of this name (DataError: no label of theirs counts)."""
     benchmark = benchmark_of_rows(records, name)
     if not counted(benchmark.responses, benchmark.scales):
         raise DataError(
             f"none of the {amount(len(records), 'row')} has a label to measure {judge.name} by: give a column label "
             "with pass and fail, 0 and 1, or 1 to 5, on which annotators do not tie"
         )
+    return benchmark
+
+
+def _scored(judge: Judge, benchmark: ResponseBenchmark, seed: int, criteria: Given, progress: bool) -> ScoreResult:
+    """Return a judge's scores of a benchmark's responses; other arguments as of :func:`evaluate_judge`."""
     began = time.perf_counter()
     groups = judge.score_all(
         [response.candidates for response in benchmark.responses], seed, criteria=criteria, progress=progress
@@ -126,8 +135,12 @@ def _evaluate_scores(
     seconds = time.perf_counter() - began
     scores = [score for (score,) in groups]
     per_score = round(seconds / len(scores), 6)
-    result = ScoreResult(method=judge.name, branches=_own_criteria(scores), scores=scores, seconds=per_score)
-    measuring = Measuring(benchmark, benchmark.split, [True] * len(scores), resampling)
+    return ScoreResult(method=judge.name, branches=_own_criteria(scores), scores=scores, seconds=per_score)
+
+
+def _figures_of_scores(benchmark: ResponseBenchmark, result: ScoreResult, resampling: Resampling) -> dict[str, Any]:
+    """Return the figures of scores of labelled responses, as :func:`evaluate_judge` says."""
+    measuring = Measuring(benchmark, benchmark.split, [True] * len(result.scores), resampling)
     overall: dict[str, Any] = {}
     always: dict[str, Any] | None = None
     by_criterion = {}

@@ -439,6 +439,8 @@ def test_single_responses_that_cannot_be_measured_are_refused_in_a_sentence() ->
         CountingJudge().evaluate([{**row, "label": "pass"}, {**row, "response": "b", "label": "perhaps"}])
     with pytest.raises(DataError, match="row 1: the id .* stands twice"):
         CountingJudge().evaluate([{**row, "id": "x", "label": 1}, {**row, "id": "x", "response": "b", "label": 0}])
+    with pytest.raises(DataError, match="row 0: the columns 'Response' and 'RESPONSE' differ in nothing that counts"):
+        CountingJudge().evaluate([{"query": "q", "Response": "a", "RESPONSE": "b", "label": 1}])
     with pytest.raises(ConfigError, match="compares two responses, and gives no score to one"):
         load_judge("surface").evaluate([{**row, "label": "pass"}])
 

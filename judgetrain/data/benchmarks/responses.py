@@ -18,6 +18,7 @@ from judgetrain.data.labelled import OVERALL, LabelledResponse, Scale, Votes
 from judgetrain.data.limits import fitting
 from judgetrain.data.parts import PromptFilter
 from judgetrain.data.prompt_keys import conversation_starts, key_of_dialogue
+from judgetrain.data.rows.columns import Columns
 from judgetrain.data.rows.reader import RowReader
 from judgetrain.data.sources import Rejects, numbers_among, read, row_reader
 from judgetrain.data.votes import response_of
@@ -102,16 +103,20 @@ def holds_single_responses(benchmark: BenchmarkConfig, key: str) -> bool:
     columns = RowReader(source, f"{key}.source").columns
 
     def holds_one(row: Any, number: int) -> bool | None:
-        if columns.holds_one_response(row):
-            return True
-        # A row whose response is an empty cell does not tell what the others hold.
-        if isinstance(row, Mapping) and columns.has_column(row, "response") and not columns.has_responses(row):
-            return None
-        return False
+        return row_holds_one(columns, row)
 
     # A row that cannot be read is told by whoever reads it for its content.
     rows = read(source, f"{key}.source", holds_one, Rejects(strict=False))
     return next((holds for holds in rows if holds is not None), False)
+
+
+def row_holds_one(columns: Columns, row: Any) -> bool | None:
+    """Return whether a row holds one response; None: it is an empty cell, which does not tell what the others hold."""
+    if columns.holds_one_response(row):
+        return True
+    if isinstance(row, Mapping) and columns.has_column(row, "response") and not columns.has_responses(row):
+        return None
+    return False
 
 
 def read_responses(benchmark: BenchmarkConfig, key: str) -> tuple[list[LabelledResponse], dict[str, Scale], int]:
@@ -248,8 +253,9 @@ def load_responses(benchmark: BenchmarkConfig, index: int, seed: int) -> Respons
             "column with source.fields={label: COLUMN}, or set unlabelled=true to leave such rows uncounted"
         )
     left_out.lose_all("no_label", (response.id for response in without_label))
-    left_out["no_majority"] = len(kept) - len(without_label) - counted(kept, scales)
-    if not counted(kept, scales):
+    number_counted = counted(kept, scales)
+    left_out["no_majority"] = len(kept) - len(without_label) - number_counted
+    if not number_counted:
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise DataError(f"{key}: no response with a label is left of {len(responses)} ({counts})")
     split = "test"
