@@ -12,6 +12,7 @@ row of length alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,13 +63,16 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     for name, right in right_of.items():
         print(rated.row(name, right, None))
+    # What the rule would have if all rows were taken for one kind, which is why they are not.
+    of_one_kind = replace(rated, kinds=[()] * len(ids))
+    print(of_one_kind.row("length by kind, balanced over all kinds at once", right_of["length by kind"], None))
     print(f"\n| less, on the same rows | {' | balanced | '.join(floors)} | balanced |")
     print(f"| --- |{' --- |' * 2 * len(floors)}")
     for name, right in right_of.items():
         print(differences(name, right, floors, rated))
     for kind in dict.fromkeys(kinds):
         is_of_kind = [place for place, other in enumerate(kinds) if other == kind]
-        of_kind = measured.take([ids[place] for place in is_of_kind])
+        of_kind = rated.only(is_of_kind)
         print(f"\n| {'; '.join(kind) or 'which is better'} | n | decided | right | balanced | strict |")
         print("| --- | --- | --- | --- | --- | --- |")
         for name, right in right_of.items():

@@ -230,6 +230,16 @@ class Rated:
         """Return how right the longer response is, by forced choice [n]."""
         return right_by([{"A": 1.0, "B": -1.0, "tie": 0.0}[side] for side in self.longer], self.labels)
 
+    def only(self, places: Sequence[int]) -> Rated:
+        """Return some of the rows, by their places."""
+        return Rated(
+            ids=[self.ids[place] for place in places],
+            labels=[self.labels[place] for place in places],
+            longer=[self.longer[place] for place in places],
+            prompts=[self.prompts[place] for place in places],
+            kinds=[self.kinds[place] for place in places],
+        )
+
     def row(self, name: str, right: Floats, strict: Sequence[bool] | None) -> str:
         """Return a row of the table."""
         strict_text = "–"
@@ -294,9 +304,9 @@ def _balanced(sums: Floats) -> Floats:
         return np.asarray(total / weight)
 
 
-def _with(value: float | None, interval: tuple[float, float] | None, sign: str = "") -> str:
+def _with(value: float, interval: tuple[float, float] | None, sign: str = "") -> str:
     """Return a share, or a difference of shares, in percent with its interval."""
-    if value is None or np.isnan(value):
+    if np.isnan(value):
         return "–"
     if interval is None:
         return f"{100 * value:{sign}.1f}"
@@ -350,6 +360,19 @@ def table(lines: Mapping[str, Sequence[Mapping[str, Any]]], measured: Measured) 
     for name, right in compared.items():
         beside_longer = rated.differences(right, rated.right_of_longer)
         yield f"| {name} | {beside_longer} | {rated.differences(right, compared[first])} |"
+    # Benchmarks count together above; a row's id begins with the name of its own.
+    benchmarks = [row_id.partition("/")[0] for row_id in rated.ids]
+    for benchmark in dict.fromkeys(benchmarks):
+        places = [place for place, name in enumerate(benchmarks) if name == benchmark]
+        part = rated.only(places)
+        columns = ["n", "decided", "right", "balanced", "strict"]
+        differences = ["less longer", "balanced", f"less {first}", "balanced"]
+        yield f"\n| on {benchmark} | {' | '.join([*columns, *differences])} |"
+        yield f"|{' --- |' * 10}"
+        for name, right in compared.items():
+            beside_longer = part.differences(right[places], part.right_of_longer)
+            beside_first = part.differences(right[places], compared[first][places])
+            yield f"{part.row(name, right[places], None)} {beside_longer} | {beside_first} |"
     yield "\nMinutes by stage: " + "; ".join(
         f"{arm}, seed {line['seed']}: "
         + ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in line["seconds"].items())
