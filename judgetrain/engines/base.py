@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
@@ -281,3 +282,22 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free the model's memory or the connection."""
         ...
+
+
+@runtime_checkable
+class KeepsBeginnings(Protocol):
+    """An engine that can keep what prompts begin with for its next calls."""
+
+    def keeping_beginnings(self) -> AbstractContextManager[None]:
+        """Return the context in which it does so."""
+        ...
+
+
+def keeping_beginnings(engine: Engine) -> AbstractContextManager[None]:
+    """Return a context for calls whose prompts begin like those of the calls before; the model must not change in it.
+
+    An engine that cannot share between calls, or always does, is left alone.
+    """
+    if isinstance(engine, KeepsBeginnings):
+        return engine.keeping_beginnings()
+    return nullcontext()

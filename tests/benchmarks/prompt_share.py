@@ -4,10 +4,12 @@
 
 Stages are made one after another in this process, by the project's own decoder (``engine.type=transformers``). *Asked*
 are the tokens of all prompts that a stage sent, *computed* those that passed through the model, padding among them.
+*CPU s* are this process's seconds of a processor within the decoder, which also writes the answers.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,11 +33,13 @@ class Counted:
         requests: how many prompts were sent.
         asked: their tokens.
         computed: the tokens that the model was given more than one at a time, as prompts are.
+        seconds: of a processor, that the decoder took.
     """
 
     requests: int = 0
     asked: int = 0
     computed: int = 0
+    seconds: float = 0.0
 
     def count_computed(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         """Count what a forward pass reads; passes over one column write the next token."""
@@ -57,10 +61,12 @@ def counting() -> Iterator[Counted]:
 
     def generate_counted(engine: TransformersEngine, requests: Sequence[Request], seed: int) -> list[Completion]:
         hook = engine.model.register_forward_pre_hook(counted.count_computed, with_kwargs=True)
+        began = time.process_time()
         try:
             completions = generate(engine, requests, seed)
         finally:
             hook.remove()
+        counted.seconds += time.process_time() - began
         counted.count_asked(completions)
         return completions
 
@@ -73,7 +79,7 @@ def share_of(counted: Counted) -> str:
     share = "–"
     if counted.asked:
         share = f"{counted.computed / counted.asked:.0%}"
-    return f"{counted.requests:,} | {counted.asked:,} | {counted.computed:,} | {share}"
+    return f"{counted.requests:,} | {counted.asked:,} | {counted.computed:,} | {share} | {counted.seconds:.1f}"
 
 
 def main() -> None:
@@ -83,7 +89,7 @@ def main() -> None:
     config = composed_of([*overrides, "executor.workers=1"])
     pipeline = Pipeline(config)
     total = Counted()
-    print("| stage | prompts | tokens asked | computed | share |\n| --- | --- | --- | --- | --- |")
+    print("| stage | prompts | tokens asked | computed | share | CPU s |\n| --- | --- | --- | --- | --- | --- |")
     for stage in pipeline.needed(config.stage):
         with counting() as counted:
             pipeline.run(stage)
@@ -92,6 +98,7 @@ def main() -> None:
         total.requests += counted.requests
         total.asked += counted.asked
         total.computed += counted.computed
+        total.seconds += counted.seconds
     print(f"| together | {share_of(total)} |")
     print(versions("torch", "transformers"))
 

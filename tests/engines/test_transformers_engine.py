@@ -9,6 +9,7 @@ import torch
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.decoding import tokens_to_read
+from judgetrain.engines.local.kept_beginnings import KeptBeginnings
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.builders.engines import WORDS, word_tokenizer
 
@@ -138,6 +139,72 @@ def test_what_stands_behind_a_common_beginning_is_read_once_for_its_prompts(wind
     completions = engine.generate([ask(text) for text in texts], seed=1)
     for text, completion in zip(texts, completions, strict=True):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+@pytest.mark.parametrize("window", [None, 8, 120])
+def test_a_later_call_reads_on_from_what_an_earlier_one_read(window):
+    """A comparison's first criterion in one call and its second in the next, as of a judge that stops early."""
+    engine = windowed(window, 64)
+    words = " ".join(prompts(120)).split()
+    comparisons = [" ".join(words[40 * i : 40 * i + length]) for i, length in enumerate((90, 100, 70))]
+    calls = [
+        [f"{text} the cat" for text in comparisons],
+        # The second has two criteria, and there is a new comparison.
+        [*(f"{text} dog dog sat" for text in comparisons), f"{comparisons[1]} on mat", " ".join(words[300:330])],
+    ]
+    read = []
+    engine.model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].shape), with_kwargs=True
+    )
+    computed = []
+    with engine.keeping_beginnings():
+        for texts in calls:
+            read.clear()
+            completions = engine.generate([ask(text) for text in texts], seed=1)
+            # Passes over one column are steps.
+            computed.append(sum(rows * columns for rows, columns in read if columns > 1))
+            whole = sum(completion.prompt_tokens for completion in completions)
+            for text, completion in zip(texts, completions, strict=True):
+                assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+    assert computed[1] < whole / 3
+
+    # Nothing is left of them where the block ends, since the model may change.
+    read.clear()
+    engine.generate([ask(text) for text in calls[1]], seed=1)
+    assert sum(rows * columns for rows, columns in read if columns > 1) > whole / 2
+
+
+@pytest.mark.parametrize(("most_bytes", "kept"), [(1 << 20, 1), (1000, 0)])
+def test_what_is_read_is_kept_within_the_block_and_where_there_is_room(most_bytes, kept):
+    engine = windowed(None, 64)
+    engine._kept = KeptBeginnings(most_bytes)
+    engine._decoder = engine._make_decoder()
+    request = ask(" ".join(prompts(9)))
+    engine.generate([request], seed=1)
+    assert len(engine._kept) == 0
+    with engine.keeping_beginnings():
+        engine.generate([request], seed=1)
+        assert len(engine._kept) == kept
+    assert len(engine._kept) == 0
+
+
+def test_what_is_kept_makes_room_when_memory_is_out(monkeypatch):
+    engine = windowed(None, 64)
+    requests = [ask(text) for text in prompts(2)]
+    decoder = engine._decoder
+    kept = []
+
+    def full_at_first(rows, size, watch, seed):
+        kept.append(len(engine._kept))
+        if len(kept) == 1:
+            raise torch.OutOfMemoryError("no room")
+        yield from decoder(rows, size, watch, seed)
+
+    with engine.keeping_beginnings():
+        expected = engine.generate(requests, seed=1)
+        monkeypatch.setattr(engine, "_decoder", full_at_first)
+        assert engine.generate(requests, seed=1) == expected
+    assert kept == [2, 0]
 
 
 def test_tokens_to_read_are_those_of_a_tree_of_beginnings():

@@ -3,7 +3,8 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -205,6 +206,33 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
     lines = [line for line in str(prediction).splitlines() if "not judged" in line]
     assert len(lines) == 4 and lines[0].endswith("(not judged: no score by it could change the verdict)")
     assert Prediction.from_row(prediction_row(prediction)).not_judged == prediction.not_judged
+
+
+def test_beginnings_are_kept_while_branches_are_judged_one_after_another() -> None:
+    """What a wave's prompts begin with is needed by the next wave's alone, and freed behind the last."""
+    is_kept_by_step: set[tuple[str, bool]] = set()
+
+    class Engine(ScriptedEngine):
+        is_keeping = False
+
+        @contextmanager
+        def keeping_beginnings(self) -> Iterator[None]:
+            self.is_keeping = True
+            yield
+            self.is_keeping = False
+
+        def generate(self, requests, seed):  # type: ignore[no-untyped-def]
+            is_kept_by_step.add((requests[0].step, self.is_keeping))
+            return super().generate(requests, seed)
+
+    engine = Engine(by_length)
+    asked(engine, True).compare_batch(LENGTHS)
+    assert is_kept_by_step == {("criteria", False), ("guideline", True), ("judgment", True)}
+    assert not engine.is_keeping
+    # Branches that are judged all at once share within their call.
+    is_kept_by_step.clear()
+    asked(engine, False).compare_batch(LENGTHS)
+    assert is_kept_by_step == {("criteria", False), ("guideline", False), ("judgment", False)}
 
 
 def prediction_row(prediction: Prediction) -> dict[str, object]:

@@ -20,6 +20,7 @@ from judgetrain.engines.cache_keyword import cache_keyword
 from judgetrain.engines.internals import attention_of
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
+from judgetrain.engines.local.kept_beginnings import KeptBeginnings, common_length
 from judgetrain.engines.local.row_cache import BatchMask, RowCache, gather_rows, only_attention, sees_all
 from judgetrain.errors import EngineError
 
@@ -76,12 +77,14 @@ class BatchDecoder:
         model: a causal language model.
         pad: the token id that fills up prompts of a batch; it is masked.
         prefill_tokens: the most prompt tokens, padding included, that go through the model at once.
+        kept: what is kept of prompts for later calls.
     """
 
-    def __init__(self, model: PreTrainedModel, pad: int, prefill_tokens: int) -> None:
+    def __init__(self, model: PreTrainedModel, pad: int, prefill_tokens: int, kept: KeptBeginnings) -> None:
         self._model = model
         self._pad = pad
         self._prefill_tokens = prefill_tokens
+        self._kept = kept
         self._last_position = context_length(model.config) - 1
         self.device = model.device
         arguments = inspect.signature(model.forward).parameters
@@ -188,14 +191,48 @@ class BatchDecoder:
             for prompts in self._chunks(_by_rest(lengths_read), lengths_read):
                 start_rows = torch.tensor([row_of[beginnings[prompt]] for prompt in prompts], device=self.device)
                 shared_lengths = torch.tensor([lengths_read[prompt] for prompt in prompts], device=self.device)
-                logits, cache = self._read_on(prompts, start_cache, start_rows, shared_lengths)
-                yield prompts, logits, cache
+                taken = torch.tensor(_lengths_taken(prompts, lengths_read), device=self.device)
+                columns = torch.arange(int(taken.max()), device=self.device) - (taken.max() - taken)[:, None]
+                # A beginning stands at the right of its row, as here. Columns below 0 are padding.
+                columns = columns.clamp(min=0) - shared_lengths[:, None]
+                cache = gather_rows(start_cache, start_rows[:, None], columns)
+                yield prompts, self._read_on(prompts, cache, taken), cache
 
-        # Prompts that begin like no other are read from their beginning.
+        # Prompts that begin like no other of the batch may begin like one of an earlier call.
         alone = [prompt for prompt in distinct if prompt not in beginnings]
-        for prompts in self._chunks(_by_length(alone), {}):
+        nearest = self._nearest_kept(alone)
+        lengths_read = {prompt: shared for prompt, (_, shared) in nearest.items()}
+        for prompts in self._chunks(_by_rest(lengths_read), lengths_read):
+            lengths_taken = _lengths_taken(prompts, lengths_read)
+            cache = self._kept.gathered([nearest[prompt][0] for prompt in prompts], lengths_taken)
+            taken = torch.tensor(lengths_taken, device=self.device)
+            yield prompts, self._read_on(prompts, cache, taken), cache
+
+        # All others are read from their beginning.
+        new = [prompt for prompt in alone if prompt not in nearest]
+        for prompts in self._chunks(_by_length(new), {}):
             logits, cache = self._read(prompts)
+            if self._by_parts:
+                self._kept.add(prompts, cache)
             yield prompts, logits, cache
+
+    def _nearest_kept(self, prompts: Sequence[Ids]) -> dict[Ids, tuple[Ids, int]]:
+        """Return, for prompts that begin like a kept one, that one and how many tokens are taken from it.
+
+        Prompts are read on from a kept one under the conditions under which they would be a family of it.
+        """
+        nearest: dict[Ids, tuple[Ids, int]] = {}
+        saved = 0
+        for prompt in prompts:
+            kept, shared = self._kept.nearest(prompt)
+            # A token of each prompt is left to read, since its logits are needed.
+            shared = min(shared, len(prompt) - 1)
+            if shared >= max(SHARED, len(prompt) / 2):
+                nearest[prompt] = (kept, shared)
+                saved += shared
+        if saved < SAVED:
+            return {}
+        return nearest
 
     def _chunks(self, prompts: Sequence[Ids], lengths_read: Mapping[Ids, int]) -> Iterator[Sequence[Ids]]:
         """Yield the prompts in parts that are read together.
@@ -239,33 +276,22 @@ class BatchDecoder:
             cache = DynamicCache()
         return self._forward(ids, mask, positions, cache), cache
 
-    def _read_on(
-        self, prompts: Sequence[Ids], start: DynamicCache, rows: torch.Tensor, shared: torch.Tensor
-    ) -> tuple[torch.Tensor, DynamicCache]:
-        """Read the rest of prompts whose beginnings were read.
-
-        All read the same number of tokens, the most that one has left. The others read the last of their shared tokens
-        again, so that padding stands at the left alone, as models with a window need it.
+    def _read_on(self, prompts: Sequence[Ids], cache: DynamicCache, taken: torch.Tensor) -> torch.Tensor:
+        """Read the rest of prompts whose beginnings were read, and return the last logits ``[prompts, vocabulary]``.
 
         Args:
             prompts: the whole prompts.
-            start: the cache of the beginnings.
-            rows: the row of ``start`` that holds each prompt's beginning, ``[prompts]``.
-            shared: how many tokens each beginning has, ``[prompts]``.
-
-        Returns:
-            The last logits ``[prompts, vocabulary]``, and the filled cache.
+            cache: the keys and values of each one's beginning, at the right; it is filled with the rest.
+            taken: how many tokens each beginning has, ``[prompts]``. All prompts have as many tokens left
+                (:func:`_lengths_taken`).
         """
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        rest = int((lengths - shared).max())
-        kept = lengths - rest
-        columns = torch.arange(int(kept.max()), device=self.device) - (kept.max() - kept)[:, None]
-        # A beginning stands at the right of its row, as here. Columns below 0 are padding.
-        cache = gather_rows(start, rows[:, None], columns.clamp(min=0) - shared[:, None])
-        mask = torch.nn.functional.pad((columns >= 0).long(), (0, rest), value=1)
+        rest = len(prompts[0]) - int(taken[0])
+        width = int(taken.max())
+        mask = (torch.arange(width, device=self.device) >= (width - taken)[:, None]).long()
+        mask = torch.nn.functional.pad(mask, (0, rest), value=1)
         ids = torch.tensor([prompt[-rest:] for prompt in prompts], device=self.device)
-        positions = kept[:, None] + torch.arange(rest, device=self.device)
-        return self._forward(ids, mask, positions, cache), cache
+        positions = taken[:, None] + torch.arange(rest, device=self.device)
+        return self._forward(ids, mask, positions, cache)
 
     def _step(self, running: _Running) -> torch.Tensor:
         """Read the batch's next tokens into the cache, and return the logits after them ``[rows, vocabulary]``."""
@@ -398,7 +424,7 @@ def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
     # Prompts that begin alike stand side by side.
     for prompt in sorted(prompts):
         if groups:
-            common = _common_length(groups[-1][0], prompt)
+            common = common_length(groups[-1][0], prompt)
             if len(groups[-1]) > 1:
                 common = min(common, shared)
             if common >= max(SHARED, len(prompt) / 2, longest / 2):
@@ -420,10 +446,10 @@ def _families_within(group: Sequence[Ids]) -> list[tuple[list[Ids], int]]:
     if len(group) == 1:
         return [([*group], 0)]
     # The first and the last of sorted prompts have the least in common.
-    common = _common_length(group[0], group[-1])
+    common = common_length(group[0], group[-1])
     parts = [[group[0]]]
     for before, prompt in pairwise(group):
-        if _common_length(before, prompt) > common:
+        if common_length(before, prompt) > common:
             parts[-1].append(prompt)
         else:
             parts.append([prompt])
@@ -432,7 +458,7 @@ def _families_within(group: Sequence[Ids]) -> list[tuple[list[Ids], int]]:
     rest: list[Ids] = []
     readers = 0
     for part in parts:
-        common_of_part = _common_length(part[0], part[-1])
+        common_of_part = common_length(part[0], part[-1])
         if (common_of_part - common) * (len(part) - 1) >= SAVED:
             inner.extend(_families_within(part))
             readers += 1
@@ -469,19 +495,19 @@ def tokens_to_read(prompts: Iterable[Ids]) -> int:
     return tokens
 
 
-def _common_length(one: Ids, other: Ids) -> int:
-    """Return how many tokens two prompts begin with together."""
-    length = 0
-    for token, other_token in zip(one, other, strict=False):
-        if token != other_token:
-            break
-        length += 1
-    return length
-
-
 def _by_length(prompts: Iterable[Ids]) -> list[Ids]:
     """Return prompts sorted by their length; the order among equal lengths is always the same."""
     return sorted(prompts, key=lambda prompt: (len(prompt), prompt))
+
+
+def _lengths_taken(prompts: Sequence[Ids], lengths_read: Mapping[Ids, int]) -> list[int]:
+    """Return how many tokens of each prompt are taken from what was read, where all read the rest together.
+
+    All read the same number of tokens, the most that one has left. The others read the last of their shared tokens
+    again, so that padding stands at the left alone, as models with a window need it.
+    """
+    rest = max(len(prompt) - lengths_read[prompt] for prompt in prompts)
+    return [len(prompt) - rest for prompt in prompts]
 
 
 def _by_rest(lengths_read: Mapping[Ids, int]) -> list[Ids]:

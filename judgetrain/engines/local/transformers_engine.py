@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +19,7 @@ from judgetrain.engines.loading import best_device, config_ends, context_length,
 from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder, Decoder, families
+from judgetrain.engines.local.kept_beginnings import KeptBeginnings
 from judgetrain.engines.memory import is_out_of_memory
 from judgetrain.engines.prompting import encode, render
 from judgetrain.errors import EngineError
@@ -40,6 +42,9 @@ In half precision, rounding may choose another expert. A cache that is not read 
 
 PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Prompt tokens read at once, by device: they keep a CPU's caches warm, or a GPU busy without filling its memory."""
+
+KEPT_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
+"""The most memory of what is kept between calls (:meth:`TransformersEngine.keeping_beginnings`), by device."""
 
 
 class TransformersEngine:
@@ -84,6 +89,7 @@ class TransformersEngine:
         ends = [generation.eos_token_id, self.tokenizer.eos_token_id, *config_ends(self.model.config)]
         self._ends = flat_ids(ends, config.model.path)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
+        self._kept = KeptBeginnings(KEPT_BYTES.get(self.model.device.type, KEPT_BYTES["cuda"]))
         self._decoder = self._make_decoder()
         # A model that is handed over was checked when it was loaded, or is being trained.
         if model is None:
@@ -93,7 +99,7 @@ class TransformersEngine:
     def _make_decoder(self) -> Decoder:
         """Return what decodes rows with the model."""
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
-        return BatchDecoder(self.model, self._pad, prefill)
+        return BatchDecoder(self.model, self._pad, prefill, self._kept)
 
     @property
     def _pad(self) -> int:
@@ -162,9 +168,14 @@ class TransformersEngine:
                         completions[row.index] = self._finish(row, ids)
                         activity.advance()
                 except torch.OutOfMemoryError:
+                    self._kept.clear()
                     batch_size = self._smaller(min(batch_size, len(rows)))
                 remaining = [index for index in order if index not in completions]
         return [completions[index] for index in range(len(requests))]
+
+    def keeping_beginnings(self) -> AbstractContextManager[None]:
+        """Return a context in which prompts share with those of earlier calls what they begin with."""
+        return self._kept.keeping()
 
     def _is_stopped(self, row: Row, ids: Sequence[int]) -> bool:
         """Return whether a row's text holds one of its stop strings."""

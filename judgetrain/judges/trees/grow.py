@@ -3,13 +3,14 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step, places
+from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step, keeping_beginnings, places
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import (
     LINE_END,
@@ -277,16 +278,20 @@ def grow(
             tree.criteria = [criterion for index, criterion in enumerate(tree.criteria) if index in chosen]
 
     # The second and third levels, wave by wave: without a steer in one.
-    while True:
-        grown = [tree.finished(seed) for tree in trees]
-        # Each tree says itself what it needs; the batch is over all of them.
-        waves = [steer(tree) for tree in grown]
-        due = list(_due_criteria(trees, waves, numbers, shape))
-        if not due:
-            return grown
-        written = grower.write_guidelines(due)
-        for entry, guidelines in zip(due, grower.judge(due, written), strict=True):
-            entry.tree.criteria[entry.index] = replace(entry.criterion, guidelines=tuple(guidelines))
+    with ExitStack() as stack:
+        if shape.steer is not None:
+            # Each wave asks about the same texts as the one before.
+            stack.enter_context(keeping_beginnings(model.engine))
+        while True:
+            grown = [tree.finished(seed) for tree in trees]
+            # Each tree says itself what it needs; the batch is over all of them.
+            waves = [steer(tree) for tree in grown]
+            due = list(_due_criteria(trees, waves, numbers, shape))
+            if not due:
+                return grown
+            written = grower.write_guidelines(due)
+            for entry, guidelines in zip(due, grower.judge(due, written), strict=True):
+                entry.tree.criteria[entry.index] = replace(entry.criterion, guidelines=tuple(guidelines))
 
 
 def _all_at_once(shape: Shape) -> Steer:
