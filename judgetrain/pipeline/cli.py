@@ -122,9 +122,11 @@ def _main() -> int:
 
 def _with_hydra(words: list[str]) -> int:
     """Run a command line that needs Hydra, whose import alone may take long on a busy machine, and return the code."""
-    from judgetrain.artifacts.console import VERBOSE
+    from judgetrain.artifacts.console import VERBOSE, quiet_libraries
     from judgetrain.pipeline import compose, job, key_names
 
+    # Before any of them is imported: some of them look once. Settings and models are looked at before a stage starts.
+    quiet_libraries()
     if "-v" in words:
         words.remove("-v")
         # In the environment, where workers read it, too.

@@ -499,6 +499,20 @@ def test_without_arguments_or_a_place_for_outputs_nothing_runs(tmp_path: Path, w
     assert not list(tmp_path.iterdir())
 
 
+def test_libraries_are_quiet_also_while_settings_and_models_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # Transformers prints a line of its own where this is set.
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    # All of what stage initial needs is imported and looked at before the encoder is.
+    done = judgetrain("initial", "recipe=debug", "cluster.encoder=me/none", cwd=tmp_path)
+    assert done.returncode == 2
+    ours = re.compile(r"\d\d:\d\d:\d\d  |judgetrain: cluster.encoder=me/none: ")
+    others = [line for line in (done.stdout + done.stderr).splitlines() if not ours.match(line)]
+    assert others == []
+
+
 def test_a_run_says_which_stage_of_how_many_where_it_goes_on_and_why_rows_are_left_out_when_asked(
     tmp_path: Path,
 ) -> None:

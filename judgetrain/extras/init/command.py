@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hydra.core.hydra_config import HydraConfig
 
 from judgetrain.amounts import agree, amount
-from judgetrain.artifacts.console import Console, quiet_libraries
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.heartbeat import beating, doing
 from judgetrain.data.config import A_CLUSTER
@@ -209,7 +209,6 @@ def _played(pipeline: Pipeline, target: str, until: float, most: float) -> Seque
         # All errors at once, before anything is played: each would else cost a preflight of its own.
         pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
-    quiet_libraries()
     # Imported here, since init needs no torch and answers at once.
     from judgetrain.extras.init.preflight import Play
 
