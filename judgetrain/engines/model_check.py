@@ -73,7 +73,10 @@ def _check(config: ModelConfig) -> None:
         _check_files(directory)
     else:
         # None where only the cache can be read, which has those files that were fetched.
-        names = check_on_hub(path, config.revision, "config.json")
+        try:
+            names = check_on_hub(path, config.revision, "config.json")
+        except EngineError as error:
+            raise EngineError(f"{error}, or 'world' or package:NAME, which need no Hub") from error
         if names is not None:
             _check_weights(names, "repository on the Hugging Face Hub")
     tokenizer = _check_tokenizer(config, path)

@@ -84,7 +84,7 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     if not directory.exists():
         return (
             f"cannot reach {path} on the Hugging Face Hub (no network, no access or no such model); give a local "
-            f"directory"
+            f"directory, or 'world' or package:NAME, which need no Hub"
         )
     if directory.is_dir() and any(directory.glob("*.bin")) and not any(directory.glob("*.safetensors")):
         return f"{config.path} holds its weights in a pickle, which is never loaded: convert them to safetensors"

@@ -15,6 +15,7 @@ from judgetrain.engines import digests, gguf, loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.model_check import check_loadable
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import TEMPLATE, word_tokenizer
@@ -98,13 +99,20 @@ def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
         "/no/such/dir": "not a directory",
         "a/b/c": "not a directory",
         "./x": "not a directory",
-        "judgetrain-test/none": "cannot reach judgetrain-test/none.*local directory",
+        "judgetrain-test/none": "cannot reach judgetrain-test/none.*local directory, or 'world' or package:NAME",
         str(tmp_path / "x.gguf"): "pip install gguf",
         str(tmp_path / "code"): "trust_remote_code=true",
         str(tmp_path / "empty"): "cannot load a model from",
     }.items():
         with pytest.raises(EngineError, match=message):
             loading.load_model(ModelConfig(path=path))
+
+
+def test_a_base_that_the_hub_does_not_give_says_which_bases_need_no_hub(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    message = r"train\.base\.path: .*give a directory, or 'world' or package:NAME, which need no Hub$"
+    with pytest.raises(ConfigError, match=message):
+        check_loadable(ModelConfig(path="judgetrain-test/none"), "train.base.path")
 
 
 def test_attention_on_a_gpu_makes_no_plan_for_every_length(monkeypatch):
